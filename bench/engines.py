@@ -2,12 +2,12 @@
 """The engine ``arrow`` against Spark SQL's ``coalesce`` on the same files, in one run.
 
 2,000 files of about 1 MB become 20 files. ``arrow`` rewrites all groups in one job of Spark tasks, as a plan does.
-Spark SQL does it in two ways: a job a group, as many at once as there are cores, and one job over all files, which
-nobody could commit group by group; the faster one counts. Codec, number and size of the new files are the same for all.
-Each way has a process of its own, whose session has rewritten a tenth of the files before. Then they take turns, and
-medians are compared. CPU seconds are those of the process, of its JVM and of the Python workers; peak memory is that of
-the largest Python worker, and for Spark SQL that of the JVM. The rows of all are compared with what was read. Exits 1
-where a bar is missed.
+Spark SQL does it in two ways: one job for each group, as many jobs at once as there are cores; and one job over all
+files, whose result can't be committed group by group. The faster way counts. Codec, number and size of the new files
+are equal for all ways. Each way has its own process, whose session first rewrites a tenth of the files. Then the ways
+take turns, and medians are compared. CPU seconds are the sum over the process, its JVM and its Python workers. Peak
+memory is that of the largest Python worker, for Spark SQL that of the JVM. The rows of each way are compared with the
+input. Exits 1 if a bar is missed.
 """
 
 import argparse
@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 if __name__ == "__main__":
-    # Runs from a clone without being installed.
+    # Needed to run from a clone without an installation.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 if TYPE_CHECKING:
@@ -37,18 +37,18 @@ if TYPE_CHECKING:
 CORES = 2
 SPARK = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
 FILES_A_GROUP = 100
-#: make files of about 1 MB
+#: this number of rows makes a file of about 1 MB
 ROWS_A_FILE = 40_000
 BAR_TIMES, BAR_MIB = 3.5, 700.0
 LABELS = {
     "arrow": "arrow, all groups in one job",
-    "jobs": "Spark SQL coalesce, a job a group",
+    "jobs": "Spark SQL coalesce, a job per group",
     "job": "Spark SQL coalesce, one job",
 }
 
 
 def write_files(folder: Path, files: int) -> None:
-    """The files that are rewritten."""
+    """Write the files that the benchmark rewrites."""
     from bench.trips import trips
     from executors.spark import spark_session
 
@@ -59,9 +59,9 @@ def write_files(folder: Path, files: int) -> None:
 
 
 def measure(kind: str, source: Path, work: Path) -> None:
-    """Rewrite the files of ``source`` by ``kind`` for every line of the input, whose text names the directory.
+    """Rewrite the files of ``source`` by ``kind`` for each line on stdin, which names the output directory.
 
-    Prints a line when the session is warm, and after each round: seconds, CPU seconds, MiB.
+    Prints a line when the session is warm and one after each round, with seconds, CPU seconds and MiB.
     """
     from executors.spark import spark_session
 
@@ -120,7 +120,7 @@ def _by_one_job(spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
 
 
 def _of_process(pid: str, name: str) -> str:
-    """What /proc says of a process; nothing of one that has ended."""
+    """Return the content of a file in the process's /proc directory, '' if the process has ended."""
     try:
         return Path(f"/proc/{pid}/{name}").read_text()
     except OSError:
@@ -128,12 +128,12 @@ def _of_process(pid: str, name: str) -> str:
 
 
 def _stat(pid: str) -> list[str]:
-    """What /proc says of a process, from its state on."""
+    """Return the fields of the process's /proc stat file, beginning with its state."""
     return _of_process(pid, "stat").rpartition(")")[2].split()
 
 
 def _descendants() -> list[str]:
-    """The processes that this one started, and they."""
+    """Return the ids of all descendants of this process."""
     stats = {entry.name: _stat(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdecimal()}
     found = [str(os.getpid())]
     for pid in found:
@@ -142,13 +142,13 @@ def _descendants() -> list[str]:
 
 
 def _cpu_seconds() -> float:
-    """CPU seconds of this process and its descendants, of those that have ended too."""
+    """Return the CPU seconds of this process and its descendants, ended descendants included."""
     fields = [_stat(pid)[11:15] for pid in ("self", *_descendants())]
     return sum(sum(map(int, some)) for some in fields) / os.sysconf("SC_CLK_TCK")
 
 
 def _is_worker(pid: str) -> bool:
-    """Whether it is a Python worker of Spark's; the command of a JVM names the module too, but begins with java."""
+    """Return True for a Python worker of Spark; the command of a JVM also names the module, but begins with java."""
     words = _of_process(pid, "cmdline").split("\0")
     return not words[0].endswith("java") and "pyspark" in " ".join(words)
 
@@ -159,7 +159,7 @@ def _peak_mib(pid: str) -> float:
 
 
 def content(folder: Path) -> tuple[int, int, int, int]:
-    """Rows of all files below ``folder``, their hashes, and the number of files."""
+    """Return the number of rows of all files below ``folder``, two sums of row hashes, and the number of files."""
     import pyarrow.parquet as pq
 
     from executors.rowhash import Fingerprint
@@ -181,7 +181,7 @@ def content(folder: Path) -> tuple[int, int, int, int]:
 
 
 class Way:
-    """A way of rewriting, in a process of its own with a warm session, within a ``with`` block."""
+    """A way of rewriting, in its own process with a warm session; a context manager."""
 
     def __init__(self, kind: str, source: Path, work: Path) -> None:
         self.work, self.rounds = work / kind, []
@@ -203,7 +203,7 @@ class Way:
         self._process.wait()
 
     def rewrite(self) -> Path:
-        """Rewrite all files once more; where the new ones are."""
+        """Rewrite all files once more and return the directory of the new files."""
         name = f"round-{len(self.rounds)}"
         assert self._process.stdin is not None
         print(name, file=self._process.stdin, flush=True)
@@ -211,7 +211,7 @@ class Way:
         return self.work / name
 
     def median(self, figure: str) -> float:
-        """Of all rounds."""
+        """Return the median of ``figure`` over all rounds."""
         return statistics.median(one[figure] for one in self.rounds)
 
     def _answer(self) -> dict[str, float]:
@@ -224,13 +224,13 @@ class Way:
 
 
 def main() -> int:
-    """Write the files, measure, print; 1 where a bar is missed."""
+    """Write the files, measure and print; returns 1 if a bar is missed."""
     from bench.trips import child
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--files", type=int, default=2_000, help="of about 1 MB; groups have 100 of them")
+    parser.add_argument("--files", type=int, default=2_000, help="number of files of about 1 MB; a group has 100")
     parser.add_argument("--rounds", type=int, default=3, help="how often each way rewrites all files")
-    parser.add_argument("--keep", type=Path, help="keep (or find again) the files in this directory")
+    parser.add_argument("--keep", type=Path, help="keep the files in this directory, or use the files in it")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -249,7 +249,7 @@ def main() -> int:
 
 
 def _compare(source: Path, temporary: Path, rounds: int) -> bool:
-    """Measure all ways in turns and print what came out; whether no bar was missed."""
+    """Measure all ways in turns and print the results; returns True if no bar was missed."""
     size = sum(path.stat().st_size for path in source.glob("*.parquet"))
     before = content(source)
     print(f"{before[3]:,} files of {size / before[3] / 1e6:.2f} MB, {before[0]:,} rows")
@@ -265,7 +265,7 @@ def _compare(source: Path, temporary: Path, rounds: int) -> bool:
                 written = sum(path.stat().st_size for path in files)
                 print(f"{number + 1} {LABELS[kind]:<34} {used} {len(files):>6} {written / 1e6:>7.0f}", flush=True)
                 if number == rounds - 1 and content(new)[:3] != before[:3]:
-                    raise SystemExit(f"the rows after {LABELS[kind]} differ from those before")
+                    raise SystemExit(f"the rows written by {LABELS[kind]} differ from the input")
                 shutil.rmtree(new)
     arrow, fastest = ways["arrow"], min(ways["jobs"], ways["job"], key=lambda way: way.median("seconds"))
     times = fastest.median("seconds") / arrow.median("seconds")
@@ -273,7 +273,7 @@ def _compare(source: Path, temporary: Path, rounds: int) -> bool:
     peak = max(run["peak_mib"] for run in arrow.rounds)
     print(
         f"\nmedians: arrow {arrow.median('seconds'):.1f} s, Spark SQL at its best {fastest.median('seconds'):.1f} s: "
-        f"{times:.1f} x as fast, for 1/{of_cpu:.1f} of the CPU; {peak:.0f} MiB a task"
+        f"{times:.1f} x as fast, for 1/{of_cpu:.1f} of the CPU; {peak:.0f} MiB per task"
     )
     if times < BAR_TIMES or peak > BAR_MIB:
         print(f"missed the bar of {BAR_TIMES} x and {BAR_MIB:.0f} MiB", file=sys.stderr)

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """lakefold against Hudi's own ``run_clustering`` on copies of one table, in one run.
 
-Two tables: 200 files of about 1 MB, and 60 files of about 8 MB with one row group each, which stream copy can take
-over whole. Every measurement is a process of its own with a Spark session of the same settings, which has clustered a
-copy of the first table before, by the same way: a JVM that executes plans all day is a compiled one. The clock runs
-from the scan (lakefold) or the call (Hudi) to the completed commit, and lakefold's share includes its database, its
-verification and its second look under the lock. Runs of the kinds alternate. CPU seconds and the peak resident size are
-those of the Python process plus those of its JVM; the former tell more on a machine that has other work. Rows are
-compared afterwards.
+There are two tables: 200 files of about 1 MB, and 60 files of about 8 MB with one row group each, which stream copy can
+copy whole. Each measurement is its own process with a Spark session of the same settings. The process first clusters a
+copy of the first table in the same way, because the JVM of a service that executes plans all day has compiled its code.
+The clock runs from the scan (lakefold) or the call (Hudi) to the completed commit. lakefold's time includes its
+database, its verification and its second check under the lock. Runs of the kinds alternate. CPU seconds and the peak
+resident size are the sums of the Python process and its JVM; on a busy machine CPU seconds are the better measure. Rows
+are compared afterwards.
 
-What the row writer gains is in reading, so it depends on the share that compression has in the whole: ``trips`` are
-the 19 columns of a taxi company, each narrow; ``payload`` is mostly 64 random bytes a row, of which Java's gzip, the
-default of Hudi, takes half of all time.
+The row writer saves time in reading, so its gain depends on the share of compression in the total time. ``trips`` has
+19 narrow columns of a taxi company. ``payload`` is mostly 64 random bytes per row, for which Java's gzip, Hudi's
+default, takes half of the total time.
 
-Then a table of 5,000 file groups is listed and planned, cold and warm. Exits 1 where a bar is missed.
+Then a table of 5,000 file groups is listed and planned, cold and warm. Exits 1 if a bar is missed.
 """
 
 import argparse
@@ -31,7 +31,7 @@ from statistics import median
 from typing import TYPE_CHECKING, Any
 
 if __name__ == "__main__":
-    # Runs from a clone without being installed; this directory goes, since its hudi.py is not the hudi we import.
+    # Needed to run from a clone without an installation. This directory is replaced: its hudi.py would hide hudi-rs.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.processes import cpu_seconds, memory
@@ -40,22 +40,22 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
-#: number of files
+#: table → number of files
 TABLES = {"200 x 1 MB": 200, "60 x 8 MB": 60}
-#: rows a file that make files of these sizes
+#: rows per file for files of these sizes
 ROWS = {"trips": {"200 x 1 MB": 30_000, "60 x 8 MB": 310_000}, "payload": {"200 x 1 MB": 10_500, "60 x 8 MB": 87_000}}
 WARM = "200 x 1 MB"
 ENGINES = {"row writer": "spark", "stream copy": "stitch"}
-#: times as fast as run_clustering
+#: the speed to reach, as a multiple of run_clustering
 BARS = {"trips": {"row writer": 1.2, "stream copy": 4.0}, "payload": {"row writer": 1.0, "stream copy": 4.0}}
-#: what each table is measured with; copying row groups of 1 MB makes a file that scans no faster, so it is not chosen
+#: table → the measured kinds; row groups of 1 MB are not copied, because the resulting file scans no faster
 KINDS = {"200 x 1 MB": ("row writer",), "60 x 8 MB": ("row writer", "stream copy")}
 GROUPS, PARTITIONS = 5_000, 50
 BAR_PLANNING_SECONDS = 2.0
 
 
 def write_tables(lake: Path, shape: str) -> None:
-    """Every table of the benchmark, by Hudi's bulk insert; one of them has 5,000 file groups."""
+    """Write every table of the benchmark with Hudi's bulk insert; one table has 5,000 file groups."""
     from bench.trips import trips
     from executors.spark import spark_session
 
@@ -100,11 +100,11 @@ def _write(frame: "DataFrame", table: Path, *, files: int) -> None:
     frame.write.format("hudi").options(**options).mode("append").save(str(table))
 
 
-# --- one measurement, in a process of its own --------------------------------------------------------------------
+# --- one measurement, in its own process --------------------------------------------------------------------------
 
 
 def measure(kind: str, source: Path, warm: Path, work: Path) -> dict[str, Any]:
-    """Cluster a copy of ``source`` by ``kind``, after a copy of ``warm``; seconds, peak MiB, files and a row hash."""
+    """Cluster a copy of ``warm`` and then of ``source`` by ``kind``; returns the figures and content of the second."""
     from executors.spark import spark_session
 
     spark = spark_session(SPARK)
@@ -197,7 +197,7 @@ def _peak_mib(process: str) -> float:
 
 
 def plan_groups(table: Path) -> dict[str, Any]:
-    """Seconds to list and plan ``table`` in this process, the first time and the second time."""
+    """Return the seconds to list and plan ``table`` in this process, the first time (cold) and the second (warm)."""
     from lake.formats import load_format
     from lake.model import TableRef
     from planner.planner import plan_table
@@ -222,7 +222,7 @@ def plan_groups(table: Path) -> dict[str, Any]:
 
 
 def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
-    """Print a line for each table and kind; whether every bar was met."""
+    """Print a line for each table and kind; returns True if every bar was met."""
     from bench.trips import child
 
     met = True
@@ -246,7 +246,7 @@ def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
             if kind != "hudi":
                 print("  " + " · ".join(f"{step} {seconds:.1f}" for step, seconds in results[0]["steps"].items()))
             if any((r["rows"], r["hash"]) != (runs["hudi"][0]["rows"], runs["hudi"][0]["hash"]) for r in results):
-                raise SystemExit(f"{table}: the rows after {label} differ from those after Hudi's own clustering")
+                raise SystemExit(f"{table}: the rows after {label} differ from the rows after Hudi's own clustering")
             if kind != "hudi" and ratio < bars[kind]:
                 print(f"missed the bar of {bars[kind]} x run_clustering", file=sys.stderr)
                 met = False
@@ -254,12 +254,12 @@ def compare(lake: Path, repeats: int, bars: dict[str, float]) -> bool:
 
 
 def main() -> int:
-    """Write the tables, measure, print; 1 where a bar is missed."""
+    """Write the tables, measure and print; returns 1 if a bar is missed."""
     from bench.trips import child
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--repeats", type=int, default=3, help="measurements of each kind; medians are printed")
-    parser.add_argument("--keep", type=Path, help="keep (or find again) the tables in this directory")
+    parser.add_argument("--keep", type=Path, help="keep the tables in this directory, or use the tables in it")
     parser.add_argument("--shape", choices=list(ROWS), default="trips", help="columns of the tables")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=4, help=argparse.SUPPRESS)

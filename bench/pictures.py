@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pictures of README, ``docs/images``: the page as it is now, on the lake that its tests are made with."""
+"""The generator of README's pictures in ``docs/images``: the current page, on the lake of the page's tests."""
 
 import sys
 import tempfile
 from pathlib import Path
 
-if __name__ == "__main__":  # runs from a clone without being installed
+if __name__ == "__main__":  # needed to run from a clone without an installation
     root = Path(__file__).resolve().parent.parent
     sys.path[:0] = [str(root / folder) for folder in ("tests/web", "tests/service", "tests/store", "tests", "")]
 
@@ -18,7 +18,7 @@ SIZE = {"width": 1200, "height": 1010}
 
 
 def main() -> None:
-    """Renew the pictures."""
+    """Take the pictures again."""
     with tempfile.TemporaryDirectory() as home, chromium() as browser:
         context = context_at(Path(home), rules=RULES)
         plans = fill(context.store, f"sqlite:///{home}/lakefold.db")

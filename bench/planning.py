@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long planning takes and how much memory it needs above the listing, as a table grows.
+"""The time of planning, and its memory besides the listing, for tables of different sizes.
 
-Prints one row for each size (slices by partitions). Each runs in a process of its own, so that its peak memory is
-its own; the listing is in memory before the clock starts. Seconds are those of the median of three plannings, of which
-the first waits for the system to hand out its memory; a busy machine stretches them, and the CPU column shows whether
-it did. Last comes a replay: a history of 30 days under twelve policies. Exits 1 where a row misses the bar.
+Prints one row for each size (slices by partitions). Each row is measured in its own process, so that its peak memory is
+its own. The listing is in memory before the clock starts. Seconds are the median of three plannings; the first one is
+slower because the system allocates its memory. A busy machine increases the seconds but not the CPU column. The last
+measurement is a replay of a history of 30 days under twelve policies. Exits 1 if a row misses the bar.
 """
 
 import argparse
@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 
-if __name__ == "__main__":  # runs from a clone without being installed
+if __name__ == "__main__":  # needed to run from a clone without an installation
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from lake.history import ChangeKind, FileWritten, HistoricalCommit, TableHistory
@@ -38,7 +38,7 @@ NOW = datetime(2026, 1, 31, 12, tzinfo=UTC)
 
 
 def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
-    """A listing as lakes have it: log-normal sizes around 24 MiB, files of a commit sharing its second."""
+    """Return a realistic listing: log-normal sizes around 24 MiB; the files of a commit have the same second."""
     rng = np.random.default_rng(seed)
     sizes = np.minimum(rng.lognormal(np.log(24 << 20), 1.4, slices), 4 << 30).astype(np.int64)
     commits = rng.integers(0, max(slices // 20, 1), slices)
@@ -75,7 +75,7 @@ def generated(slices: int, partitions: int, seed: int = 7) -> Snapshot:
     )
 
 
-#: a kind of plan in each line: clustering by either strategy, and compaction of slices with logs
+#: the measured kinds of plans: clustering by each strategy, and compaction of slices with logs
 MODES = {
     "balanced": {"compaction": False},
     "hudi": {"compaction": False, "strategy": "hudi"},
@@ -84,7 +84,7 @@ MODES = {
 
 
 def measure(slices: int, partitions: int, mode: str) -> str:
-    """Plan in this process; a line of the table."""
+    """Plan in this process and return a line of the table."""
     policy = SizingPolicy.from_settings(MODES[mode])
     plan_table(generated(1_000, 10), policy, now=NOW, plan_id="warm")  # imports and code paths, not data
     snapshot = generated(slices, partitions)
@@ -105,7 +105,7 @@ def measure(slices: int, partitions: int, mode: str) -> str:
 
 
 def past(seed: int = 7) -> TableHistory:
-    """Commits of one to four files, log-normal around 24 MiB, nearly all into the partition of their day."""
+    """Return commits of one to four files, log-normal around 24 MiB, nearly all into the partition of their day."""
     rng = np.random.default_rng(seed)
     since = NOW - timedelta(days=REPLAYED_DAYS)
     commits = []
@@ -121,7 +121,7 @@ def past(seed: int = 7) -> TableHistory:
 
 
 def measure_replay() -> str:
-    """Replay the past under twelve policies in this process; a line of the table."""
+    """Replay the history under twelve policies in this process and return a line of the table."""
     tried = [
         SizingPolicy.from_settings({"target_file_max": target, "min_input_files": least})
         for target in ("512MiB", "1GiB", "2GiB")
@@ -139,7 +139,7 @@ def measure_replay() -> str:
 
 
 def _reset_peak() -> None:
-    """Let the kernel forget the peak of generating the listing; elsewhere the peak counts that too."""
+    """Reset the peak memory, which generating the listing raised; on systems without /proc the peak includes it."""
     clear = Path("/proc/self/clear_refs")
     if clear.exists():
         clear.write_text("5")
@@ -164,7 +164,7 @@ def _resident_mib() -> float:
 
 
 def main() -> int:
-    """Print the table; 1 where the bar is missed."""
+    """Print the table; returns 1 if the bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--one", nargs=3, metavar=("SLICES", "PARTITIONS", "MODE"), help=argparse.SUPPRESS)
     parser.add_argument("--replay", action="store_true", help="only the replay")

@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a process has used so far, as Linux tells it."""
+"""The CPU time and memory of a process, from Linux's /proc."""
 
 import os
 from pathlib import Path
 
 
 def cpu_seconds(process: int | str) -> float:
-    """What it has computed since it began."""
+    """Return the CPU seconds of a process since its start."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def memory(process: int | str, key: str) -> int:
-    """Bytes that are in memory now (VmRSS), or were at most since the last reset (VmHWM)."""
+    """Return the resident bytes of a process now (VmRSS), or their maximum since the last reset (VmHWM)."""
     for line in Path(f"/proc/{process}/status").read_text().splitlines():
         if line.startswith(key):
             return int(line.split()[1]) * 1024

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How fast ``/metrics``, status, lists and the page answer on a large installation, while figures are refreshed.
+"""The response times of ``/metrics``, status, lists and the page on a large installation, while figures are refreshed.
 
-Fills an SQLite database with tables and plans as years of work leave them, starts ``lakefold serve --role api`` on it,
-and asks for each address again and again over one loopback connection. Prints requests a second and percentiles; exits
-1 where an answer's bar is missed by more than one in a hundred.
+Fills an SQLite database with the tables and plans of years, starts ``lakefold serve --role api`` on it, and repeats
+each request over one loopback connection. Prints requests per second and percentiles; exits 1 if more than one in a
+hundred answers to a request misses the bar.
 
-Then the same beside a crowd: connections that say nothing, and posts whose bodies stop in the middle, half of them with
-a token to write. There no answer may take a second, and the process may grow by 100 MB.
+Then the requests are repeated beside a crowd of other clients: silent connections, and posts whose bodies stop in the
+middle, half of them with a write token. Beside the crowd each answer must begin within a second, and the process may
+grow by 100 MB.
 """
 
 import argparse
@@ -29,7 +30,7 @@ from multiprocessing.synchronize import Event
 from pathlib import Path
 from typing import Any, Literal
 
-if __name__ == "__main__":  # runs from a clone without being installed
+if __name__ == "__main__":  # needed to run from a clone without an installation
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 import pyarrow as pa
@@ -49,16 +50,16 @@ from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage
 
 BAR_SECONDS = 0.1
-#: what holds beside a crowd
+#: the bars beside a crowd
 CROWD_BAR_SECONDS = 1.0
 CROWD_BAR_BYTES = 100_000_000
 DAY_MS = 86_400_000
 MIB = 1 << 20
-#: path, what it asks for besides, and what the bar holds for; a scrape asks for gzip
+#: path, headers, and the part of the answer to which the bar applies; a scrape accepts gzip
 ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole", "none"]], ...] = (
     ("/metrics", {"Accept-Encoding": "gzip"}, "whole"),
     ("/metrics", {}, "whole"),
-    ("/v1/status", {}, "none"),  # no older than a second, so that it waits for the figures of a large lake
+    ("/v1/status", {}, "none"),  # its figures are at most a second old, so on a large lake it waits for them
     ("/v1/tables?limit=100", {}, "first byte"),
     ("/v1/tables?limit=50&sort=-files", {}, "first byte"),
     ("/v1/plans", {}, "first byte"),
@@ -71,13 +72,13 @@ ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole", "none
 
 
 def plan_id(made_ms: int, number: int) -> str:
-    """A UUIDv7 of that time; ``number`` keeps it unique."""
+    """Return a UUIDv7 of this time; ``number`` makes it unique."""
     digits = f"{made_ms:012x}7{number & 0xFFF:03x}8{number:015x}"
     return "-".join((digits[:8], digits[8:12], digits[12:16], digits[16:20], digits[20:]))
 
 
 def fill(url: str, tables: int, plans: int) -> None:
-    """A database of ``tables`` tables in mode compact and ``plans`` plans, of which a few are live or failed."""
+    """Fill a database with ``tables`` tables in mode compact and ``plans`` plans, some of them live or failed."""
     store, database, chance = Store(url), Database(url), random.Random(7)
     store.upgrade()
     names = [f"db{number % 40}.table_{number:04d}" for number in range(tables)]
@@ -86,7 +87,9 @@ def fill(url: str, tables: int, plans: int) -> None:
         store.record_scan(scan(name, chance))
     now = time.time_ns() // 1_000_000
     with database.write() as connection:
-        for statement in drop_trigger_statements(database.dialect):  # they let a plan begin as requested only
+        for statement in drop_trigger_statements(
+            database.dialect
+        ):  # the triggers accept only new plans in state requested
             connection.execute(text(statement))
         for kind, rows in (
             (PlanRow, plan_rows(names, plans, now, chance)),
@@ -103,19 +106,19 @@ def fill(url: str, tables: int, plans: int) -> None:
 
 
 def made_at(number: int, plans: int, now: int) -> int:
-    """When plan ``number`` was made: the plans spread over a year."""
+    """Return the creation time of plan ``number``; the plans are spread over a year."""
     return now - (plans - number) * 365 * DAY_MS // plans
 
 
 def state_of(number: int, plans: int) -> str:
-    """The newest plans wait, one in 200 failed, one in 100 was cancelled."""
+    """Return the state of a plan: the newest plans wait, one in 200 failed, one in 100 was cancelled."""
     if number >= plans - 50:
         return "requested"
     return "failed" if number % 200 == 3 else "cancelled" if number % 100 == 7 else "completed"
 
 
 def scan(name: str, chance: random.Random) -> ScanRecord:
-    """The last scan of a table with 200 files."""
+    """Return the last scan of a table with 200 files."""
     sizes = pa.array([int(chance.lognormvariate(17, 1.5)) for _ in range(200)], pa.int64())
     histogram = SizeHistogram.of(sizes, 300 * MIB)
     return ScanRecord(
@@ -135,7 +138,7 @@ def scan(name: str, chance: random.Random) -> ScanRecord:
 
 
 def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random) -> Iterator[dict[str, Any]]:
-    """The plans themselves."""
+    """Yield the rows of the plans."""
     for number in range(plans):
         made, state, size = made_at(number, plans, now), state_of(number, plans), chance.randint(100, 2000) * MIB
         name, done = names[number % len(names)], state == "completed"
@@ -187,7 +190,7 @@ def plan_rows(names: Sequence[str], plans: int, now: int, chance: random.Random)
 
 
 def groups(plans: int, now: int) -> Iterator[dict[str, Any]]:
-    """One group of each plan."""
+    """Yield one group for each plan."""
     files = pack_slices(
         [FileSlice(partition="p", file_id=f"f{n}", path=f"p/f{n}.parquet", bytes=MIB) for n in range(50)]
     )
@@ -205,7 +208,7 @@ def groups(plans: int, now: int) -> Iterator[dict[str, Any]]:
 
 
 def events(plans: int, now: int) -> Iterator[dict[str, Any]]:
-    """What happened to each plan."""
+    """Yield the events of each plan."""
     for number in range(plans):
         made, state = made_at(number, plans, now), state_of(number, plans)
         story = [(None, "requested", 0), ("requested", "inflight", 1), ("inflight", state, 1)]
@@ -222,7 +225,7 @@ def events(plans: int, now: int) -> Iterator[dict[str, Any]]:
 
 
 def superseded(names: Sequence[str], plans: int, now: int) -> Iterator[dict[str, Any]]:
-    """The files that the plans of the last week replaced."""
+    """Yield the files that the plans of the last week replaced."""
     for number in range(plans):
         made = made_at(number, plans, now)
         if made > now - 7 * DAY_MS and state_of(number, plans) == "completed":
@@ -240,7 +243,7 @@ def superseded(names: Sequence[str], plans: int, now: int) -> Iterator[dict[str,
 
 
 def held(url: str) -> str:
-    """What the database holds, which a kept one was asked to hold when it was filled."""
+    """Return the number of tables and plans in the database; a kept database may differ from the options."""
     database = Database(url)
     of_tables = select(func.count()).where(TableRow.name != ALL_TABLES)
     with database.read() as connection:
@@ -251,7 +254,7 @@ def held(url: str) -> str:
 
 
 def refresh_seconds(url: str) -> float:
-    """One refresh of the metrics as the daemon does it, in this process; the second one, as the first only warms up."""
+    """Return the seconds of a refresh of the metrics as in the daemon: of the second one, since the first warms up."""
     store, metrics = Store(url), Metrics("api")
     page = MetricsPage(metrics.process_registry, metrics.table_series)
     for _ in range(2):
@@ -266,7 +269,7 @@ def refresh_seconds(url: str) -> float:
 
 @contextlib.contextmanager
 def serving(home: Path, url: str) -> Iterator[tuple[int, int]]:
-    """``lakefold serve --role api``, once its figures are there: its port, and the id of its process."""
+    """Run ``lakefold serve --role api``; yields its port and process id when it is ready."""
     port = free_port(0)
     config = home / "lakefold.toml"
     config.write_text(f'[database]\nurl = "{url}"\n[http]\nport = {port}\nrate_limit = 0\n')
@@ -289,11 +292,11 @@ def serving(home: Path, url: str) -> Iterator[tuple[int, int]]:
 
 
 def measure(port: int, path: str, headers: dict[str, str], seconds: float) -> tuple[int, list[float], list[float]]:
-    """Ask for ``path`` for so long: bytes of an answer, seconds to each first byte, seconds to each last byte."""
+    """Request ``path`` for ``seconds``; returns an answer's bytes, and the seconds to each first and each last byte."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=30)
     first, whole, length = [], [], 0
     end = time.perf_counter() + seconds
-    while (begun := time.perf_counter()) < end or len(whole) < 2:  # of one answer nothing can be told
+    while (begun := time.perf_counter()) < end or len(whole) < 2:  # percentiles need two answers
         connection.request("GET", path, headers=headers)
         answer = connection.getresponse()
         first.append(time.perf_counter() - begun)
@@ -306,15 +309,15 @@ def measure(port: int, path: str, headers: dict[str, str], seconds: float) -> tu
 
 
 def percentile(values: Sequence[float], percent: int) -> float:
-    """The value that so many percent stay below."""
+    """Return the value below which ``percent`` percent of ``values`` are."""
     return statistics.quantiles(values, n=100)[percent - 1]
 
 
 def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> list[str]:
-    """Print a line for each address; those of which more than ``100 - percent`` in a hundred answers miss the bar.
+    """Print a line for each address; returns those where more than ``100 - percent`` % of the answers miss the bar.
 
-    What an answer takes ``of a core`` is all that the process computed meanwhile, by the number of answers: that tells
-    on a busy machine, too.
+    The column ``of a core`` is the CPU time of the process divided by the number of answers, which is meaningful on a
+    busy machine, too.
     """
     missed = []
     print(
@@ -340,9 +343,9 @@ def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> l
 
 
 def crowd(port: int, token: str, idle: int, stalled: int, complete: Event) -> None:
-    """Guests in a process of their own, until it is ended; ``complete`` is set when the last one has come.
+    """Run the guests until this process is ended; ``complete`` is set when the last guest has connected.
 
-    Each connects, says what it has to say and nothing more, and comes again some seconds after it was shown out.
+    Each guest connects and sends its bytes and nothing more. Some seconds after it was disconnected it connects again.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
@@ -380,15 +383,15 @@ def crowd(port: int, token: str, idle: int, stalled: int, complete: Event) -> No
 
 @contextlib.contextmanager
 def beside_a_crowd(port: int, token: str, idle: int, stalled: int) -> Iterator[None]:
-    """``idle`` silent connections and ``stalled`` half bodies, all of them there from the beginning."""
+    """Open ``idle`` silent connections and ``stalled`` half bodies; all are open when the context begins."""
     spawn = multiprocessing.get_context("spawn")
     complete = spawn.Event()
     process = spawn.Process(target=crowd, args=(port, token, idle, stalled, complete), daemon=True)
     process.start()
     try:
         if not complete.wait(60):
-            raise SystemExit("the crowd has not come together in a minute")
-        time.sleep(5)  # until who came at once has been seen to
+            raise SystemExit("the crowd did not connect within a minute")
+        time.sleep(5)  # until the server has handled the burst of connections
         yield
     finally:
         process.terminate()
@@ -396,14 +399,18 @@ def beside_a_crowd(port: int, token: str, idle: int, stalled: int) -> Iterator[N
 
 
 def main() -> int:
-    """Print the tables; 1 where a bar is missed."""
+    """Print the tables; returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--tables", type=int, default=1000)
     parser.add_argument("--plans", type=int, default=100_000)
-    parser.add_argument("--seconds", type=float, default=20, help="for each address; a refresh falls into 15 s")
-    parser.add_argument("--idle", type=int, default=1000, help="connections of the crowd that say nothing")
+    parser.add_argument(
+        "--seconds", type=float, default=20, help="duration for each address; figures are refreshed every 15 s"
+    )
+    parser.add_argument("--idle", type=int, default=1000, help="silent connections of the crowd")
     parser.add_argument("--stalled", type=int, default=500, help="posts of the crowd that stop in the middle")
-    parser.add_argument("--database", metavar="FILE", type=Path, help="kept, and not filled again")
+    parser.add_argument(
+        "--database", metavar="FILE", type=Path, help="keep the database in this file, or use the one in it"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="lakefold-surface-") as folder:
         home = Path(folder)
@@ -422,7 +429,7 @@ def main() -> int:
         with serving(home, url) as (port, pid):
             missed = measured(port, pid, arguments.seconds, BAR_SECONDS, 99)
             before = memory(pid, "VmRSS")
-            Path(f"/proc/{pid}/clear_refs").write_text("5")  # VmHWM begins anew
+            Path(f"/proc/{pid}/clear_refs").write_text("5")  # resets VmHWM
             files = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             with beside_a_crowd(port, token, arguments.idle, arguments.stalled):
                 print(f"\nbeside {arguments.idle:,} idle connections and {arguments.stalled:,} half bodies", end="")

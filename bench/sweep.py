@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the sweep of a large Hive table costs where nothing has changed: seconds, and memory beside an idle process.
+"""The cost of sweeping a large Hive table without changes: seconds, and memory above that of an idle process.
 
-Makes a table in a metastore on Derby, with partitions that were moved many times: a directory for each of them in each
-version, as before any retention has passed, the document that each commit leaves in the table, and rows of moves and
-replaced files in an SQLite database. Then a process sweeps it as a daemon does, first with moves of the day before,
-then with all of them made within the hour, when the places left last are looked at every ten seconds. The bar of 2 s
-and 200 MiB is for 10,000 partitions of 100 rounds, and holds for the longest look too; exits 1 above it. Seconds are of
-the wall clock, and of the processor in brackets: a machine with other work to do shows in the difference.
+Creates a table in a metastore on Derby whose partitions were relocated many times. Each partition has a directory in
+each version, as before any retention has passed. Each commit has its record in the table, and an SQLite database has
+the rows of relocations and replaced files. Then a process sweeps the table as a daemon does: first with relocations of
+the day before, then with relocations of the last hour, whose previous locations a daemon sweeps every ten seconds. The
+bar of 2 s and 200 MiB is for 10,000 partitions and 100 rounds, and applies to the longest sweep; exits 1 above it.
+Seconds are wall-clock time, with CPU time in brackets: a large difference shows that the machine was busy.
 """
 
 import argparse
@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, cast
 
-if __name__ == "__main__":  # runs from a clone without being installed
+if __name__ == "__main__":  # needed to run from a clone without an installation
     sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from sqlalchemy import func, insert, select, update
@@ -61,10 +61,10 @@ _HIVE = "org.apache.hadoop.hive.ql.io.parquet"
 
 
 class Owner(MetastoreClient):
-    """A client that makes the table."""
+    """The client that creates the table."""
 
     def make(self, location: Path, partitions: int, version: str) -> None:
-        """A table whose partitions are in ``version``."""
+        """Create the table, with its partitions in ``version``."""
         self._call("create_database", {1: (STRUCT, {1: (STRING, DATABASE)})})
         raw: Struct = {
             1: (STRING, TABLE),
@@ -139,7 +139,7 @@ def table_at(home: Path, uri: str) -> TableRef:
 
 
 def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
-    """The table, its directories, and what the database knows of it."""
+    """Create the table, its directories, and its rows in the database."""
     versions = [f"{number:032}-e1-{number + 1}" for number in range(rounds)]
     names = [f"dt={number:05}" for number in range(partitions)]
     for place in ("", *(f".lakefold/{version}/" for version in versions)):
@@ -213,9 +213,9 @@ def fill(home: Path, uri: str, partitions: int, rounds: int) -> None:
 
 
 def document(table: TableRef, version: str, left: list[tuple[str, str]], *, is_last: bool) -> None:
-    """What a commit leaves in its table: the document in its version, and once another has followed it among the filed.
+    """Write the record of a commit: in its version, or in the archive if another commit has followed.
 
-    Of all but the last one it is noted that what they replaced was deleted.
+    For all commits except the last one, the deletion of the replaced files is recorded.
     """
     at = datetime.fromtimestamp(0.001, UTC)
     commit = Commit(
@@ -249,7 +249,7 @@ def document(table: TableRef, version: str, left: list[tuple[str, str]], *, is_l
 
 
 def make_young(home: Path, rounds: int) -> None:
-    """Have all moves be made within the hour, one round after the other."""
+    """Date all relocations within the last half hour, one round after the other."""
     database, now = Database(f"sqlite:///{home}/lakefold.db"), round(time.time() * 1000)
     for number in range(rounds):
         at = now - HOUR_MS // 2 + number * (HOUR_MS // 2) // rounds
@@ -259,7 +259,7 @@ def make_young(home: Path, rounds: int) -> None:
 
 
 def measure(home: Path, uri: str, what: str, sweeps: int) -> None:
-    """Sweeps, or looks at what was left lately, of a daemon: the time of each, and how much memory they took."""
+    """Run sweeps of all or of recent relocations as a daemon does, and print the time of each and the memory."""
     store, table, watch, lately = (
         Store(f"sqlite:///{home}/lakefold.db"),
         table_at(home, uri),
@@ -293,7 +293,7 @@ def measure(home: Path, uri: str, what: str, sweeps: int) -> None:
 
 
 def is_old(home: Path) -> bool:
-    """Whether the moves are those of the day before."""
+    """Return True if the relocations are those of the day before."""
     with Database(f"sqlite:///{home}/lakefold.db").read() as connection:
         last = connection.execute(select(func.max(RelocationRow.begun_at_ms))).scalar_one()
     return bool(last < (time.time() * 1000) - HOUR_MS)

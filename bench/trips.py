@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the benchmarks of rewriting share: 19 narrow columns of a taxi company, and runs in processes of their own."""
+"""The common parts of the rewriting benchmarks: 19 narrow columns of a taxi company, and runs in other processes."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 def trips(rows: "DataFrame") -> "DataFrame":
-    """A trip for each id of ``rows``."""
+    """Return a trip for each id of ``rows``."""
     from pyspark.sql import functions as f
 
     def upto(limit: int, seed: int) -> "Column":
@@ -45,7 +45,7 @@ def trips(rows: "DataFrame") -> "DataFrame":
 
 
 def child(program: str, *arguments: str) -> dict[str, Any]:
-    """What ``program`` prints as JSON when it is run with ``arguments``; SystemExit with its output where it fails."""
+    """Run ``program`` with ``arguments`` and return the JSON of its last line. Raises SystemExit with its output."""
     done = subprocess.run([sys.executable, program, *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{' '.join(arguments)} failed:\n{done.stdout[-2000:]}{done.stderr[-4000:]}")

@@ -3,7 +3,7 @@
 
 A plan's completion marks its superseded versions; this module only deletes marked ones. Each round checks the table
 again, processes the versions in the order in which they were superseded, and records each deletion in the store before
-and after it. So a crash repeats at most one deletion of files that are gone already. A process that was suspended
+and after it. So a crash repeats at most one deletion, of files that are already deleted. A process that was suspended
 between check and deletion detects that another process has deleted the files.
 """
 
@@ -34,7 +34,7 @@ from lake.ports import Capability, DeletionResult, TableFormat
 log = logging.getLogger(__name__)
 
 _PAGE = 10_000
-#: superseded files per deletion; each deletion takes the table's lock, and seconds, whatever the number of files
+#: superseded files per deletion; each deletion locks the table and takes seconds, for any number of files
 _MAX_FILES_PER_DELETION = 1000
 
 
@@ -51,10 +51,10 @@ class CleanReport:
     """The result of a round for one table, or with ``dry_run`` its expected result.
 
     ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that were
-    closed without deletion: their replacement was undone, they are gone already, they are of an earlier table at this
-    location, another file has their path, or the table deletes them by its own expiry, which is known only after the
-    request. ``error`` is the one line of the error that ended the round early; ``deleted`` then has the deletions
-    before it.
+    closed without deletion: their replacement was undone, they no longer exist, they belong to an earlier table at this
+    location, another file has their path, or the table deletes them by its own expiry (only the attempt to delete them
+    shows this). ``error`` is the one line of the error that ended the round early; ``deleted`` then has the deletions
+    before the error.
     """
 
     table: str
@@ -82,7 +82,7 @@ class CleanJob:
 
 
 def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool = False) -> list[CleanReport]:
-    """Clean each table; the error of one table is in its report and never stops the others."""
+    """Clean each table; the error of one table is in its report and never stops the other tables."""
     reports = []
     for job in jobs:
         try:
@@ -99,8 +99,9 @@ def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool
 def clean_table(job: CleanJob, context: RunContext, *, format: TableFormat, dry_run: bool = False) -> CleanReport:
     """Delete the versions of a table that were superseded more than its retention ago and that nothing needs.
 
-    A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. Raises what the
-    store or the first call to the format raises; an error during a deletion is in the report, with earlier deletions.
+    A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. Errors of the
+    store and of the first calls to the format pass through; the report has an error during a deletion, and the
+    deletions before it.
     """
     if job.skip_reason is not None:
         return CleanReport(table=job.table.name, dry_run=dry_run, skip_reason=job.skip_reason)
@@ -122,16 +123,16 @@ class _TableCleaning:
         self._locks = PartitionLock(
             LockOwnerKind.CLEANER, job.table, format_, context.store, alongside_plans=alone_at_commits
         )
-        #: partitions that the sweep has to process first, each with the reason: this round skips them from then on
+        #: partitions that the sweep has to process first, each with the reason; this round skips them
         self._unswept: dict[str, str] = {}
-        #: processed rows that are still due: kept ones, and in a dry run all
+        #: processed rows that are still due: rows of kept versions, in a dry run all rows
         self._rows_still_due: set[int] = set()
 
     def run(self) -> CleanReport:
         error: Exception | None = None
         self._close_obsolete()
         while error is None:
-            # Kept versions stay due: a limit larger by their number keeps them from hiding the versions behind them.
+            # Kept versions stay due: a limit raised by their number also returns versions after them.
             due = self._store.due_for_deletion(self._table, self._retention, _PAGE + len(self._rows_still_due))
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
@@ -188,16 +189,19 @@ class _TableCleaning:
             elif reasons:
                 self._store.close_superseded(reasons)
                 first = found[min(found)]
-                log.info("table %s: %d superseded files wait no longer: %s", self._table.name, len(reasons), first)
+                log.info(
+                    "table %s: %d superseded files no longer await deletion: %s", self._table.name, len(reasons), first
+                )
         finally:
             if may_move:
                 self._locks.release()
 
     def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
-        """Return the ``again`` whose partitions were not only written back, and lock these partitions.
+        """Lock the partitions of ``again`` and return the reasons that still hold, without partitions to be swept.
 
-        The sweep relocates such a partition again, and its files still await their deletion. It may have done so right
-        after the first check; only a second check shows that.
+        A writer may only have written an earlier location back to the catalog. The sweep then relocates the partition
+        again, and its versions still await deletion. The sweep may have done this right after the first check, so a
+        second check follows under the lock.
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._locks.lock(partitions)
@@ -217,7 +221,7 @@ class _TableCleaning:
             self._kept.append(KeptVersion(version=due.version, reason=reason))
 
     def _delete(self, deletable: Sequence[SupersededRecord]) -> Exception | None:
-        """Delete the versions superseded first, several plans' in one batch. Returns the error that ended it early."""
+        """Delete versions in order, several plans in one batch. Returns the error that ended the deletion early."""
         try:
             with self._format.writer(self._table, self._spark) as writer:
                 if isinstance(writer, UsesDatabaseClock):
@@ -237,7 +241,7 @@ class _TableCleaning:
                     # A file became live, pending or saved after the check, or this process was suspended.
                     except (Conflict, LeaseLost) as conflict:
                         plans = list(_by_plan(batch))
-                        if len(plans) > 1:  # the others must not wait for it
+                        if len(plans) > 1:  # the other plans must not wait for this one
                             batches.extendleft(reversed(plans))
                             continue
                         for d in batch:
@@ -252,7 +256,7 @@ class _TableCleaning:
         return None
 
     def _lock_partitions(self, batch: Sequence[SupersededRecord]) -> None:
-        """Lock the partitions of a batch. Raises Conflict if a plan or the sweep has one of them."""
+        """Lock the partitions of a batch. Raises Conflict if a plan or the sweep has locked one of them."""
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept) and (others := partitions - self._locks.lock(partitions)):
             raise Conflict(f"partition {min(others)} is held by a plan or the sweep")
@@ -261,7 +265,7 @@ class _TableCleaning:
         """Record in the store that a deletion begins.
 
         Raises Conflict if the sweep has to process a partition first or another process deletes these files, LeaseLost
-        if a partition was not locked without a break.
+        if the lock on a partition had expired.
         """
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept):
@@ -295,7 +299,7 @@ class _TableCleaning:
 
 
 def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
-    """Yield the versions that each plan replaced, in the given order: they are deleted together or not at all."""
+    """Yield the versions that each plan replaced, in order: a plan's versions are deleted together or not at all."""
     plans: dict[str, list[SupersededRecord]] = {}
     for one in due:
         plans.setdefault(one.plan_id, []).append(one)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What executors, take-overs, sweeps and the cleaner of one process work with."""
+"""The parts of one process that its executors, take-overs, sweeps and cleaner share."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,16 +13,16 @@ from lake.ports import FormatLoader, SparkProvider
 from lake.relocation_store import RelocationStore, relocation_store
 
 HEARTBEAT_INTERVAL = timedelta(seconds=15)
-#: seconds between checks of a table, or tries to record, after a commit
+#: seconds between checks of a table, or between attempts to record, after a commit
 RETRY_DELAYS_SECONDS = (0.5, 1.0, 2.0, 4.0, 8.0, 15.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext:
-    """The database, Spark and the other parts of the process, whatever table is worked on.
+    """The database, Spark and other parts of the process, the same for all tables.
 
-    A lease is renewed every ``heartbeat`` from a second thread, so ``store`` must allow two. ``engines`` rewrite files
-    for formats without their own; the first one that can rewrite a group is used.
+    A lease is renewed every ``heartbeat`` from a second thread, so ``store`` must be thread-safe. ``engines`` rewrite
+    files for formats without engines of their own; the first engine that can rewrite a group is used.
     """
 
     store: PlanStore

@@ -2,7 +2,7 @@
 """Ends a run after an error: first withdraw pending work, then record the result in the database.
 
 The order matters. While pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
-inflight. Only if nothing is pending, the table's answer that there is no commit is final.
+inflight. The table's answer that there is no commit is final only if nothing is pending.
 """
 
 import logging
@@ -31,7 +31,7 @@ from lake.failpoints import failpoint
 from lake.plan import Claim, PlanState
 
 log = logging.getLogger(__name__)
-#: plans of which this process did not count an attempt; only once, else a plan that spoils each session never ends
+#: plans with one attempt that this process did not count; it counts the next, else a plan might never end
 _plans_with_uncounted_attempt: set[str] = set()
 
 
@@ -61,19 +61,21 @@ class RunFailure:
         if not isinstance(error, LakefoldError):
             log.error("plan %s of %s: unexpected error", self._plan_id, self._table.name, exc_info=error)
         try:
-            retry_store_call(self._plan_id, "held", self._lease.assert_owned, delays=self._retry_delays)
+            retry_store_call(
+                self._plan_id, "confirmed as this executor's", self._lease.assert_owned, delays=self._retry_delays
+            )
         except LeaseLost as lost:
             return self.end_lost(lost)
         except Exception as silent:
-            # Without an answer another executor may own the plan and its other instants.
+            # If the database does not answer, another executor may own the plan and its other instants.
             self._uncommitted.withdraw_own()
             return self.end_inflight(silent)
-        # The plan is this executor's, so all its pending work is withdrawn. A suspended executor could commit the rest.
+        # This executor owns the plan, so it withdraws all pending work; a suspended executor could commit the rest.
         if not self._uncommitted.withdraw_all() and self._uncommitted.can_be_pending():
             return self.end_inflight(error)
         failpoint("withdrawn")
         if self._commit_status.is_commit_possible:
-            # Only now is the answer "no commit" final: work that was pending at an earlier check may be committed.
+            # The answer "no commit" is final only now: work that was pending at an earlier check may be committed.
             try:
                 self._commit_status.commit = self._commit_status.find_commit()
             except CommitUnknown as unknown:
@@ -81,14 +83,14 @@ class RunFailure:
             except (TableGone, CommitLost) as gone:
                 error = gone
             if self._commit_status.commit is not None:
-                log.warning("plan %s: its commit was made, although: %s", self._plan_id, one_line(error))
+                log.warning("plan %s: its commit exists, despite the error: %s", self._plan_id, one_line(error))
                 return None
         return self._record_end_with_retries(self._error_or_cancellation(error))
 
     def end_inflight(self, error: Exception) -> RunOutcome:
-        """Leave the plan inflight, since the result is unknown or can't be recorded; a take-over checks it again."""
+        """Leave the plan inflight: the result is unknown or can't be recorded. A take-over checks the table again."""
         log.error("plan %s of %s stays inflight: %s", self._plan_id, self._table.name, one_line(error))
-        with suppress(Exception):  # without the database it is in the log only
+        with suppress(Exception):  # without the database the error is in the log only
             self._store.record_inflight_error(self._claim, one_line(error))
         return self._outcome(RunResult.INFLIGHT, error)
 
@@ -99,7 +101,7 @@ class RunFailure:
         return self._outcome(RunResult.LEASE_LOST, error)
 
     def _error_or_cancellation(self, error: Exception) -> Exception:
-        """Return ``error``, or CancelRequested if an operator requested it and the error is not more important."""
+        """Return ``error``, or CancelRequested if an operator requested to cancel and the error is less important."""
         if not self._lease.is_cancel_requested:
             return error
         if isinstance(error, TableGone):
@@ -117,12 +119,12 @@ class RunFailure:
             result = self._record_end(error)
 
         try:
-            retry_store_call(self._plan_id, f"told how it ended ({one_line(error)})", tell, delays=self._retry_delays)
+            retry_store_call(self._plan_id, f"recorded as ended ({one_line(error)})", tell, delays=self._retry_delays)
         except LeaseLost as lost:
             return self.end_lost(lost)
         except Exception as silent:
             return self.end_inflight(silent)
-        # A faster writer or a person's request is routine.
+        # A conflict with a writer and a person's request are routine.
         level = {RunResult.FAILED: logging.ERROR, RunResult.CANCELLED: logging.INFO}.get(result, logging.WARNING)
         log.log(level, "plan %s of %s %s: %s", self._plan_id, self._table.name, result, one_line(error))
         outcome = self._outcome(result, error)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The jars of table formats: a cache on disk that Spark fills through Ivy once, and from which later starts read.
 
-Two processes that fill Ivy's cache at once find each other's half-written files and give up, so one fills it at a
+Two processes that fill Ivy's cache at once find each other's half-written files and give up, so a lock admits one at a
 time. A complete cache is only read: a start then waits for no lock.
 """
 
@@ -26,7 +26,7 @@ PACKAGES, IVY = "spark.jars.packages", "spark.jars.ivy"
 _JARS = "spark.jars"
 #: the settings that Ivy's result depends on
 _RESOLUTION_SETTINGS = (PACKAGES, "spark.jars.excludes", "spark.jars.repositories", "spark.jars.ivySettings")
-#: how long a process waits for another one that fills a cache before it fills the next one
+#: how long a process waits for another process that fills a cache, before it tries the next cache
 LOCK_TIMEOUT_SECONDS = 60.0
 _POLL_SECONDS = 0.2
 _LOCK = "lakefold.lock"
@@ -67,7 +67,7 @@ def settings_with_jars(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str]
 
 @contextmanager
 def _exclusive_cache(cache: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
-    """Get exclusive use of ``cache``; False if that is ``needless``, or not possible within the timeout.
+    """Yield True with exclusive use of ``cache``; False if that is ``needless`` or not possible within the timeout.
 
     After a timeout the process that fills the cache is added to ``busy``.
     """
@@ -116,7 +116,7 @@ def _manifest_path(cache: Path, conf: Mapping[str, str]) -> Path:
 
 
 def _cached_jars(caches: Sequence[Path], conf: Mapping[str, str]) -> list[Path]:
-    """Return the jars of ``conf``'s packages in the first of ``caches`` that is known to have them all; else none."""
+    """Return the jars of ``conf``'s packages in the first of ``caches`` that has all of them; else an empty list."""
     for cache in caches:
         with suppress(OSError, ValueError):
             names = json.loads(_manifest_path(cache, conf).read_text())

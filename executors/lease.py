@@ -42,7 +42,7 @@ class Lease:
         self._abort = abort or threading.Event()
         self._progress: RewriteProgress | None = None
         self._cancel_requested = False
-        # The database grants more than one interval. A heartbeat that arrives late extends no plan that has ended.
+        # The database grants more than one interval. A late heartbeat does not extend the lease of an ended plan.
         self._renewer = Renewer(
             f"the lease of plan {claim.plan.plan_id}",
             self._send_heartbeat,
@@ -89,7 +89,7 @@ class Lease:
         return self._cancel_requested
 
     def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
-        """``renew`` if the last renewal is older than one interval, since the process may have been suspended.
+        """Call ``renew`` if the last renewal is older than one interval, since the process may have been suspended.
 
         Always renews with ``at_least``, the duration of work that no lock of the table protects.
         """
@@ -135,7 +135,7 @@ class Lease:
         while not ended.wait(wait_seconds):
             if not self._must_stop():
                 continue
-            wait_seconds = _CANCEL_RETRY_SECONDS  # again, since the job may have started only after the call
+            wait_seconds = _CANCEL_RETRY_SECONDS  # then again: the job may have started only after the call
             try:
                 writer.cancel()
             except Exception as error:

@@ -12,7 +12,7 @@ log = logging.getLogger(__name__)
 
 
 class Observer:
-    """Base of receivers of events; by itself it ignores all. Every method returns at once and never raises."""
+    """The base class of observers, which ignores all events. Every method returns at once and never raises."""
 
     def run_started(self, claim: Claim) -> None:
         """An executor begins to work on a plan that it has claimed or taken over."""
@@ -51,7 +51,7 @@ def run_observed(observer: Observer, claim: Claim, run: Callable[[], RunOutcome]
 
 
 class Observers(Observer):
-    """Several observers as one. An observer's first error is logged; the plan and other observers go on."""
+    """Several observers as one. An observer's first error is logged; the plan and other observers continue."""
 
     def __init__(self, *observers: Observer) -> None:
         self._observers = observers

@@ -26,9 +26,9 @@ _JOIN_TIMEOUT = timedelta(seconds=10)
 class PartitionLock:
     """One round's lock on partitions of one table; ``release`` ends it, else it expires in some minutes.
 
-    It can only be renewed without a break: a round that was suspended until its lock expired does not get it back, even
-    if the partition is free, since another owner may have locked it in between. ``alongside_plans``: also lock
-    partitions of live plans, which then can't commit; the cleaner gets these only while no executor runs the plan.
+    An expired lock can't be renewed, even if the partition is free, since another owner may have locked it in between.
+    With ``alongside_plans``, partitions of live plans are locked as well, and these plans can't commit meanwhile; the
+    cleaner gets such partitions only while no executor runs the plan.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class PartitionLock:
         self._owner = LockOwner(kind=kind, name=f"{executor_name()}/{uuid.uuid4().hex[:8]}")
 
     def lock(self, partitions: Collection[str]) -> frozenset[str]:
-        """Lock ``partitions``. Returns those that no plan and no other round has."""
+        """Lock ``partitions``, except those of a plan or of another round. Returns the locked partitions."""
         if not self._is_needed:
             return frozenset(partitions)
         return frozenset(
@@ -53,18 +53,18 @@ class PartitionLock:
         )
 
     def renew(self, partitions: Collection[str]) -> None:
-        """Renew the lock of ``partitions``. Raises LeaseLost if one of them was not locked without a break."""
+        """Renew the lock of ``partitions``. Raises LeaseLost if the lock on one of them had expired."""
         if not self._is_needed:
             return
         if lost := set(partitions) - set(self._store.renew_partitions(self._table, partitions, self._owner)):
             raise LeaseLost(f"{partition_label(min(lost))} of {self._table.name} may have another owner now")
 
     def fenced_store(self, store: RelocationStore, partition: str) -> RelocationStore:
-        """Return a view of ``store`` that writes about a partition's locations only while it is locked."""
+        """Return a view of ``store`` that records a partition's locations only while the partition is locked."""
         return store.under_partition_lock(self._table, partition, self._owner) if self._is_needed else store
 
     def renewing(self, partition: str) -> Renewer:
-        """Return the renewal of ``partition`` for a block in which any step may take long."""
+        """Return the renewal of ``partition`` for a block with steps that may take long."""
         return Renewer(
             f"the lock of {self._owner} on {partition_label(partition)} of {self._table.name}",
             partial(self._renew_one, partition),
@@ -80,10 +80,12 @@ class PartitionLock:
         return None
 
     def release(self) -> None:
-        """Return partitions to the planner at once."""
+        """Release all partitions, so that they can be planned again."""
         if not self._is_needed:
             return
         try:
             self._store.release_partitions(self._owner)
         except Exception as error:
-            log.warning("table %s: its partitions stay with %s: %s", self._table.name, self._owner, one_line(error))
+            log.warning(
+                "table %s: its partitions stay locked by %s: %s", self._table.name, self._owner, one_line(error)
+            )

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def record_discovered_relocations(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
     """Record relocations of the table that only the table has recorded. Returns the number of their commits.
 
-    The database uses the table's name, and the table may have had another name; or another database has the records.
+    The database identifies a table by name, and the table may have been renamed; or another database has the records.
     """
     if not isinstance(format, RecordsRelocations):
         return 0
@@ -35,9 +35,9 @@ def record_discovered_relocations(table: TableRef, *, format: TableFormat, store
 def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
     """Record commits of plans that ended cancelled or failed although their table has them. Returns their number.
 
-    No run of this release ends a plan so. An earlier release did, and so does an executor that commits without the
-    database, from a copy of it or despite it. Without the record, the files that such a commit replaced would never be
-    deleted. If the table shows that the result of a commit is gone, its partitions are halted.
+    No run of this release leaves such a plan. An earlier release did, and an executor does if it commits without the
+    database, with a copy of the database, or against its records. Without the record, the files that the commit
+    replaced would never be deleted. If the table shows that the result of a commit is lost, its partitions are halted.
     """
     recorded = 0
     for plan_id, commit in _commits_of_ended_plans(table, format, store).items():
@@ -59,7 +59,7 @@ def _commits_of_ended_plans(table: TableRef, format_: TableFormat, store: PlanSt
             _halt_lost(table, store, lost)
             if lost.plan_id not in uncommitted:
                 break
-            uncommitted.remove(lost.plan_id)  # the other plans must not wait for it
+            uncommitted.remove(lost.plan_id)  # the other plans must not wait for this one
     return {}
 
 
@@ -73,8 +73,9 @@ def _halt_lost(table: TableRef, store: PlanStore, lost: CommitLost) -> None:
 def record_superseded_attempt_commits(table: TableRef, format_: RelocatesPartitions, store: PlanStore) -> int:
     """Record commits of attempts that were made although a later attempt of their plan exists. Returns their number.
 
-    A program undid the commit right after it was made, so that the check found no commit. Or the executor was suspended
-    right before its call, and replaced the result of the later attempt, and partitions that the later one had left out.
+    Either a program undid the commit right after it was made, so that the check found no commit. Or the executor was
+    suspended right before its commit call, and the call then replaced the result of the later attempt, and partitions
+    that the later attempt had left out.
     """
     left = store.orphaned_stagings(table)
     completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]

@@ -17,7 +17,8 @@ def poll_for_commit(
 ) -> Commit | None:
     """Return the commit of ``plan`` after an attempt that ended in ``error``; repeats after each of ``delays`` (s).
 
-    Raises CommitUnknown if all checks fail, or if ``until_found`` and the table has no commit; CommitLost passes.
+    Raises CommitUnknown if all checks fail, or if ``until_found`` and the table has no commit; CommitLost passes
+    through.
     """
     answered = False
     for seconds in (*delays, None):
@@ -38,7 +39,7 @@ def poll_for_commit(
 
 
 def retry_store_call(plan_id: str, action: str, call: Callable[[], None], *, delays: Sequence[float]) -> None:
-    """Repeat ``call`` after each of ``delays`` (s) while the database fails; LeaseLost and the last error pass."""
+    """Repeat ``call`` after each of ``delays`` (s) while the database fails. Raises LeaseLost and the last error."""
     for seconds in delays:
         try:
             return call()

@@ -3,7 +3,7 @@
 
 Every value becomes 64 bits, by numpy over whole columns. A null is 0 and adds nothing, so that a column which
 older files do not have equals a column of nulls. A row is the mixed sum of its columns, each mixed with its
-name; rows are summed modulo 2^64, twice and differently. Encodings do not count: width of an integer, unit of a
+name; rows are summed modulo 2^64 in two different ways. Encodings do not matter: width of an integer, unit of a
 timestamp, precision of a decimal, dictionary, large and view variants, payload of a NaN, sign of a zero,
 order of the entries of a map.
 """
@@ -26,7 +26,7 @@ Words = npt.NDArray[np.uint64]
 Signed = npt.NDArray[np.int64]
 
 _MASK = (1 << 64) - 1
-# Odd constants without structure, each for one purpose, so that different things don't get equal hashes.
+# Odd constants without structure, each for one purpose, so that different kinds of values don't get equal hashes.
 _POSITION = np.uint64(0x9E3779B97F4A7C15)
 _LENGTH = np.uint64(0xD1342543DE82EF95)
 _VALUE = np.uint64(0xA0761D6478BD642F)
@@ -83,7 +83,7 @@ def sum_of_hashes(array: pa.Array, name: str) -> int:
 
 
 def _mix(words: Words) -> Words:
-    """The finalizer of splitmix64: a bijection in which each input bit moves about half of the output bits."""
+    """The finalizer of splitmix64: a bijection in which each input bit flips about half of the output bits."""
     mixed = words ^ (words >> np.uint64(30))
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
     mixed ^= mixed >> np.uint64(27)
@@ -193,7 +193,7 @@ _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 
 
 def _times(array: pa.Array) -> Words:
-    """Hash the days of a date; else the microseconds, and the remainder below them."""
+    """Hash dates by day; other times by microsecond and the remaining nanoseconds."""
     kind = array.type
     values: Signed = _values(array, f"<i{kind.bit_width // 8}").astype(np.int64)
     if pat.is_date(kind):
@@ -207,7 +207,9 @@ def _times(array: pa.Array) -> Words:
 def _strings(array: pa.Array) -> Words:
     """Hash strings and bytes: eight bytes at a time, each word mixed with its position, and the length."""
     if len(array) > 64 and array.null_count == 0 and pc.all(pc.equal(array, array[0])).as_py():
-        return np.full(len(array), _strings(array[:1])[0], np.uint64)  # commit times and partition values: one value
+        return np.full(
+            len(array), _strings(array[:1])[0], np.uint64
+        )  # a constant column, such as commit times or partition values
     if not (pat.is_large_binary(array.type)):
         if pat.is_fixed_size_binary(array.type) or pat.is_string_view(array.type):
             array = array.cast(pa.binary() if pat.is_fixed_size_binary(array.type) else pa.string())

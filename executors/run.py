@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs one claimed plan, from the check for its commit to the record of its commit: seven steps and their failures.
 
-Two facts carry the design. The table's own commit names the plan, so the table shows what happened whatever process
-died. And everything written before the commit is invisible and withdrawn by its instant. So there are three ends: a
-commit is recorded; before a commit, all work is withdrawn and the error recorded; and if it is unknown whether the
-commit succeeded, the plan stays inflight, nothing is deleted, and a take-over checks the table again.
+The design rests on two facts. The table's own commit names the plan, so the table shows whether the plan committed even
+if a process died. All work before the commit is invisible, and can be withdrawn by its instant. So a run ends in one of
+three ways. A commit is recorded. Before a commit, all work is withdrawn and the error recorded. If it is unknown
+whether the commit succeeded, the plan stays inflight, nothing is deleted, and a take-over checks the table again.
 
 An adopted plan has one instant for all its attempts, and the instant belongs to another process. The work of a failed
-attempt is rolled back, but never the instant. An executor that lost such a plan does not touch the instant, since its
-successor's work has the same name.
+attempt is rolled back, but the instant stays. An executor that lost an adopted plan does not touch the instant, since
+its successor's work is under the same instant.
 """
 
 import logging
@@ -46,7 +46,7 @@ from lake.ports import Rewrite, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
-#: a round of the sweep usually only links and moves some files
+#: short, since a round of the sweep usually only links and moves some files
 _LOCK_POLL_SECONDS = 0.2
 
 
@@ -64,7 +64,7 @@ def run_plan(
 def end_taken_over_plan(claim: Claim, context: RunContext, *, format: TableFormat) -> RunOutcome:
     """End a plan taken over from a silent executor without rewriting: record, requeue, or cancel it on request.
 
-    It stays inflight if the table does not answer, or if pending work of it can't be withdrawn.
+    The plan stays inflight if the table does not answer, or if the plan's pending work can't be withdrawn.
     """
     with Lease(claim, context.store, interval=context.heartbeat) as lease:
         return run_observed(context.observer, claim, _PlanRun(claim, format, context, lease).end_taken_over)
@@ -81,7 +81,7 @@ class _PlanRun:
         self._failure = RunFailure(claim, context, lease, self._uncommitted, self._commit_status, self._milliseconds)
         #: CPU seconds of each rewrite's tasks; skipped groups cause one more rewrite. None if they were not counted
         self._cpu_seconds: list[float | None] = []
-        #: how long the plan can't be taken over once its commit is about to begin
+        #: the time from the beginning of the commit in which the plan can't be taken over
         self._commit_lease = timedelta()
 
     def run(self) -> RunOutcome:
@@ -118,7 +118,7 @@ class _PlanRun:
 
     @contextmanager
     def _open_writer(self) -> Iterator[TableWriter]:
-        """Yield a writer; an error when it closes never hides how the plan ended."""
+        """Yield a writer; an error at its closing never hides the result of the plan."""
         writer = self._format.writer(self._table, self._context.spark, self._context.engines)
         entered = writer.__enter__()
         entered.journal = self._record_staged
@@ -141,11 +141,11 @@ class _PlanRun:
         except (LeaseLost, CancelRequested, Transient):
             raise
         except Exception as silent:
-            raise Transient(f"whose plan it is can't be learned: {one_line(silent)}") from silent
+            raise Transient(f"the owner of the plan can't be checked: {one_line(silent)}") from silent
         self._uncommitted.mark_started()
 
     def _record_staged(self, staged: StagedWork) -> None:
-        """Record in the database the work to be staged, before any of it exists."""
+        """Record in the database the work to be staged, before it exists."""
         try:
             self._store.record_staged(self._claim, staged)
         except LeaseLost:
@@ -174,7 +174,7 @@ class _PlanRun:
         failpoint(f"after_{step}")
 
     def _record_step(self, step: Step, seconds: float, *, ended: bool) -> None:
-        """Record a step's duration, that of a failed one too: budgets are charged for use, not for success."""
+        """Record the duration of a step, also of a failed step: budgets are charged for use, not for success."""
         spent = round(seconds * 1000)
         self._milliseconds[step.value] = self._milliseconds.get(step.value, 0) + spent
         counted = sum_if_known(self._cpu_seconds) if step is Step.REWRITE else None
@@ -202,7 +202,7 @@ class _PlanRun:
             return self._commit_status.find_commit()
 
     def _refuse_obsolete(self) -> None:
-        """Refuse a plan that is refused today, even if it was valid when made. Raises Conflict, or a scan's errors."""
+        """Refuse a plan that was valid when made but no longer is. Raises Conflict, or the errors of a scan."""
         if self._claim.obsolete_reason is not None:
             raise Conflict(self._claim.obsolete_reason)
         self._format.check(self._table)
@@ -268,7 +268,7 @@ class _PlanRun:
                 for index, group in enumerate(plan.groups)
                 if group.partition in reasons
             ]
-            raise Conflict(f"a writer was in a location that its partition has left: {left_out[0].reason}", left_out)
+            raise Conflict(f"a writer changed a previous location of its partition: {left_out[0].reason}", left_out)
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
         # Twice: once for the commit, and once in case this process is suspended between the check and the commit.
@@ -293,7 +293,7 @@ class _PlanRun:
                 log.warning("plan %s: its commit may have been made: %s", self._plan_id, one_line(error))
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=True)
         if (commit := self._commit_status.commit) is not None and commit.skipped:
-            self._try_to_record("what was left out", partial(self._record_skipped, commit.skipped, numbers))
+            self._try_to_record("the skipped groups", partial(self._record_skipped, commit.skipped, numbers))
 
     def _await_exclusive_partitions(self) -> None:
         """Sweep the plan's partitions for late files, then reserve them for the plan until its end."""
@@ -301,19 +301,21 @@ class _PlanRun:
             return
         self._sweep_partitions()
         while taken := self._context.relocations.begin_commit(self._claim):
-            log.info("plan %s waits for the sweep or the cleaner, which is in partition %s", self._plan_id, min(taken))
+            log.info(
+                "plan %s waits for the sweep or the cleaner, which has locked partition %s", self._plan_id, min(taken)
+            )
             self._lease.check()
             time.sleep(_LOCK_POLL_SECONDS)
 
     def _sweep_partitions(self) -> None:
-        """Sweep the plan's partitions for late files; if that fails, the sweep's own loop does it."""
+        """Sweep the plan's partitions for late files; if that fails, the sweep's own loop sweeps them later."""
         try:
             sweep_partitions(self._table, self._context, format=self._format, partitions=self._claim.plan.partitions)
         except Exception as error:
             log.warning("plan %s: late files are left to the sweep: %s", self._plan_id, one_line(error))
 
     def _halt_table(self, reason: str) -> None:
-        """Halt the table of a commit that was made although it can't be trusted."""
+        """Halt the table after a commit that was made but can't be trusted."""
 
         def halt() -> None:
             self._store.halt_table(self._table, reason)

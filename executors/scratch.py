@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Temporary directories for Spark's JVMs: jars, blocks and spilled rows that are useless after the JVM's end.
 
-A JVM deletes them when it ends, but a killed one leaves them, 80 MB or more each time. So each JVM gets a temporary
-directory of its own, and the start of the next one removes directories whose process has ended. A lock in the directory
-shows this: a process holds it until the process ends, independent of host, container and user.
+A JVM deletes them when it ends, but a killed JVM leaves 80 MB or more each time. So each JVM gets a temporary directory
+of its own, and the start of the next JVM removes directories whose process has ended. A lock in the directory shows
+whether the process has ended: a process holds the lock until its end, independent of host, container and user.
 """
 
 import fcntl
@@ -20,14 +20,14 @@ _lock_descriptors: list[int] = []
 
 
 def new_scratch_directory() -> Path:
-    """Return an empty directory for the next JVM; remove the previous one and those of ended processes.
+    """Return an empty directory for the next JVM; remove the previous directory and directories of ended processes.
 
     Raises OSError if there is no space for it.
     """
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     held = os.open(directory / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
-    # Other processes can find it only under this name: a directory without a held lock is abandoned.
+    # Other processes search for this name and treat a directory without a held lock as abandoned: lock first.
     (directory / f"{_LOCK}.new").rename(directory / _LOCK)
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())
@@ -40,7 +40,7 @@ def _remove_abandoned(parent: Path) -> None:
     """Remove this user's directories in ``parent`` whose process has ended."""
     for entry in os.scandir(parent):
         if entry.name.startswith(_PREFIX) and entry.is_dir(follow_symlinks=False):
-            with suppress(OSError):  # its process lives, or another process removes it now
+            with suppress(OSError):  # its process runs, or another process removes it now
                 if entry.stat(follow_symlinks=False).st_uid == os.getuid():
                     _remove_unlocked(Path(entry.path))
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The process's one Spark session, shared by all work that needs one, and whether it can be started."""
+"""The process's one Spark session, shared by all work that needs Spark, and the failures of its start."""
 
 import logging
 import subprocess
@@ -24,8 +24,8 @@ _BACKOFF_MAX_SECONDS = 60.0
 class SparkSessions:
     """A ``SparkProvider`` that remembers a failed start. Thread-safe.
 
-    While ``failure`` is the reason why there is no session, no work that needs one should be claimed: the claim would
-    be held for the duration of a start and then returned.
+    While there is a ``failure``, no work that needs a session should be claimed: the claim would be held for the
+    duration of a start and then returned.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class SparkSessions:
 
     @property
     def failure(self) -> str | None:
-        """Why there is no session: the last start failed, or its JVM has ended and no other was started yet."""
+        """The reason why there is no session: the last start failed, or the JVM has ended and is not restarted yet."""
         if self._start_error is None and self._jvm is not None and self._jvm.poll() is not None:
             return "the JVM of Spark has ended; another one is started"
         return self._start_error
@@ -76,21 +76,22 @@ class SparkSessions:
         finally:
             self._is_starting = False
         if self._start_error is not None:
-            log.info("Spark has started, after %d tries that failed", self._failures)
+            log.info("Spark has started, after %d failed attempts", self._failures)
         self._failures, self._start_error = 0, None
         self._jvm = jvm_process()
         self.ui = getattr(getattr(self._session, "sparkContext", None), "uiWebUrl", None)
         return self._session
 
     def mark_spoiled(self) -> None:
-        """Have the session end as soon as no plan runs: some work fails in it and would succeed in another one."""
+        """Let the session end as soon as no plan runs: some work fails in it that would succeed in a new session."""
         self._is_spoiled = self._session is not None
 
     def ensure_usable(self) -> bool:
         """Return whether to claim work that needs a session.
 
-        After a failed start it tries again, with growing delays, and at once if the session's JVM has ended. A session
-        that lacks requirements of waiting work is ended as soon as no plan runs, and nothing is claimed until then.
+        After a failed start, Spark is started again with growing delays, and at once if the session's JVM has ended. A
+        session that lacks requirements of waiting work is ended as soon as no plan runs, and nothing is claimed until
+        then.
         """
         if self.failure is None:
             lacks = self._missing_formats() if self._session is not None else ()
@@ -99,9 +100,9 @@ class SparkSessions:
             if self._is_busy():
                 return False
             if self._is_spoiled:
-                log.warning("Spark is started anew: its session was spoiled, so that all work of a kind failed in it")
+                log.warning("Spark is restarted: its session was spoiled, so that all work of a kind failed in it")
             else:
-                log.info("Spark is started anew: it was started without what %s tables need", " and ".join(lacks))
+                log.info("Spark is restarted: its session lacks the requirements of %s tables", " and ".join(lacks))
             end_session()
             self._session = self._jvm = self.ui = None
             self._is_spoiled = False

@@ -78,7 +78,7 @@ _S3_DEFAULTS = {
 START_TIMEOUT_SECONDS = 600.0
 _END_SECONDS = 10.0
 _lock = threading.Lock()
-#: the formats that the process's session was started for; None without one, or if other code started it
+#: the formats that the process's session was started for; None without a session, or if other code started it
 _started_for: frozenset[str] | None = None
 
 
@@ -91,7 +91,7 @@ def _is_java_17(java: str) -> bool:
 
 
 def java_home() -> Path:
-    """Return the home of a Java 17: ``$JAVA_HOME`` or the path's ``java`` if it is one, else the bundled wheel's."""
+    """Return the home of Java 17: ``$JAVA_HOME`` or ``java`` on the path if it is Java 17, else the bundled wheel."""
     configured = os.environ.get("JAVA_HOME")
     if configured and _is_java_17(f"{configured}/bin/java"):
         return Path(configured)
@@ -106,11 +106,11 @@ def java_home() -> Path:
 def session_settings(
     settings: Mapping[str, str], locations: Iterable[str] = (), formats: Collection[str] | None = None
 ) -> dict[str, str]:
-    """Return the settings of a new session: ``settings`` over lakefold's defaults, and those for S3 if needed.
+    """Return the settings of a new session: ``settings`` over lakefold's defaults, and settings for S3 if needed.
 
     S3 is needed if one of ``locations`` is on S3, or if S3A has a setting. ``formats`` are the formats of the tables to
-    be served, by default all formats. Raises Rejected if two of them can't share a session, unless ``settings`` has the
-    differing keys.
+    be served, by default all formats. Raises Rejected if two formats can't share a session, unless ``settings`` has
+    the differing keys.
     """
     packages, needed = _requirements_of(lake.formats.FORMATS if formats is None else formats, settings)
     conf = _DEFAULTS | needed | {IVY: str(cache_dir() / "ivy")}
@@ -132,10 +132,10 @@ def session_settings(
 
 
 def _executor_zone_option(conf: Mapping[str, str]) -> dict[str, str]:
-    """Return options that give the executors' JVMs the driver's time zone, unless they have one already.
+    """Return options that give the executors' JVMs the driver's time zone, unless they have a time zone already.
 
-    ORC timestamps are written and read in the JVM's time zone. The driver's own zone stays that of its host: the
-    instants of a table whose timeline is ``LOCAL`` are in it.
+    ORC timestamps are written and read in the JVM's time zone. The driver keeps the time zone of its host, since
+    instants on a ``LOCAL`` timeline are in this zone.
     """
     options, zone = conf.get(_EXECUTOR_OPTIONS, ""), _driver_zone(conf.get(_JVM_OPTIONS, ""))
     if zone is None or _ZONE in options:
@@ -180,7 +180,7 @@ def _requirements_of(formats: Collection[str], chosen: Mapping[str, str]) -> tup
 def spark_session(
     settings: Mapping[str, str] | None = None, locations: Iterable[str] = (), formats: Collection[str] | None = None
 ) -> "SparkSession":
-    """Return the process's Spark session; start it with ``session_settings`` if there is none that is alive.
+    """Return the process's Spark session; start it with ``session_settings`` if it does not run.
 
     Raises Transient with one line if the session or its jars can't be obtained; the next call starts from scratch.
     Raises Rejected if two formats can't share a session.
@@ -229,7 +229,7 @@ def spark_session(
 
 
 def active_session() -> "SparkSession | None":
-    """Return the process's Spark session if there is one that is alive, else None."""
+    """Return the process's Spark session if it is alive, else None."""
     if "pyspark" not in sys.modules:
         return None
     with _lock:
@@ -237,7 +237,7 @@ def active_session() -> "SparkSession | None":
 
 
 def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
-    """Return the ``formats`` with requirements that the process's session was started without."""
+    """Return the ``formats`` whose requirements the process's session lacks."""
     with _lock:
         if _started_for is None:
             return ()
@@ -272,7 +272,7 @@ def _with_own_options(options: str) -> str:
 
 
 def drop_dead_session() -> bool:
-    """Drop the process's session if its JVM died or it was stopped, so that ``spark_session`` starts another one."""
+    """Drop the process's session if it was stopped or its JVM ended, so that ``spark_session`` starts another one."""
     if "pyspark" not in sys.modules:
         return False
     from pyspark import SparkContext
@@ -311,9 +311,9 @@ def _is_dead(gateway: Any) -> bool:
 
 
 def _drop_session(*, alive: bool = False) -> bool:
-    """Drop a session that has ended; with ``alive`` also one that may be alive. True if there was one.
+    """Drop the session if it has ended; with ``alive`` also if it may be alive. Returns True if there was a session.
 
-    A JVM that works and only has a stopped context is kept for the next session.
+    A working JVM with a stopped context is kept for the next session.
     """
     global _started_for
     from pyspark import SparkContext
@@ -345,8 +345,8 @@ def _drop_session(*, alive: bool = False) -> bool:
 def _disable_call_retries(gateway: Any) -> None:
     """Prevent py4j from sending a call to the JVM twice.
 
-    If the connection breaks before the answer, py4j repeats the call over a new one, and the JVM would execute it
-    twice, at the same time: a job, or the commit of a table.
+    If the connection breaks before the answer, py4j repeats the call over a new connection, and the JVM would execute
+    it twice, at the same time: a job, or the commit of a table.
     """
     client = gateway._gateway_client
     would_repeat = type(client)._should_retry
@@ -360,7 +360,7 @@ def _disable_call_retries(gateway: Any) -> None:
 
 @contextmanager
 def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
-    """Collect the JVMs that are started inside, and kill them if the block takes longer than a start may.
+    """Collect the JVMs started inside the block, and kill them if it exceeds ``START_TIMEOUT_SECONDS``.
 
     PySpark waits without limit for the JVM that it starts, and does not reveal its process.
     """
@@ -392,7 +392,7 @@ def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
 
 
 def _jvm_end(begun: "list[subprocess.Popen[bytes]]") -> str | None:
-    """Return how the JVM ended that failed to start; None if it runs, or has reported the reason itself."""
+    """Return how the JVM of a failed start ended; None if it runs, or has reported the reason itself."""
     if not begun:
         return None
     try:

@@ -37,16 +37,16 @@ def sweep_table(
 ) -> int:
     """Make table and database agree on plans that ended. Returns the number of instants that were withdrawn.
 
-    Commits of plans that ended cancelled or failed are recorded. Pending instants of ended plans are withdrawn, such
-    as one published by an executor that had lost its lease. So are clusterings of waiting plans, since clusterings
-    refuse writers. An instant that has to be executed (``PendingAction.must_execute``) is left to a plan that adopts
-    it. Instants of plans unknown to this database belong to another lakefold and are not touched; but files that were
-    written for any lakefold plan after its instant had ended are deleted.
+    Commits of plans that ended cancelled or failed are recorded. Pending instants of ended plans are withdrawn, such as
+    an instant that an executor published after losing its lease. Clusterings of waiting plans are withdrawn as well,
+    since a pending clustering refuses writers. An instant that has to be executed (``PendingAction.must_execute``) is
+    left to a plan that adopts it. Instants of plans unknown to this database belong to another lakefold and are not
+    touched; but files that were written for any lakefold plan after its instant had ended are deleted.
 
-    Late files in previous locations are copied to their partitions' locations even if another step fails. Of a
-    ``halted`` table nothing else is done, so that the state that a person has to examine is preserved. With a ``watch``
-    only the partitions that it chooses are swept. With ``discovers_relocations`` the table is read for relocations that
-    this database does not know under its name. Raises the format's errors.
+    Late files in previous locations are copied to their partitions' locations even if another step fails. On a
+    ``halted`` table nothing is withdrawn or deleted, so that a person can examine its state. With a ``watch`` only the
+    partitions that it chooses are swept. With ``discovers_relocations``, relocations that only the table has recorded
+    are added to the database. Raises the format's errors.
     """
     if halted and not isinstance(format, RelocatesPartitions):
         return 0
@@ -97,8 +97,8 @@ def _withdraw_orphaned_stagings(table: TableRef, format_: TableFormat, store: Pl
     """Withdraw uncommitted work of ended attempts on a table that does not record it; clear expired stagings.
 
     Partitions of a live plan are skipped: a run of that plan withdraws its earlier attempts' work, and the work of
-    other plans waits until it has ended. Files that a plan has replaced were the table's own, even if the table has
-    forgotten their commit; they are not withdrawn, and await their deletion.
+    other plans waits until that plan has ended. Files that a plan has replaced were part of the table, even if the
+    table no longer has a record of their commit; they are not withdrawn, and await deletion.
     """
     if not isinstance(format_, FindsStaged):
         return 0
@@ -137,12 +137,12 @@ def _remove_stragglers(table: TableRef, format_: TableFormat, spark: SparkProvid
         removed = writer.remove_straggler_files(instants) if isinstance(writer, RemovesStragglers) else ()
     if removed:
         log.warning(
-            "table %s: deleted %d files that were written when their instant was over", table.name, len(removed)
+            "table %s: deleted %d files that were written after their instant had ended", table.name, len(removed)
         )
 
 
 def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
-    """Return pending instants, by plan, on which no run of their plan works, or which no run can use."""
+    """Return pending instants by plan: instants of plans that do not run, and instants that no run can use."""
     if not any(
         store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending_instants(format_, table).values()
     ):
@@ -151,7 +151,7 @@ def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore)
     for entry in pending_actions(format_, table):
         if entry.plan_id is None or (entry.must_execute and not entry.is_begun):
             continue
-        # Read after the timeline: an instant of a plan that waits now is an earlier attempt's.
+        # Read after the timeline: an instant of a plan that waits now belongs to an earlier attempt.
         state = store.plan_state(entry.plan_id)
         waits = state is PlanState.REQUESTED and entry.kind is PlanKind.CLUSTERING
         if waits or (state is not None and state not in LIVE_STATES):

@@ -17,13 +17,13 @@ def take_over_one(executor: str, context: RunContext) -> RunOutcome | None:
     """Take over one plan whose lease has run out. Returns its outcome, None if there is no such plan.
 
     A committed plan is recorded. Otherwise all pending work is withdrawn, and the plan is requeued, or cancelled if an
-    operator requested it. A plan whose table does not answer stays inflight; a later take-over checks it again.
+    operator requested it. A plan whose table does not answer stays inflight; a later take-over checks the table again.
     """
     claim = context.store.take_over_expired(executor)
     if claim is None:
         return None
     with claim_log_fields(claim):
-        log.warning("plan %s of %s: its executor fell silent", claim.plan.plan_id, claim.plan.table.name)
+        log.warning("plan %s of %s: its executor stopped renewing its lease", claim.plan.plan_id, claim.plan.table.name)
         context.observer.lease_expired(claim)
         try:
             format_ = context.formats(claim.plan.table.format)
@@ -33,6 +33,6 @@ def take_over_one(executor: str, context: RunContext) -> RunOutcome | None:
 
 
 def unserved_outcome(claim: Claim, error: Rejected) -> RunOutcome:
-    """Leave a plan inflight for another executor: this one has no adapter for the table, which may have its commit."""
+    """Leave a plan inflight for another executor: this one has no adapter for the table, and a commit may exist."""
     log.error("plan %s of %s stays inflight: %s", claim.plan.plan_id, claim.plan.table.name, one_line(error))
     return RunOutcome(result=RunResult.INFLIGHT, reason=type(error).__name__, error=one_line(error))

@@ -13,7 +13,7 @@ log = logging.getLogger(__name__)
 
 
 class UncommittedWork:
-    """The uncommitted work of one claimed plan. ``writer`` is the run's, while it is open."""
+    """The uncommitted work of one claimed plan. ``writer`` is the run's open writer, or None."""
 
     #: True if groups may be skipped and the others executed
     can_skip_groups = True
@@ -26,7 +26,7 @@ class UncommittedWork:
         self.instant: str | None = None
         #: work that this run staged, or was about to stage
         self._own_staged: list[StagedWork] = []
-        #: True if another executor ran the plan before the claim's
+        #: True if the claim took the plan over from another executor
         self.is_taken_over = False
 
     def mark_started(self) -> None:
@@ -49,7 +49,7 @@ class UncommittedWork:
             self._try_withdraw((self.instant,))
 
     def withdraw_all(self) -> bool:
-        """Withdraw all uncommitted work of the plan. False if some of it may stay."""
+        """Withdraw all uncommitted work of the plan. False if some work may remain."""
         return self._try_withdraw(None) or self._claim.epoch == 1
 
     def can_be_pending(self) -> bool:
@@ -63,12 +63,12 @@ class UncommittedWork:
             return True
 
     def withdraw(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
-        """Withdraw ``instants``, None for all of the plan's. Returns how many were withdrawn."""
+        """Withdraw ``instants``, None for all instants of the plan. Returns the number of withdrawn instants."""
         staged = [one for one in self._all_staged if instants is None or one.token in instants]
         return writer.withdraw(self._plan_id, instants, staged=staged, epoch=self._claim.epoch)
 
     def _is_pending(self) -> bool:
-        """Check the timeline if the table has one; else search for the files of recorded stagings."""
+        """Check the table's timeline, or without a timeline the files of recorded stagings."""
         if isinstance(self._format, FindsStaged):
             return bool(self._all_staged and self._format.remaining_staged(self._table, self._all_staged))
         return self._plan_id in pending_instants(self._format, self._table).values()
@@ -78,7 +78,7 @@ class UncommittedWork:
         return (*self._claim.staged, *self._own_staged)
 
     def _try_withdraw(self, instants: tuple[str, ...] | None) -> bool:
-        """``withdraw``. True if it succeeded; the sweep finds work that remains."""
+        """Call ``withdraw``. Returns True if it succeeded; the sweep finds work that remains."""
         if self.writer is None:
             return False
         try:
@@ -90,9 +90,10 @@ class UncommittedWork:
 
 
 class AdoptedWork(UncommittedWork):
-    """The uncommitted work of a plan that another process scheduled: one instant for all attempts, owned by it.
+    """The uncommitted work of a plan that another process scheduled: one instant for all attempts.
 
-    The plan is executed whole or not at all. Begun work is rolled back, but the instant stays.
+    The other process owns the instant. The plan is executed whole or not at all. Begun work is rolled back, but the
+    instant stays.
     """
 
     can_skip_groups = False
@@ -102,7 +103,7 @@ class AdoptedWork(UncommittedWork):
         self._adopted_instant = adopted
 
     def mark_started(self) -> None:
-        """From now on work under the instant is this run's to roll back, even if ``prepare`` fails half-way."""
+        """From now on this run rolls back work under the instant, even if ``prepare`` fails half-way."""
         self.instant = self._adopted_instant
 
     def add_staged(self, staged: StagedWork) -> None:
@@ -112,14 +113,14 @@ class AdoptedWork(UncommittedWork):
         """Nothing to withdraw: this run continues under the same instant."""
 
     def withdraw_own(self) -> None:
-        """Nothing to withdraw: the instant is its owner's, and a successor's work may be under it."""
+        """Nothing to withdraw: the instant belongs to its owner, and a successor's work may be under it."""
 
     def withdraw_all(self) -> bool:
         """Roll back only the begun work of this run, or of the silent executor that it took over from."""
         return self._try_withdraw(None) if self.instant is not None or self.is_taken_over else True
 
     def withdraw(self, writer: TableWriter, instants: tuple[str, ...] | None) -> int:
-        """Roll back begun work; 1 if there was some."""
+        """Roll back begun work; returns 1 if there was any, else 0."""
         if not isinstance(writer, AbortsAdopted):
             return 0
         return int(writer.abort_adopted(self._adopted_instant, self._plan_id, epoch=self._claim.epoch))

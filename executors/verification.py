@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verification before a commit: the written files hold the rows that were read, partition by partition.
 
-The files' own statistics come first, which costs next to nothing for files with footers: rows, types, and per leaf
-column null count and bounds, compared if exact on both sides. With ``verification = hash`` every value is read again
-and compared as an order-free fingerprint. Files have neither the rows of slices with logs nor the values of a column
-that the table has since dropped or given another type: such inputs are always fingerprinted, as a reader of the table
-sees them.
+First, the files' own statistics are compared: rows, types, and for each leaf column the null count and bounds that are
+exact on both sides. This costs next to nothing for files with footers. With ``verification = hash`` every value is read
+again and compared as an order-free fingerprint. The footers of inputs do not show the merged rows of slices with logs,
+or the values of a column that the table has since dropped or given another type. Such inputs are always fingerprinted,
+as a reader of the table sees them.
 """
 
 import itertools
@@ -60,8 +60,8 @@ def verify_rewrite(
     """Compare the outputs of ``rewrite`` with its inputs at the level of its plan.
 
     Columns in ``PreparedPlan.volatile_columns`` may differ. ``check`` is called between batches and may raise to end
-    the work. Raises Integrity with one line naming partition, column, expected and found; Conflict if an input is gone,
-    with ``SkippedGroup`` groups if its content can't be read; Transient if storage fails; Rejected if slices
+    the work. Raises Integrity with one line naming partition, column, expected and found; Conflict if an input was
+    deleted, with ``SkippedGroup`` groups if its content can't be read; Transient if storage fails; Rejected if slices
     with logs can't be read merged.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
@@ -91,7 +91,7 @@ def verify_rewrite(
             if part.has_logs or changed:
                 before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
                 if not changed and not added.keys() <= columns.leaves.keys():
-                    # Logs do not have them either: the table's current columns may.
+                    # The logs do not have the added columns either; the table's current columns may have them.
                     changed, files.casts = added, {}
                     before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=True)
                 _compare_changed_columns(changed, columns, found)
@@ -167,9 +167,9 @@ class _FileReader:
     def has_copied_stripes(
         self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
     ) -> bool:
-        """True if the new files have the stripes of the old ones, byte by byte, with equal statistics.
+        """True if the new files have the stripes of the old files, byte by byte, with equal statistics.
 
-        Raises Integrity if a new file has other rows than were reported.
+        Raises Integrity if a new file has another number of rows than reported.
         """
         tails = []
         for source in (*read, *written):
@@ -211,7 +211,7 @@ class _FileReader:
         """Return the fingerprint of a part's slices as the format's reader merges them, and the reader's columns."""
         if not isinstance(writer, ReadsMerged):
             table = rewrite.prepared.plan.table
-            raise Rejected(f"table {table.name}: format {table.format} can't prove a rewrite of slices with logs")
+            raise Rejected(f"table {table.name}: format {table.format} can't verify a rewrite of slices with logs")
         total, columns = Fingerprint(), FileStatistics()
         schema: pa.Schema | None = None
         for batch in writer.read_inputs(rewrite.prepared, partition.name, evolved=evolved):
@@ -291,11 +291,11 @@ def _compare_counts(part: _PartitionRewrite, outputs: _Footers) -> None:
 def _changed_columns(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics
 ) -> Mapping[str, Integrity]:
-    """Return columns whose values footers can't compare, each with its difference. Raises Integrity if outputs differ.
+    """Return columns whose values footers can't compare, with their differences.
 
-    Such a column is missing in the new files, or has a type there that does not hold every value of its old type, or
-    another id. That is either an evolution of the table since its files were written, or an error; the rows as a
-    reader of the table sees them show which.
+    Such a column is missing in the new files, or has another id there, or a type that does not hold every value of its
+    old type. Either the table has evolved since the files were written, or the rewrite is wrong. The rows that a reader
+    of the table sees decide which. Raises Integrity if a column has different types in the new files.
     """
     changed = {}
     for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
@@ -314,9 +314,9 @@ def _added_columns(
 ) -> Mapping[str, Integrity]:
     """Return columns with values that only the new files have, each with the difference.
 
-    They may have been renamed since the inputs were written, or have a default for older rows: only the table's reader
-    has these rows' values. If footers do not show whether there are values, and all values are compared, the column
-    is included.
+    Such a column may have been renamed since the inputs were written, or have a default for older rows: only the
+    table's reader has the values of these rows. If footers do not show whether a column has values, it is included at
+    the level ``hash``.
     """
     return {
         path: part.difference(f"column {path}", "no values", _type_names(after))
@@ -339,7 +339,7 @@ def _is_type_compatible(before: LeafStatistics, after: LeafStatistics | None) ->
 
 
 def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStatistics, found: FileStatistics) -> None:
-    """Raise the difference of a changed column that is not in the new files as a reader of the table sees it."""
+    """Raise the difference of a changed column that differs between the new files and the reader's rows."""
     for path, difference in changed.items():
         merged, after = columns.leaves.get(path), found.leaves.get(path)
         # A reader may return instants in a finer unit than they are stored in.
@@ -359,7 +359,7 @@ def _compare_statistics(
         before = expected.leaves.get(path)
         if path in changed and (before is None or before.conflicting_field_ids(after)):
             continue  # these are figures of another column, or of no column
-        if before is None:  # added to the table since the inputs were written: they read as nulls
+        if before is None:  # added to the table since the inputs were written, which read as nulls
             before = LeafStatistics(after.types, after.is_repeated)
             before.add_absent_rows(expected.rows)
         if before.null_count is not None and after.null_count is not None and before.null_count != after.null_count:

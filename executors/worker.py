@@ -29,8 +29,8 @@ _BACKOFF_MAX_SECONDS = 60.0
 class WorkerSettings:
     """The pace of a worker. ``slots`` plans run at once; ``poll_interval`` passes between checks of an empty queue.
 
-    ``drain_timeout`` is how long a draining worker waits for a plan that is not due yet: a backoff, or the lease of a
-    silent executor, that ends later is left to other workers.
+    ``drain_timeout`` is how long a draining worker waits for a plan that is not due yet. A plan whose backoff, or whose
+    silent executor's lease, ends later is left to other workers.
     """
 
     slots: int = 1
@@ -50,7 +50,7 @@ class Worker:
         drop_session: Callable[[], object] = drop_dead_session,
         is_usable: Callable[[], bool] = lambda: True,
     ) -> None:
-        """``is_usable`` checks whether Spark is available, and may start it: no plan is claimed while it is not."""
+        """``is_usable`` checks whether Spark is available, and may start it: without Spark no plan is claimed."""
         self.executor = executor or executor_name()
         self._context, self._store = context, context.store
         self._settings = settings or WorkerSettings()
@@ -63,7 +63,7 @@ class Worker:
         self._claim_lock = threading.Lock()
 
     def run(self) -> Counter[RunResult]:
-        """Work until ``drain`` or ``abort``. Returns how many plans ended in which way."""
+        """Work until ``drain`` or ``abort``. Returns the number of plans by result."""
         return self._run_slots(once=False)
 
     def run_once(self) -> Counter[RunResult]:
@@ -124,7 +124,7 @@ class Worker:
             self._draining.wait(wait)
 
     def _run_next(self) -> RunOutcome | None:
-        """Take over or run one plan. Returns its outcome, None if there was none."""
+        """Take over or run one plan. Returns its outcome, None if no plan is due."""
         with self._claim_lock:
             if not self._is_usable():
                 return None

@@ -72,10 +72,10 @@ class Resurrected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyWriter:
-    """A tool that likely writes or reads a table, by its traces there. These may be old, or of a single use.
+    """A tool that likely writes or reads a table, as its traces show. These may be old, or left by a single use.
 
-    ``evidence`` lists the traces, each as a phrase. ``consequence`` says in sentences what happens to the tool's work
-    if the tool does not read the location of a partition from the catalog at each step; None for a tool that does.
+    ``evidence`` lists the traces, each as a phrase. ``consequence`` describes in sentences the effect on the tool's
+    work if it does not read a partition's location from the catalog at each step. It is None if the tool does.
     ``remedy`` says in a sentence what to do about it, '' if there is no consequence.
     """
 
@@ -166,7 +166,7 @@ class Fenced(Protocol):
 
     ``fence`` is called right before the plan is published on the table, right before its commit, and right before
     superseded files are deleted; without a lock it is called once more if that step takes minutes. ``fence`` raises if
-    another executor has taken the plan over, an operator has cancelled it, or another cleaner has been there.
+    another executor has taken the plan over, an operator has cancelled it, or another cleaner has worked there.
     """
 
     fence: Callable[[], None]
@@ -176,10 +176,10 @@ class Fenced(Protocol):
 class UsesRetention(Protocol):
     """The part of a ``TableWriter`` whose deletions depend on the retention.
 
-    ``retention`` is the one now in force. If the table itself records which files lakefold's rewrites replaced, and
-    when, then deletions and the table's own services retain all files that a rewrite replaced within it. This covers
-    rewrites of any lakefold, also if the caller's database does not have them. If the table does not record this, the
-    check of other readers of a file may be the older, the longer ago the file was replaced.
+    ``retention`` is the retention now in force. Some tables record which files lakefold's rewrites replaced, and when.
+    Then deletions and the table's own services retain all files that a rewrite replaced within the retention. This
+    covers rewrites of any lakefold, also if the caller's database does not have them. For a table without such records,
+    the check for other readers of a file may be older if the file was replaced longer ago.
     """
 
     retention: timedelta
@@ -223,7 +223,7 @@ class HasTimeline(Protocol):
         """Return the pending instants on the table's timeline that name a lakefold plan, each with the plan's id."""
 
     def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
-        """Return all pending actions on the table's timeline, of whatever process, oldest first."""
+        """Return all pending actions of any process on the table's timeline, oldest first."""
 
 
 @runtime_checkable
@@ -231,10 +231,10 @@ class UsesSparkSettings(Protocol):
     """The part of a ``TableFormat`` that needs Spark settings to open its tables, such as a catalog server's."""
 
     def configure(self, settings: Mapping[str, str]) -> None:
-        """Store ``settings``, Spark's by their full names (``spark.sql.catalog.NAME.uri``), in place of earlier ones.
+        """Store Spark's ``settings`` by their full names (``spark.sql.catalog.NAME.uri``); they replace earlier ones.
 
-        Called before the first other call to the format, and at each change of the configuration, from any thread.
-        Connects to no server and raises nothing: ``check`` reports faults in the settings. Some may be secrets.
+        Called before any other call to the format, and at each change of the configuration, from any thread. Connects
+        to no server and raises nothing: ``check`` reports faults in the settings. Some settings may be secrets.
         """
 
 
@@ -242,7 +242,8 @@ class UsesSparkSettings(Protocol):
 class ListedInMetastore(Protocol):
     """The part of a ``TableFormat`` whose tables a Hive metastore lists; ``TableRef.catalog`` names the metastore.
 
-    ``is_metastore_only``: no directory shows that it is a table of this format, and ``discover`` finds none.
+    ``is_metastore_only``: a directory alone does not show that it is a table of this format, and ``discover`` finds no
+    tables.
     """
 
     is_metastore_only: bool
@@ -282,10 +283,10 @@ class DetectsWriters(Protocol):
 
 @runtime_checkable
 class HasIdentity(Protocol):
-    """The part of a ``TableFormat`` whose tables carry an identity: no other table of their name and location has it.
+    """The part of a ``TableFormat`` whose tables carry an identity, unique among tables of one name and location.
 
-    Then lakefold notices that a table was dropped and recreated: it runs no plan of the old table on the new one, and
-    deletes nothing there that was superseded in the old one. ``TableRef.identity`` is the expected identity. The writer
+    Then lakefold notices that a table was dropped and recreated. It runs no plan of the old table on the new one, and
+    deletes no files that were superseded in the old one. ``TableRef.identity`` is the expected identity. The writer
     compares it as well, in the same atomic step as its commit or deletion, and raises Conflict if it differs.
     """
 
@@ -298,15 +299,15 @@ class FindsStaged(Protocol):
     """The part of a ``TableFormat`` whose tables don't record staged work: only the database does.
 
     A take-over requests the uncommitted work of earlier attempts and withdraws it before the plan is released. The
-    sweep requests the uncommitted work of ended attempts, and repeats this for a while: an executor that was suspended,
+    sweep requests the uncommitted work of ended attempts, and repeats this for a while. An executor that was suspended,
     or a task on another host, may write after its attempt was withdrawn.
     """
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """Return the tokens of ``staged`` whose files are in storage and belong to no commit. Cheap.
 
-        A table may have forgotten a commit. So a token is not returned if one of its files is live, or is retained by
-        the table for readers of an older state, whatever the log records. Raises as ``snapshot`` does.
+        A table may no longer record a commit. So, whatever the log records, a token is not returned if one of its files
+        is live, or is retained by the table for readers of an older state. Raises as ``snapshot`` does.
         """
 
 
@@ -327,7 +328,7 @@ class FindsStragglers(Protocol):
     """
 
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
-        """Return lakefold's ended instants, of plans in any database, that have files of no commit.
+        """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
         Cheap, since every sweep calls it: each instant is checked at growing intervals, and finally not at all.
         """
@@ -370,8 +371,8 @@ class RelocatesPartitions(Protocol):
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """Return the commits of the ``staged`` attempts that were made, as far as this can be determined.
 
-        A commit was made if a partition names it, or if a writer has undone the commit and files of writers are at a
-        location that only such a commit gives to writers.
+        A commit was made if a partition names it. It was also made if a writer has undone it and writers' files are at
+        a location that writers can only have from this commit.
         """
 
 
@@ -386,7 +387,7 @@ class ChangeDetector(Protocol):
         """
 
     def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
-        """Return the ``locations`` that changed since the last call, or were in no call; sometimes more.
+        """Return the ``locations`` that changed since the last call, or are passed for the first time; sometimes more.
 
         The cost is that of listing the directories above them. If these are large a call reads a part, and the next
         call continues. Raises Transient.
@@ -394,7 +395,7 @@ class ChangeDetector(Protocol):
 
     @property
     def recreated_locations(self) -> Mapping[str, Collection[str]]:
-        """By partition, locations that writers recreated, with files, after all of lakefold's files there were gone."""
+        """By partition, the locations in which writers created files again after lakefold's files there were gone."""
 
 
 @runtime_checkable
@@ -409,7 +410,7 @@ class PrunesRelocations(Protocol):
         """
 
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
-        """Remove these relocations from the table's record. Returns those that the table does not record afterwards.
+        """Remove these relocations from the table's record. Returns the tokens that the table does not record then.
 
         A relocation is retained if a partition names it as its last one, or if its location or its previous location
         may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.
@@ -443,7 +444,8 @@ class RecordsRelocations(Protocol):
 class CopiesLateFiles(Protocol):
     """The part of a ``TableWriter`` whose commits relocate partitions.
 
-    It calls ``fence`` right before each change, since another process may have locked the partition in the meantime.
+    The writer calls ``fence`` right before each change, since another process may have locked the partition in the
+    meantime.
     """
 
     def target_path(self, source: LocatedFile, location: str, nonce: str) -> str:
@@ -460,16 +462,17 @@ class CopiesLateFiles(Protocol):
         """Rename copies to their target names. Raises Conflict if a copy is gone."""
 
     def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
-        """Have ``source`` be read at ``copy_path`` in place of ``previous``, whose copy is there. Idempotent.
+        """Replace the copy of ``previous`` at ``copy_path`` with a copy of ``source``. Idempotent.
 
-        Returns the file that is there afterwards. A reader sees all of one copy or all of the other. Raises Conflict if
-        another file is at either path.
+        Returns the file that is then at ``copy_path``. A reader sees all of one copy or all of the other. Raises
+        Conflict if another file is at either path.
         """
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """Remove copies that readers must not see, ``published`` or not yet renamed. Idempotent.
 
-        None of them gets its name afterwards. Raises Conflict if one that is not in ``published`` has its name already.
+        No removed copy gets its target name later. Raises Conflict if a copy that is not in ``published`` already has
+        its target name.
         """
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
@@ -485,10 +488,11 @@ class CopiesLateFiles(Protocol):
         *,
         reverted_to: tuple[str, str | None] | None = None,
     ) -> None:
-        """Have the catalog count the files at the location of ``latest``; with ``relocation`` relocate to there first.
+        """Set the catalog's counts of the partition to those of its files; with ``relocation``, relocate it as well.
 
-        A single call. Raises Conflict if the partition is not as ``latest`` left it, CommitUnknown if the outcome can't
-        be determined. ``reverted_to`` are the location and token in the catalog if a writer has written them back.
+        Makes a single call. Without ``relocation`` the location of ``latest`` is set if it was reverted. Raises
+        Conflict if the partition is not as ``latest`` left it, CommitUnknown if the outcome can't be determined.
+        ``reverted_to`` are the location and token in the catalog if a writer has written them back.
         """
 
 

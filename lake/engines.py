@@ -2,9 +2,9 @@
 """Engines rewrite files that a format names. They are independent of tables, and formats are independent of engines.
 
 Engines are passed in from above (``TableFormat.writer``), since they live with the executors. The format determines
-the input and output files; each group gets the first engine that can rewrite it, or the one that is set, and the
-reason is noted. Data files are read whole: an engine would retain rows that a deletion vector or a log removes or
-changes. A format whose slices have such deltas rewrites these slices itself, or has no task made of them.
+the input and output files; each group gets the first engine that can rewrite it, or the engine that is set, and
+the reason is noted. Data files are read whole: an engine would retain rows that a deletion vector or a log removes or
+changes. A format whose slices have such deltas rewrites these slices itself, or makes no task of them.
 """
 
 import threading
@@ -45,8 +45,8 @@ class RewriteTask:
 
     The ``outputs`` do not exist yet. ``bytes`` is the size of the inputs. ``schema`` are the columns that data files of
     the table have, as Spark's JSON; None if the format does not have it. Partition columns are included if the files
-    have them as well. If the table's readers match columns by field ids, the schema has these as ``parquet.field.id``
-    in a field's metadata: an engine that matches by names compares them with the files' ids and writes them to new
+    have them as well. If the table's readers match columns by field ids, the schema has the ids as ``parquet.field.id``
+    in a field's metadata. An engine that matches by names compares them with the files' ids and writes them to new
     files.
     """
 
@@ -196,7 +196,7 @@ def rewrite_groups(
 ) -> tuple[OutputFile, ...]:
     """Have the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
 
-    Raises what ``TableWriter.rewrite`` raises.
+    Raises the errors of ``TableWriter.rewrite``.
     """
     by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
     for task in tasks:
@@ -224,7 +224,7 @@ def rewrite_groups(
 
 @contextmanager
 def slice_paths_in_conflicts(table: TableRef, plan: Plan, tasks: Sequence[RewriteTask]) -> Iterator[None]:
-    """Give the files to quarantine, in a Conflict that the block raises, the names that the plan's slices have."""
+    """Replace the paths of files to quarantine, in a Conflict that the block raises, by those of the plan's slices."""
     try:
         yield
     except Conflict as error:

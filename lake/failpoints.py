@@ -28,7 +28,7 @@ _lock = threading.Lock()
 
 
 def failpoint(name: str) -> None:
-    """Perform the action that ``LAKEFOLD_FAILPOINTS`` gives to ``name``; nothing if it does not name it."""
+    """Perform the action that ``LAKEFOLD_FAILPOINTS`` gives to ``name``; do nothing if there is none."""
     configured = os.environ.get("LAKEFOLD_FAILPOINTS")
     if not configured:
         return

@@ -28,9 +28,9 @@ class ChangeKind(StrEnum):
 class FileWritten:
     """A file group after a commit, or the part of it that the commit added.
 
-    ``bytes`` and ``rows`` are those of the base file that was written, 0 if there was none; ``log_files`` and
-    ``log_bytes`` are those that were added. A new base file has the rows of the logs before it. If the record describes
-    the whole group, the numbers are its sums, and ``oldest_log_at`` is set if it has logs.
+    ``bytes`` and ``rows`` describe the base file that was written, 0 if there was none; ``log_files`` and ``log_bytes``
+    count the logs that were added. A new base file has the rows of the logs before it. If the record describes the
+    whole group, the numbers are its sums, and ``oldest_log_at`` is set if it has logs.
     """
 
     partition: str
@@ -70,8 +70,8 @@ class HistoricalCommit:
 class TableHistory:
     """The file groups of a table at ``since``, and each commit from then until ``until``, oldest first.
 
-    ``writer_model`` is the name of ``planner.writers``'s model for the writers of such tables. ``notes`` say in a
-    sentence each the assumptions about unknown facts.
+    ``writer_model`` is the name of ``planner.writers``'s model for the writers of such tables. ``notes`` are the
+    assumptions about unknown facts, each in a sentence.
     """
 
     since: datetime

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Processes: their names in the database, their distinction from all others, and whether they have ended.
 
-Only the kernel that runs a process can tell that it ended. A host's name does not identify the kernel and its
-processes: containers share names, and each counts its processes from 1. So a process is judged only from
-its own host, boot and process namespace, by its id and start time. Nothing is assumed about any other process.
+Only the kernel that runs a process shows whether the process has ended. A host's name does not identify the kernel and
+its processes: containers share names, and each counts its processes from 1. So a process is judged only from its own
+host, boot and process namespace, by its id and start time. Nothing is assumed about any other process.
 """
 
 import os
@@ -34,13 +34,13 @@ def read_process_status(pid: int) -> ProcessStatus | None:
         except ProcessLookupError:
             return None
         raise  # the process exists: /proc is mounted with hidepid, or is not of this namespace
-    # Z and X: ended, and only not yet waited for.
+    # Z and X: the process has ended, and its parent has not waited for it yet.
     return ProcessStatus(ended=state in "ZX", started_ticks=int(fields[18]))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Process:
-    """A process that is distinguished from every other one, earlier ones of the same id included.
+    """A process, distinguished from every other process, including earlier ones with the same id.
 
     ``boot`` and ``namespace`` identify the run of the host's kernel and the namespace in which ``pid`` counts;
     ``started`` is in clock ticks since that boot.
@@ -98,8 +98,8 @@ def _current_namespace() -> tuple[str, str, str] | None:
 def executor_name() -> str:
     """Return this process's name in the database; each call returns a different one.
 
-    ``host/pid/moment``, and if the kernel shows them also ``/place.started``: a digest of the boot and namespace in
-    which the process id counts, and the start time of the process.
+    The form is ``host/pid/moment``. If the kernel shows them, ``/digest.started`` follows: a digest of the boot and the
+    namespace in which the process id counts, and the start time of the process.
     """
     name = f"{socket.gethostname()}/{os.getpid()}/{time.time_ns() // 1_000_000:x}"
     process = Process.of(os.getpid())
@@ -113,7 +113,7 @@ def _namespace_digest(boot: str, namespace: str) -> str:
 def has_executor_ended(executor: str) -> bool:
     """True if the process with the name ``executor`` is known to have ended.
 
-    False for a name without a namespace, as earlier releases made them, and for processes that can't be seen from here:
+    False for a name without a namespace, as earlier releases used, and for processes that can't be seen from here:
     those of another host, container or boot.
     """
     here = _current_namespace()

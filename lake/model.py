@@ -37,22 +37,21 @@ SLICES_SCHEMA = pa.schema(
 )
 """One row per latest file slice.
 
-``partition`` is the path relative to the table ('' when unpartitioned); if the partition's files are elsewhere it is
-only a name. ``file_id`` is unique within a partition and is the same in all slices of a file group.
-``path`` is the base file, relative to the table's location or, outside it, absolute
-(``lake.storage.locations.resolve_path``); null for a slice of logs only. ``bytes`` is its size, 0 without a base file.
-``rows`` are its stored rows, those that deltas change or delete included; null if the format does not know them without
-opening the file.
+``partition`` is the path relative to the table ('' when unpartitioned), or only a name if the partition's files are
+elsewhere. ``file_id`` is unique within a partition and is the same in all slices of a file group. ``path`` is the base
+file, relative to the table's location or, outside it, absolute (``lake.storage.locations.resolve_path``); null for a
+slice of logs only. ``bytes`` is the base file's size, 0 without a base file. ``rows`` is the number of rows stored in
+the base file, rows that deltas change or delete included; null if only the file itself has the number.
 
 ``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. A delta that
 serves several slices is named in each of them, in absolute form if they are in several partitions. A delta without a
-file of its own, such as a deletion vector within the table's log, has a name as well. Path and names together identify
-a state of the slice: every change of its rows changes one of them. ``log_bytes`` are the deltas' bytes. Of a delta that
-serves several slices it is this slice's part: the format divides the file's size into whole bytes, so that sums over
-slices equal existing bytes. No other code derives it from the names. ``oldest_log_at`` is the time at which the first
-delta became visible, null without deltas; ``delta_kind`` is their kind (a ``DeltaKind``), null for log files.
-``deleted_rows`` are the rows of the base file that the deltas delete; null for log files, and if the format can't tell
-without opening them.
+file of its own, such as a deletion vector within the table's log, has a name as well. ``path`` and ``log_files``
+together identify a state of the slice: every change of its rows changes one of them. ``log_bytes`` are the deltas'
+bytes. A delta that serves several slices counts with this slice's part: the format divides the file's size into whole
+bytes, so that sums over slices equal existing bytes. No other code derives ``log_bytes`` from the names.
+``oldest_log_at`` is the time at which the first delta became visible, null without deltas; ``delta_kind`` is their kind
+(a ``DeltaKind``), null for log files. ``deleted_rows`` are the rows of the base file that the deltas delete; null for
+log files, and if only the deltas themselves have the number.
 
 ``modified_at`` is the time of the slice's last write, in UTC and µs: when its newest file, base file or delta, became
 visible; if no commit records that, the storage's modification time. ``written_order`` orders the base files of the
@@ -63,7 +62,7 @@ slices of one partition that are rewritten together (a partition spec, a schema 
 
 
 class DeltaKind(StrEnum):
-    """A kind of data beside a base file that changes its rows on every read; the value is the word for one of it."""
+    """A kind of data beside a base file that changes its rows on every read; the value is its name in the singular."""
 
     LOG = "log file"
     DELETES = "delete file"
@@ -71,7 +70,7 @@ class DeltaKind(StrEnum):
 
     @property
     def is_conflicting(self) -> bool:
-        """True if a commit that adds such a delta to a slice invalidates a rewrite of the slice; not for log files."""
+        """True if a commit that adds such a delta to a slice invalidates a rewrite of it; False for log files."""
         return self is not DeltaKind.LOG
 
 
@@ -106,11 +105,11 @@ class TableRef:
     """One table: a unique ``name``, its ``format``, and where it is.
 
     ``location`` is a path or URI without trailing slash; ``catalog`` is null if the table was found by its location.
-    ``identity`` distinguishes the table from another one that is created later under its name and at its location
-    (``lake.capabilities.HasIdentity``); null if the format has no identities, or if it has not been read yet.
+    ``identity`` distinguishes the table from one that is created later under its name and at its location
+    (``lake.capabilities.HasIdentity``). It is null if the format has no identities, or if it has not been read yet.
     ``write_options`` are passed verbatim to the format's own writer (lock provider settings and the like).
-    ``on_conflict`` matters with ``Concurrency.OCC``; null means the write options' value, else the plan wins.
-    ``sessions_refresh``: every session must refresh what it has cached of the table; only scans set it.
+    ``on_conflict`` matters with ``Concurrency.OCC``; null means the value in the write options, else ``PLAN_WINS``.
+    ``sessions_refresh``: its owner states that every session refreshes its cache of it; only scans set this.
     """
 
     name: str
@@ -134,7 +133,7 @@ class SearchFailure:
 
 
 def partition_label(partition: str) -> str:
-    """Return the name of a partition in a sentence; '' is all of a table without partitions."""
+    """Return a partition's name for use in a sentence; '' stands for a whole table without partitions."""
     return f"partition {partition}" if partition else "the table"
 
 
@@ -142,10 +141,10 @@ class Fault(StrEnum):
     """The kinds of difference between a file and its commits."""
 
     MISSING = "missing"  #: a file of a latest slice is not in storage
-    WRONG_SIZE = "wrong_size"  #: it has another size than its commit wrote
-    UNLISTED = "unlisted"  #: it is in storage, but the table's listing does not have it
-    RESURRECTED = "resurrected"  #: a commit took it out of the table, and readers see it again
-    UNOWNED = "unowned"  #: no commit wrote it, and readers may treat it as a part of the table
+    WRONG_SIZE = "wrong_size"  #: the file has another size than its commit wrote
+    UNLISTED = "unlisted"  #: the file is in storage, but not in the table's listing
+    RESURRECTED = "resurrected"  #: a commit removed the file from the table, and readers see it again
+    UNOWNED = "unowned"  #: no commit wrote the file, and readers may treat it as a part of the table
     UNKNOWN = "unknown"  #: the file that lists the commit's files can't be read
 
 
@@ -154,8 +153,8 @@ _REMEDIES = {
     Fault.MISSING: _RESTORE_FROM_BACKUP,
     Fault.WRONG_SIZE: _RESTORE_FROM_BACKUP,
     Fault.UNLISTED: (
-        "the table's metadata table or its partition markers are wrong, have its own writer rebuild them; or its "
-        "commit was archived after one that a savepoint keeps, delete that savepoint"
+        "if its commit was archived after a commit that a savepoint keeps, delete that savepoint; otherwise the "
+        "table's metadata table or its partition markers are wrong: have the table's own writer rebuild them"
     ),
     Fault.RESURRECTED: "its rows are read again; lakefold tables repair removes it",
     Fault.UNOWNED: "move it out of the table",
@@ -254,7 +253,7 @@ class FileSlice:
 
     @property
     def total_bytes(self) -> int:
-        """Base and log bytes together: the bytes that a rewrite reads; of shared deltas this slice's part."""
+        """Base and log bytes together: the bytes that a rewrite reads; for shared deltas only this slice's part."""
         return self.bytes + self.log_bytes
 
 
@@ -264,7 +263,7 @@ HISTOGRAM_EDGES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(10,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeHistogram:
-    """Files by size. ``counts`` has one entry for each edge (size ≤ edge, above the edge before) and one for larger."""
+    """Files by size. ``counts`` has an entry for each edge (≤ it, above the one before), and one for larger files."""
 
     counts: tuple[int, ...]
     files: int

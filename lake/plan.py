@@ -47,7 +47,7 @@ class LockOwnerKind(StrEnum):
     """The kinds of owners of partition locks besides live plans."""
 
     CLEANER = "cleaner"  #: deletes superseded files there
-    SWEEP = "sweep"  #: resolves what ended plans, or writers that spanned a commit, wrote there
+    SWEEP = "sweep"  #: handles files there from ended plans and from writers at work during a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,7 +90,7 @@ class Step(StrEnum):
 class VerificationLevel(StrEnum):
     """The extent of the verification before a commit."""
 
-    FOOTER = "footer"  #: rows, and per leaf column null count and min/max: of Parquet from footers, of ORC from values
+    FOOTER = "footer"  #: rows, and per leaf column null count, min and max: from Parquet's footers or ORC's values
     HASH = "hash"  #: the same, and an order-free hash of every value
 
 
@@ -171,7 +171,7 @@ class DeclinedPlan:
 
     plan_id: str
     declined_by: str
-    #: that it was declined, and the reason
+    #: says that it was declined, and why
     explanation: str
     slices: tuple[FileSlice, ...]
 
@@ -232,14 +232,15 @@ class SupersededVersion:
     def difference(self, found_bytes: int, found_modified_at: datetime | None = None) -> str | None:
         """Return why the file at the path now differs from the replaced one; None if no difference is known."""
         if self.bytes and found_bytes != self.bytes:
-            return f"another file is at its path: {found_bytes} bytes, the one that was replaced had {self.bytes}"
+            return f"another file is at its path: it has {found_bytes} bytes, the replaced file had {self.bytes}"
         if self.modified_at is None or found_modified_at is None:
             return None
         # To the millisecond, which is the database's resolution.
         if abs(found_modified_at - self.modified_at) < timedelta(milliseconds=1):
             return None
         return (
-            f"another file is at its path: of {found_modified_at}, the one that was replaced was of {self.modified_at}"
+            f"another file is at its path: written {found_modified_at}, the replaced file was written "
+            f"{self.modified_at}"
         )
 
 
@@ -295,11 +296,11 @@ class Relocation:
 class Commit:
     """A commit on a table that holds the result of a plan.
 
-    ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are the files that it
-    added and replaced, as the table itself records them. ``epoch`` is that of the attempt that made it; None if the
-    table does not record it, for example if another process executed the plan. ``relocations`` are filled by formats
-    that relocate partitions. ``skipped`` are groups that were rewritten and had to be left out at the last moment, by
-    their index in the plan that was prepared.
+    ``instant`` names the commit on the table's own timeline; ``outputs`` and ``superseded`` are the files that it added
+    and replaced, as the table itself records them. ``epoch`` is the epoch of the attempt that made the commit; None if
+    the table does not record the epoch, for example if another process executed the plan. ``relocations`` are filled by
+    formats that relocate partitions. ``skipped`` are groups that were rewritten and had to be left out at the last
+    moment, by their index in the plan that was prepared.
     """
 
     plan_id: str
@@ -352,11 +353,11 @@ def sum_if_known(parts: Collection[float | None]) -> float | None:
 class StagedWork:
     """The uncommitted files that an attempt is about to write to its table, in terms of its format.
 
-    ``token`` is a name that no other attempt has, such as an instant or a version's directory, except if attempts
-    share an adopted instant. ``paths`` are the prefixes of the paths of all its files: names of files, directories, or
-    any other prefix that is the attempt's alone, since its withdrawal removes every file with the prefix. They are
-    relative or absolute as those of ``SupersededVersion``. A format that finds the files on the table's own timeline
-    leaves ``paths`` empty.
+    ``token`` is a name such as an instant or a version's directory. No other attempt has it, unless attempts share an
+    adopted instant. ``paths`` are the prefixes of the paths of all its files: names of files, directories, or any other
+    prefix that is the attempt's alone, since its withdrawal removes every file with the prefix. They are relative or
+    absolute like the paths of ``SupersededVersion``. A format that finds the files on the table's own timeline leaves
+    ``paths`` empty.
     """
 
     token: str
@@ -372,12 +373,12 @@ class Claim:
     attempt: int
     executor: str
     lease_until: datetime
-    #: what earlier epochs of this plan staged, newest last
+    #: the work that earlier epochs of this plan staged, newest last
     staged: tuple[StagedWork, ...] = ()
     milliseconds: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
     #: why an earlier executor of this attempt left the plan inflight
     previous_error: str | None = None
     #: W3C trace context of the planning, if tracing is on
     traceparent: str | None = None
-    #: why the plan must not run as its table is registered today; None if it may
+    #: why the plan must not run under its table's present registration; None if it may run
     obsolete_reason: str | None = None

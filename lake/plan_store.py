@@ -76,7 +76,7 @@ class PlanStore(Protocol):
     def orphaned_stagings(self, table: TableRef) -> Sequence[OrphanedStaging]:
         """Return the staged files of the table's attempts that neither committed nor are known to be cleared.
 
-        Without those that an executor with a lease on their plan works on.
+        Stagings whose plan is leased to an executor that works on it are left out.
         """
 
     def clear_stagings(self, stagings: Collection[OrphanedStaging]) -> None:
@@ -108,7 +108,7 @@ class PlanStore(Protocol):
     def complete(
         self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
     ) -> None:
-        """In one transaction: completed, figures, superseded versions, partitions freed. Raises LeaseLost.
+        """Complete the plan in one transaction: figures, superseded versions, partitions freed. Raises LeaseLost.
 
         Halts the table if this database has not reached the commit's epoch for the plan. Idempotent: a second call of
         the same claim with the same commit, as after a lost answer, changes nothing.
@@ -124,19 +124,19 @@ class PlanStore(Protocol):
         """
 
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
-        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
+        """After Transient, request the plan again with a backoff. False if it failed instead, after ``max_attempts``.
 
-        With ``counts_as_attempt=False`` the attempt is given back: the plan has as many left as before it.
+        With ``counts_as_attempt=False`` the attempt does not count: as many attempts remain as before it.
         """
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
-        """Rejected or Integrity: failed, partitions freed.
+        """After Rejected or Integrity, set the plan to failed and free its partitions.
 
         With ``halt`` the table is halted, or only ``partitions`` if the error concerns only these.
         """
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """Conflict or an operator's request: cancelled, partitions freed. Raises LeaseLost."""
+        """After Conflict or an operator's request, cancel the plan and free its partitions. Raises LeaseLost."""
 
     def take_over_expired(self, executor: str) -> Claim | None:
         """Take over one inflight plan whose lease has run out (epoch + 1, new lease). Returns None if there is none.
@@ -158,15 +158,15 @@ class PlanStore(Protocol):
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Lock ``partitions`` for ``owner`` for some minutes. Returns those that no other owner has locked.
+        """Lock ``partitions`` for ``owner`` for some minutes. Returns the partitions that no other owner has locked.
 
         While a partition is locked no plan is made there, and while a plan is live its partitions can't be locked.
-        With ``alongside_plans`` they can, by the cleaner only while no executor runs the plan. Such a lock blocks the
-        plan's commit.
+        With ``alongside_plans`` partitions of live plans can be locked, by the cleaner only while no executor runs the
+        plan. Such a lock blocks the plan's commit.
         """
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Renew the locks of ``partitions`` for some minutes. Returns those that ``owner`` had without a break.
+        """Renew the locks of ``partitions`` for some minutes. Returns those that ``owner`` had locked without a break.
 
         That a partition is not locked by another owner now is not enough: another owner may have locked and released
         it while ``owner`` was suspended.
@@ -186,7 +186,7 @@ class PlanStore(Protocol):
         """
 
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
-        """Halt one partition in the same way. False if it is halted already; then the first reason stays.
+        """Halt one partition like a table. False if it is halted already; then the first reason stays.
 
         The table is halted instead if it has no partitions, or if too many of them are halted.
         """

@@ -116,11 +116,12 @@ class Rewrite:
 class TableVerification:
     """The result of ``verify``. Empty tuples mean that the table is as its last commits state.
 
-    ``missing`` are live files that are not in storage, ``wrong_size`` those whose size differs from the commit's,
-    ``resurrected`` superseded files that are live again, ``unowned`` data files in storage that belong to no
-    slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``. ``rows`` is
-    None unless requested. ``contradictions`` are filled only then: commits whose rows do not follow from the commits
-    before them, each in a sentence. ``rows_expected`` is also None if only the files contain the numbers of rows.
+    ``missing`` are live files that are not in storage; ``wrong_size`` are live files whose size differs from the
+    commit's. ``resurrected`` are superseded files that are live again; ``unowned`` are data files in storage that
+    belong to no slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``.
+    ``rows`` is None unless requested. ``contradictions`` are filled only then: commits whose rows do not follow from
+    the commits before them, each in a sentence. ``rows_expected`` is also None if only the files contain the numbers of
+    rows.
     """
 
     files: int
@@ -138,8 +139,8 @@ class TableVerification:
 class DeletionResult:
     """The result of the deletion of superseded versions.
 
-    ``retained`` are those, by index, that stay and are no longer lakefold's to delete, each with the reason: another
-    file is at the path, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All others
+    ``retained`` has, by index, each version that stays and is no longer lakefold's to delete, with the reason: another
+    file is at the path, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All other versions
     are gone. ``bytes_freed`` counts the requested versions that were deleted, not other files that an expiry deleted.
     """
 
@@ -150,11 +151,12 @@ class DeletionResult:
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
-    #: The longest time from the last check of the plan's owner until nothing of a commit can be applied, timeouts of a
-    #: catalog included. Zero if a lock of the table excludes all other changes until the commit has ended.
+    #: The longest time after the last check of the plan's ownership within which a commit can still be applied,
+    #: timeouts of a catalog included. Zero if a lock of the table excludes all other changes until the commit has
+    #: ended.
     max_commit_duration: timedelta
-    #: Set by the caller that runs a plan. ``prepare`` calls it, once for all that it stages and before the first of
-    #: these files exists: so all uncommitted work of an attempt is recorded, whenever the attempt died.
+    #: Set by the caller that runs a plan. ``prepare`` calls it once, for all files that it stages, before the first of
+    #: them exists. So all uncommitted work of an attempt is recorded, whenever the attempt dies.
     journal: StagingJournal
 
     def start(self) -> None:
@@ -163,30 +165,30 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """Check every slice against the table and publish the plan on the table (step 3).
 
-        This step determines what ``rewrite`` may write, and where, and records it with ``journal``.
+        This step determines the files that ``rewrite`` may write, and records them with ``journal``.
         An adopted plan is on the table already: nothing is published, and it is executed whole or not at all.
-        Waits a while for writers that are inflight on the partitions. Raises Conflict if they leave no gap or no
-        group is left, Transient if the table's lock is taken, Rejected if the table can't be served.
+        Waits a while for writers that are inflight on the partitions. Raises Conflict if these writers leave no gap or
+        no group is left, Transient if the table's lock is taken, Rejected if the table can't be served.
         """
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """Write the new files, invisible to readers (step 4). Raises Transient, Rejected or Conflict.
 
-        Each file gets the path that ``prepare`` determined. A writer of the format's own that chooses names itself, in
-        directories that other writers use as well, can't be used: lakefold's files would be indistinguishable from
-        theirs. A Conflict with ``SkippedGroup`` groups in its ``args[1]`` names inputs that can't be read.
+        Each file gets the path that ``prepare`` determined. The format's own writer can't be used if it chooses file
+        names itself, in directories that other writers use: lakefold's files would be indistinguishable from theirs. A
+        Conflict with ``SkippedGroup`` groups in its ``args[1]`` names inputs that can't be read.
         """
 
     def commit(self, rewrite: Rewrite) -> Commit:
         """Check the inputs again and publish the new files, with plan id and epoch in the commit (step 6).
 
-        Raises Conflict if a writer was faster or the attempt was withdrawn, also if this can't be determined because
-        the table has forgotten its changes since ``prepare``; Transient if another try may succeed, such as after a
-        lock that is taken; Rejected if the table can no longer be served. Each of these means that nothing was
+        Raises Conflict if a writer was faster or the attempt was withdrawn, or if the table no longer records enough of
+        its changes since ``prepare`` to exclude this. Raises Transient if another try may succeed, for example if a
+        lock is taken; Rejected if the table can no longer be served. Each of these errors means that nothing was
         committed; the caller still checks the table once more. Integrity means that the commit can't be trusted: if the
-        table has it, it is recorded and the table is halted. Errors of ``fence`` pass through. CommitUnknown, like any
-        error that is no outcome, means that the result is unknown: a call whose answer was lost is never Transient.
-        Then nothing is deleted until the table has been checked.
+        table has the commit, it is recorded and the table is halted. Errors of ``fence`` pass through. CommitUnknown,
+        like any error outside ``lake.errors``, means that the result is unknown, and nothing is deleted until the table
+        has been checked. A call whose answer was lost is never Transient.
         """
 
     def withdraw(
@@ -197,16 +199,16 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
-        """Withdraw the uncommitted work of ``instants`` of this plan. Returns the number of instants that had some.
+        """Withdraw the uncommitted work of ``instants`` of this plan. Returns the number of instants that had work.
 
-        ``staged`` is the database's record of them: a format without a timeline withdraws these, and nothing else.
+        ``staged`` is the database's record of the work: a format without a timeline withdraws only recorded work.
 
         ``instants=None`` means every pending instant of the table that names ``plan_id``, recorded or not. A take-over
         needs this, because a killed executor may have published an instant without recording it. ``epoch`` is the
         caller's: the work of an executor that has taken the plan over since is not touched. If an instant is gone
         already, the files that this writer's own job wrote later are removed.
-        Idempotent. Never touches a completed instant, nor any file that readers see, even if the table has forgotten
-        which commit published it. Raises if something may have stayed; the caller then tries again later.
+        Idempotent. Never touches a completed instant, nor any file that readers see, even if the table no longer
+        records which commit published it. Raises if work may remain; the caller then tries again later.
         """
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
@@ -214,9 +216,9 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
 
         Files already gone count as deleted. A file with a ``SupersededVersion.difference``, checked right before its
         deletion, stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire the states before the commits that
-        superseded the files, and no later state; files of an older state that the table retains are left to it. Raises
-        Conflict if a version is live, pending or kept by a savepoint, before anything of its commit is deleted. The
-        next call deletes the files that another error left.
+        superseded the files, and no later state. Files of an older state that the table retains are left to its own
+        expiry. Raises Conflict if a version is live, pending or kept by a savepoint, before anything of its commit is
+        deleted. After another error, the next call deletes the remaining files.
         """
 
     def cancel(self) -> None:
@@ -229,7 +231,7 @@ class FormatFeatures(Protocol):
     name: str
     #: what its tables support beyond the common operations (``lake.capabilities.capabilities_of``)
     capabilities: frozenset[Capability]
-    #: its own services that ``maintain`` can run, by their names in ``table_services``; empty without this capability
+    #: its own services that ``maintain`` can run, by their names in ``table_services``; empty without the capability
     services: tuple[str, ...]
 
 
@@ -263,10 +265,10 @@ class TableFormat(FormatFeatures, Protocol):
     def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         """Return the completed commit that names ``plan_id``, however old; None if the table has no such commit.
 
-        If nothing of the plan is left to commit, callers rely on None. So an implementation that can't check raises
-        Transient or Rejected instead, TableGone included. A table that has forgotten its older commits may return None
-        for them (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its result is
-        gone.
+        Callers rely on None once nothing of the plan is left to commit. So an implementation that can't check raises
+        Transient or Rejected instead, TableGone included. If a table no longer records its older commits, the result
+        for them may be None (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its
+        result is gone.
         """
 
     def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
@@ -284,8 +286,8 @@ class TableFormat(FormatFeatures, Protocol):
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """Return those of ``versions``, by index, that are no longer lakefold's to delete, each with the reason.
 
-        Their replacement was undone, or they are gone already. Versions that only have to wait are left out. Raises as
-        ``snapshot`` does.
+        Their replacement was undone, or they are gone already. Versions that can be deleted later are left out. Raises
+        as ``snapshot`` does.
         """
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:

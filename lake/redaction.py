@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes secrets from all text that people or collectors read: shown settings, log lines, errors, stored texts.
 
-Settings are hidden by their names, and passwords inside values by their form. Readers can rely on this.
+Settings are hidden by their names, and passwords inside values by their form. This is guaranteed.
 A second line of defence replaces each secret of the configuration in force wherever a text has it, such as an error
 message of a library.
 """
@@ -21,7 +21,7 @@ _IN_URL = re.compile(r"(\w://[^\s/:@]*:)([^\s/@]+)(?=@)")
 _IN_VALUE = re.compile(
     r"((?:passw(?:or)?d|pwd|secret|token|signature|sig)=|bearer (?=\S{8}))([^&;,\s'\"]+)", re.IGNORECASE
 )
-#: shorter texts and plain words are not replaced in texts: that would hide harmless words, and settings hide by name
+#: shorter texts and plain words are not replaced in texts: that would hide harmless words; names hide such settings
 _MIN_SECRET_LENGTH = 8
 
 _secrets: set[str] = set()
@@ -93,7 +93,7 @@ def add_secrets_of_settings(settings: Iterable[tuple[str, Any]]) -> None:
 
 
 def _secret_parts(secret: str) -> Iterable[str]:
-    """Yield the parts that reveal a secret: of an address its login and its path, of a list of keys each key."""
+    """Yield the parts that reveal a secret: the login and path of an address, or each key in a list of keys."""
     yield from _embedded_passwords(secret)
     if secret.startswith(("http://", "https://")):
         yield secret.partition("://")[2].partition("/")[2]

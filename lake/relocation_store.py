@@ -21,10 +21,10 @@ from lake.relocation.model import (
 
 
 class RelocationStore(PlanStore, Protocol):
-    """The records of relocated partitions. Times are those of the database."""
+    """The records of relocated partitions. Times are by the database's clock."""
 
     def begin_commit(self, claim: Claim) -> Collection[str]:
-        """Reserve the plan's partitions for its commit. Returns those that are locked; then it reserves nothing.
+        """Reserve the plan's partitions for its commit. Returns the locked ones; if there are any, it reserves none.
 
         Raises LeaseLost.
         """
@@ -47,7 +47,7 @@ class RelocationStore(PlanStore, Protocol):
     def relocated_partitions(
         self, table: TableRef, partitions: Collection[str] | None = None
     ) -> Sequence[RelocatedPartition]:
-        """Return the table's relocated partitions: those of these names, or all."""
+        """Return the table's relocated partitions: all, or those with the given names."""
 
     def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
         """Return this store for one sweep, whose writes below each renew the partition's lock in the same transaction.
@@ -63,7 +63,7 @@ class RelocationStore(PlanStore, Protocol):
         """Return the next relocated partitions after ``partition`` by name, sorted; fewer than ``count`` at the end."""
 
     def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
-        """Return the previous locations of relocations begun ``within`` that time, at most ``limit``, newest first."""
+        """Return at most ``limit`` previous locations of relocations begun less than ``within`` ago, newest first."""
 
     def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
         """Return the partitions of these relocations, only with the locations in ``vacated``.
@@ -81,12 +81,11 @@ class RelocationStore(PlanStore, Protocol):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """Return the relocations of often relocated partitions, the first ones after ``after``, and the next ``after``.
+        """Return the relocations of often relocated partitions after ``after`` by name, and the next call's ``after``.
 
-        The next ``after`` is '' at the end. A relocation is cleaned up if it was made longer than ``age`` ago and all
-        files that it and its predecessors replaced were deleted before then.
-        At most ``limit`` partitions are read. A partition with an unfinished relocation is left out, as is one with
-        known relocations of another table.
+        The next call's ``after`` is '' at the end. A relocation is cleaned up if it was made longer than ``age`` ago
+        and all files that it and its predecessors replaced were deleted before then. At most ``limit`` partitions are
+        read. A partition with an unfinished relocation is left out, as is one with known relocations of another table.
         """
 
     def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
@@ -151,7 +150,7 @@ class RelocationStore(PlanStore, Protocol):
         """
 
     def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
-        """Record whether the decision for the partition is to wait. Returns for how long it has been."""
+        """Record whether the decision for the partition is to wait. Returns how long the decision has been to wait."""
 
 
 def relocation_store(store: PlanStore) -> RelocationStore:

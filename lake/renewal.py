@@ -2,8 +2,8 @@
 """The renewal of a thing that this process holds for a limited time: a lease, a lock, a role, an attempt file.
 
 The store that grants the thing (a database, an object, a file system) decides who holds it, by its own clock. A
-``Renewer`` repeats the request and knows what the answers prove. It counts from the moment *before* a request was sent,
-by this process's monotonic clock: a slow answer proves less, and never more.
+``Renewer`` repeats the request and tracks what the answers prove. It counts from the moment *before* a request was
+sent, by this process's monotonic clock: a slow answer proves less, and never more.
 
 States:
 
@@ -32,14 +32,14 @@ Failures:
   requests could be taken in the wrong order. ``close`` waits for it too, but not longer than ``join_timeout``.
 - The process forks: the child has no thread, and in the child the state is closed.
 
-What holds:
+Guarantees:
 
 - While the state is certain, no other process holds the thing, if each grant of the store lasts for ``validity``.
-- After ``close`` no request is sent, and none of the thread's is under way unless it hangs for longer than
+- After ``close`` no request is sent, and no request of the thread is under way unless it hangs for longer than
   ``join_timeout``. A request with a ``join_timeout`` must therefore only extend, and never acquire.
 - ``is_certain`` and ``loss_reason`` never wait for a request, and no request is sent under a lock of the caller's.
 
-That the thread runs proves nothing. Before a step that needs the thing, its holder asks ``is_certain`` or sends a
+A running thread proves nothing. Before a step that needs the thing, its holder checks ``is_certain`` or sends a
 request of its own by ``renew_now``.
 """
 
@@ -62,7 +62,7 @@ class Renewer:
     """Renews one thing between ``start`` and ``close`` from its own thread, and on request from its holder's thread.
 
     ``renew`` sends one request. It returns None if the request was granted and the reason if it was refused; it raises
-    if neither is known. Both threads call it, one at a time. Without a ``validity`` the state is never certain.
+    if the outcome is unknown. Both threads call it, one at a time. Without a ``validity`` the state is never certain.
     """
 
     def __init__(
@@ -122,7 +122,8 @@ class Renewer:
     def renew_now(self, renew: Callable[[], str | None] | None = None) -> str | None:
         """Send one request from this thread, or ``renew`` in its place. Returns ``loss_reason``.
 
-        Raises what the request raises: then it is unknown whether it was granted. Nothing is sent once it is lost.
+        Raises what the request raises: then it is unknown whether it was granted. Once the thing is lost, nothing is
+        sent.
         """
         if self.loss_reason is None:
             with self._request_lock:

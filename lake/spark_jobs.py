@@ -20,9 +20,9 @@ def stage_ids(context: Any, tag: str) -> set[int]:
 def cpu_seconds(context: Any, tag: str) -> float | None:
     """Return the CPU time of the tasks of these jobs, which have ended; None if it is not known.
 
-    Without Python's processes beside them. Spark does not count its garbage collector and the driver's own threads.
+    Python worker processes are not counted, nor are Spark's garbage collector and the driver's own threads.
     """
-    with contextlib.suppress(Exception):  # for example if Spark has forgotten a stage
+    with contextlib.suppress(Exception):  # for example if Spark has dropped a stage
         jvm = context._jsc.sc()
         jvm.listenerBus().waitUntilEmpty(_LISTENER_TIMEOUT_MS)
         store = jvm.statusStore()

@@ -12,7 +12,7 @@ _VALID = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})[0-9a-f]{32}-(?!0{16})[0-9a-f]{
 
 @contextmanager
 def traced(traceparent: str | None) -> Iterator[None]:
-    """Assign the work that this thread begins inside the block to this trace; to none if it is no trace context."""
+    """Assign the work that this thread begins inside the block to this trace; to no trace if it is not valid."""
     token = _traceparent.set(traceparent if traceparent is not None and _VALID.fullmatch(traceparent) else None)
     try:
         yield

@@ -123,8 +123,8 @@ def startable_plans(
 ) -> Iterator[QueuedPlan]:
     """Yield the plans of ``queue`` that may start within ``remaining`` and their table's remaining budget.
 
-    ``queue`` is in the order of starting. Each plan has to fit its whole, unused budgets: a larger plan would block all
-    later ones for ever.
+    ``queue`` is in the order of starting. Each plan must fit the unused budgets: a larger plan would block all later
+    plans for ever.
     """
     total, of_table = ZERO, dict[str, WorkAmount]()
     for plan in queue:
@@ -139,10 +139,10 @@ def startable_plans(
 def blocked_by_table_budget(
     queue: Iterable[QueuedPlan], remaining: WorkAmount, remaining_of_table: Callable[[str], WorkAmount]
 ) -> dict[str, QueuedPlan]:
-    """Return the plans of ``queue`` blocked by the budget of one table, by id, each with the plan that waits for it.
+    """Map the id of each plan of ``queue`` that the budget of one table blocks to the plan that exceeds this budget.
 
-    If the budget is that of the plan's own table, the plan itself waits for it. Otherwise it is the first earlier plan
-    whose table's budget is used up: without such plans the later plan would start within ``remaining``.
+    A plan that exceeds the budget of its own table maps to itself. Another plan is blocked if it would start within
+    ``remaining`` without the earlier plans that exceed their tables' budgets; it maps to the first of these.
     """
     found, of_table = dict[str, QueuedPlan](), dict[str, WorkAmount]()
     total, startable, first = ZERO, ZERO, None
@@ -160,7 +160,7 @@ def blocked_by_table_budget(
 
 
 def cap_by_budgets(policy: PlanningSettings, budgets: Iterable[Budget], rates: Rates) -> PlanningSettings:
-    """Return ``policy`` with the sizes of plans and groups limited to what fits each of the unused ``budgets``."""
+    """Return ``policy`` with sizes of plans and groups limited by ``max_plan_bytes``."""
     most = max_plan_bytes(budgets, rates)
     if most >= policy.max_bytes_per_plan:
         return policy

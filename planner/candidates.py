@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The candidates for planning among the slices of a snapshot, and the reason against each other slice."""
+"""The candidates for planning among the slices of a snapshot, and the reasons against the other slices."""
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -26,23 +26,23 @@ _CONFLICTING_DELTAS = tuple(kind for kind in DeltaKind if kind.is_conflicting)
 
 
 class SliceDetails(Protocol):
-    """Details that are needed of few slices or under few policies; ``rows`` are positions in ``Candidates``."""
+    """The details needed for few slices or policies only; ``rows`` are positions in ``Candidates``."""
 
     @property
     def uncompacted_commits(self) -> int:
         """The number of commits since the table's last compaction that wrote only deltas."""
 
     def is_log_only(self, rows: Ints) -> Mask | None:
-        """Return which of ``rows`` have logs only; None if no slice of the table has."""
+        """Return which of ``rows`` have logs only; None if the table has no log-only slice."""
 
     def written_order(self, rows: Ints) -> Ints:
-        """Return the order in which base files were written; 0, before all others, for slices without one."""
+        """Return the order in which base files were written; 0, the first, for slices without a base file."""
 
     def oldest_log_us(self, rows: Ints) -> Ints:
         """Return when the oldest log of each slice was committed; ``NEVER_US`` without logs."""
 
     def has_deltas(self, kinds: Collection[DeltaKind], rows: Ints) -> Mask | None:
-        """Return which of ``rows`` have deltas of one of ``kinds``; None if no slice of the table has."""
+        """Return which of ``rows`` have deltas of one of ``kinds``; None if the table has no deltas of these kinds."""
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
         """Return the share (0 to 1) of each base file's rows that deltas delete, NaN if unknown; None if all are."""
@@ -60,12 +60,12 @@ class Candidates:
     group key, in the order of partitions. ``partition_order`` are the indices of the selected partitions, in the order
     of planning.
 
-    ``bytes`` are sizes of base files, 0 for a slice without one. ``log_files`` are counts and ``log_bytes`` the slice's
-    bytes of them, 0 without logs. ``modified_us`` are µs since 1970 in UTC. ``reason_codes`` are indices into
+    ``bytes`` are sizes of base files, 0 for a slice without a base file. ``log_files`` and ``log_bytes`` are the number
+    and the total bytes of a slice's logs. ``modified_us`` are µs since 1970 in UTC. ``reason_codes`` are indices into
     ``REASONS``, or ``UNDECIDED`` for slices that may be planned. ``reason_numbers`` are the numbers of the reasons
-    (``reason_text``), 0 for reasons without one. ``rewritable`` marks the slices that compaction may take: not
-    filtered, quarantined or busy, and recent ones only as ``decide_large`` allows. ``details`` gives values of few
-    slices that would be too expensive for all.
+    (``reason_text``), 0 for reasons without a number. ``rewritable`` marks the slices that compaction may take: not
+    filtered, quarantined or busy, and recent slices only as ``decide_large`` allows. ``details`` computes values that
+    are too expensive to compute for all slices.
     """
 
     partitions: list[str]
@@ -82,19 +82,19 @@ class Candidates:
     details: SliceDetails
 
     def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
-        """Set the reason and its number of ``rows``."""
+        """Set the reason of ``rows`` and the reason's number."""
         self.reason_codes[rows] = REASON_CODES[reason]
         self.reason_numbers[rows] = reason_numbers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningConstraints:
-    """What may be planned, besides the policy: plans that exist, unreadable files, and the wishes of a request.
+    """The limits of planning besides the policy: existing plans, unreadable files, and the limits of a request.
 
     ``locked_partitions`` are the partitions that live plans have locked, with the plans' ids. ``quarantined`` are paths
-    of base files. ``partitions`` are requested by name, with or without slashes at their ends: they replace the
-    policy's partition filter, and unknown ones are ignored. A plan is of one of ``kinds``. Unchanged slices of
-    ``failed`` and ``declined`` plans are not planned.
+    of base files. ``partitions`` are the requested partitions, with or without slashes at their ends. They replace the
+    policy's partition filter; unknown partitions are ignored. ``kinds`` are the allowed kinds of the plan. Unchanged
+    slices of ``failed`` and ``declined`` plans are not planned.
     """
 
     locked_partitions: Mapping[str, str] = field(default_factory=dict)
@@ -143,7 +143,7 @@ def find_candidates(
         selected = sorted(set(names).intersection(path.strip("/") for path in constraints.partitions))
     found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
-    # in reverse order of Reason: each decision overrides the earlier calls
+    # in reverse order of Reason: each decision overrides earlier decisions
     if apply_waiting:
         _decide_waiting(snapshot, found, policy, constraints, now=now)
     if constraints.quarantined:
@@ -173,8 +173,8 @@ def decide_recent(candidates: Candidates, policy: PlanningSettings, now_us: int)
 def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
     """Decide the slices that aren't small files, and set ``rewritable`` for undecided and recent slices.
 
-    Writers may append to logs while a slice is compacted, so slices with logs need not wait. The next delta of any
-    other kind invalidates a rewrite, so these slices wait for the quiet period.
+    Writers may append to logs while a slice is compacted, so slices with logs need not wait. A new delta of any other
+    kind invalidates a rewrite, so slices with deltas of other kinds wait for the quiet period.
     """
     candidates.rewritable = candidates.reason_codes == UNDECIDED
     young = np.flatnonzero(candidates.reason_codes == REASON_CODES[Reason.RECENT])
@@ -206,7 +206,7 @@ def _decide_waiting(
 def _decide_previously_rejected(
     snapshot: Snapshot, candidates: Candidates, plans: Sequence[FailedPlan | DeclinedPlan], reason: Reason
 ) -> None:
-    """Decide the unchanged slices of failed or declined plans. A slice with another base file or other logs changed."""
+    """Decide the slices of failed or declined plans whose base file and logs have not changed."""
     known = {
         (item.partition, item.file_id, item.path, item.log_files): index
         for index, plan in enumerate(plans)

@@ -7,15 +7,15 @@ per byte of the base file, the share of deleted rows, age of the oldest log, del
 compaction. A slice of logs only has no base file and reaches every ratio of bytes. The number of deletion vectors
 triggers nothing, since a slice never has a second one.
 
-The order is by what readers save per byte of the base file, most first. Readers merge logs and skip deleted rows on
-every read, so a compaction saves the log bytes and the deleted share of the base file. Beyond reading these, it costs
-reading and writing the base file. A plan is limited by bytes, and the best ratio saves readers the most for them. Among
-base files of one size without known deletes the slice with most log bytes is first.
+Slices are ordered by the bytes that readers save per byte of the base file, most first. Readers merge logs and skip
+deleted rows on every read, so a compaction saves the log bytes and the deleted share of the base file. Besides the
+logs, it reads and writes the base file. The bytes of a plan are limited, so the slices with the best ratio save readers
+the most. Among base files of equal size without known deletes, the slice with the most log bytes is first.
 
 The quiet period does not apply to log files: writers may append while a slice is compacted, and a slice written all day
-would never become quiet. It does apply to delete files and deletion vectors, because the next one invalidates a rewrite
-of its slice (``planner.candidates.decide_large``). A slice that gets them more often than the quiet period is compacted
-only after its writer pauses.
+would never become quiet. It does apply to delete files and deletion vectors, because a new one invalidates a rewrite of
+its slice (``planner.candidates.decide_large``). If a slice receives them at shorter intervals than the quiet period, it
+is compacted only after its writer pauses.
 
 Why planning ends: a plan leaves each of its slices without logs, and only writers add logs. Clustering adds none, so
 the number of slices with logs falls with every compaction and never rises by lakefold's plans (``planner.groups`` shows
@@ -119,7 +119,7 @@ def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
 
 
 def explain_not_due(due: Ints, candidates: Candidates, policy: PlanningSettings) -> None:
-    """Give slices with logs that neither kind takes a reason with their log files or their share of deleted rows."""
+    """Set the reason of slices with logs that no plan takes: too few log files, or too few deleted rows."""
     left = candidates.rewritable & (candidates.log_files > 0) & _SKIPPED_BY_CLUSTERING[candidates.reason_codes]
     left[due] = False
     candidates.decide(left, Reason.FEW_LOGS, candidates.log_files[left])

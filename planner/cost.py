@@ -29,7 +29,7 @@ FOOTER_BYTES = 64 << 10
 REQUESTS_PER_OPEN = 2
 #: bytes of logs per second that one core merges while it reads
 MERGED_BYTES_PER_SECOND = 25 * MIB
-#: the weight of the constants against history: that of one plan
+#: the weight of the constants in a fit, counted in plans of the history
 _PRIOR_WEIGHT = 1.0
 #: history can't reduce costs below this factor: a faulty measurement must not make work free
 _MIN_FACTOR = 0.05
@@ -41,7 +41,7 @@ NEVER_DAYS = 1_000_000
 class Rates:
     """The CPU seconds of a plan: ``fixed_seconds`` plus ``seconds_per_byte`` for each byte that it reads.
 
-    ``plans`` is the number of this installation's plans from which the rates were fitted; 0: they are the constants.
+    ``plans`` is the number of this installation's plans from which the rates were fitted; 0 means the constants.
     """
 
     fixed_seconds: float = FIXED_SECONDS
@@ -58,7 +58,7 @@ class Rates:
 
 
 def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
-    """Fit the rates to ``history``: bytes and CPU seconds of plans that this engine rewrote.
+    """Fit the rates to ``history``: bytes and CPU seconds of plans that this engine executed.
 
     The fixed part and the part per byte are the constants times a factor each. The factors minimize the squares of the
     relative errors, with the constants as one more plan for either factor. Small plans determine the fixed part, large
@@ -124,13 +124,14 @@ class CostInputs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benefit:
-    """The predicted cost of a plan, once, and its predicted savings per day.
+    """The predicted one-time cost of a plan and its predicted savings per day.
 
-    Once: ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``. ``files_saved`` are the
-    base files and log-only slices before, minus the files after. Per day: the opens of files, bytes and CPU seconds
-    that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without prices; ``cpu_hour`` is
-    the price used. ``payback_days`` is cost divided by savings per day, in money if there are prices, else in CPU
-    seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates were fitted.
+    The cost is ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``. ``files_saved``
+    are the base files and log-only slices before, minus the files after. The savings per day are the opens of files,
+    bytes and CPU seconds that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without
+    prices; ``cpu_hour`` is the price used. ``payback_days`` is cost divided by savings per day, in money if there are
+    prices, else in CPU seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates
+    were fitted.
     """
 
     cpu_seconds: float
@@ -148,7 +149,7 @@ class Benefit:
 
     @property
     def benefit_cost_ratio(self) -> float:
-        """Savings per day divided by cost; in money equal to CPU seconds if only CPU has a price."""
+        """Savings per day divided by cost; the same in money and in CPU seconds if only CPU has a price."""
         return 0.0 if self.payback_days is None else 1 / self.payback_days
 
 

@@ -1,23 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Candidates put into groups: neighbours in an order, of one partition and group key, within the policy's bounds.
 
-Both strategies cut an ordered row of slices into runs; they differ in the order, in what counts as a slice's
-size, and in where they cut. All partitions are cut at once, a round for each further group of the partition
-with the most groups, so that the cost follows the number of slices and not of partitions.
+Both strategies cut an ordered row of slices into runs; they differ in the order, in the size that counts for a slice,
+and in where they cut. All partitions are cut at once, with one round for each group of the partition with the most
+groups, so the cost depends on the number of slices, not of partitions.
 
 Why planning ends (convergence). A group of ``n`` slices below the small-file limit is rewritten by
-``k = ceil(size / target)`` writers and kept only if ``k < n``. A writer that rolls to a further file does so at
-the target, which is not below the limit, so that at most its last file is small: ``n`` small files become at
-most ``k`` whatever the real sizes are, even or not. Every applied group removes at least one small file and makes
-none elsewhere; a table has finitely many, and so plan → apply → plan ends after at most as many groups as it
-had small files, each of at most ``max_bytes_per_group``, for every valid policy.
+``k = ceil(size / target)`` writers and kept only if ``k < n``. A writer starts a further file only at the target, which
+is not below the limit, so at most its last file is small: ``n`` small files become at most ``k``, whatever the real
+sizes are. Every applied group removes at least one small file and creates none elsewhere. A table has finitely many
+small files, so plan → apply → plan ends for every valid policy. The plans have at most as many groups as the table had
+small files, each of at most ``max_bytes_per_group``.
 
-Why nothing is forgotten (``balanced``). No candidate is larger than the target, so that taking one more into a
-group never makes ``n - k`` smaller; if any set of a partition's candidates could become fewer files, the smallest
-ones that fill a group can. What the cut by time leaves without gain is therefore cut once more, smallest first.
+Why no gain is missed (``balanced``). No candidate is larger than the target, so one more candidate in a group never
+makes ``n - k`` smaller. If any set of a partition's candidates could become fewer files, the smallest candidates that
+fill a group could as well. The groups without gain after the cut by time are therefore cut once more, smallest slices
+first.
 
-A layout does not change the rule. A snapshot does not show whether a file is laid out already, so a lone file is
-never rewritten just to sort it: that would be planned again for ever. What is merged is brought into the layout.
+A layout does not change the rule. A snapshot does not show whether a file has the layout already, so a lone file is
+never rewritten just to sort it: planning would repeat that rewrite for ever. Merged files are written in the layout.
 """
 
 from collections.abc import Sequence
@@ -65,7 +66,7 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SliceRow:
-    """Slices sorted by grouping key and within it: their rows in the snapshot, their sizes as the strategy counts."""
+    """Slices sorted by grouping key, then by other keys: their snapshot rows, and the sizes that the strategy uses."""
 
     rows: Ints
     sizes: Ints
@@ -79,7 +80,7 @@ class _SliceRow:
 def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
     """Form groups of all undecided slices of ``candidates``, locked partitions included.
 
-    Decides the slices that can't be in a group (``oversized``) and leaves the decision on the others to the caller.
+    Decides the slices that can't be in a group (``oversized``) and leaves the other slices to the caller.
     """
     if policy.strategy != BALANCED:
         return _form_native_groups(candidates, policy)
@@ -112,7 +113,7 @@ def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
 
 
 def _form_native_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
-    """Cut greedily in the order that the policy asks for, counting base files only."""
+    """Cut greedily in the order of the policy's ``file_slices_sort_by``, counting base files only."""
     rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)
     sizes = base_sizes(candidates, rows, policy)
     unsorted = _SliceRow(rows=rows, sizes=sizes, grouping_key=candidates.grouping_key[rows].astype(np.int64))
@@ -166,7 +167,7 @@ def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
     columns = {name: column[order] for name, column in columns.items()}
     files = columns["end"] - columns["start"]
     end = np.cumsum(files)
-    # move the rows of each group next to those of the group before
+    # put the rows of each group right after the rows of the previous group
     row_positions = np.repeat(columns["start"] - (end - files), files) + np.arange(files.sum())
     rows = np.concatenate([first.rows, second.rows])[row_positions]
     return Groups(**{**columns, "rows": rows, "start": end - files, "end": end})
@@ -177,7 +178,7 @@ def _evaluate_groups(
 ) -> tuple[Mask, Codes]:
     """Return which groups are worth a rewrite, and the reason codes of the others."""
     why_not = np.full(len(files), UNDECIDED, dtype=np.int8)
-    for reason, holds in (  # the last that holds is the group's reason
+    for reason, holds in (  # the last reason that holds is the group's reason
         (Reason.NO_GAIN, outputs >= files),
         (Reason.FEW_FILES, (files < policy.min_input_files) & (files > 1)),
         (Reason.ALONE, candidate_counts == 1),
@@ -193,7 +194,7 @@ def min_group_files(policy: PlanningSettings) -> int:
 
 
 def base_sizes(candidates: Candidates, rows: Ints, policy: PlanningSettings) -> Ints:
-    """Return the size of each slice's base file, or the configured size for slices without one."""
+    """Return the size of each slice's base file, or the configured size for log-only slices."""
     missing = candidates.details.is_log_only(rows)
     return (
         candidates.bytes[rows]
@@ -256,9 +257,9 @@ def _concatenate_in_order(starts: Sequence[Ints], ends: Sequence[Ints]) -> tuple
 
 
 def first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
-    """Return positions of at most ``max_count`` ``sizes`` that fit into ``capacity`` in order, and the capacity left.
+    """Return positions of the first ``sizes``, up to ``max_count``, that fit into ``capacity``, and the capacity left.
 
-    A size that exceeds the capacity left is skipped in favour of later ones that fit.
+    A size that exceeds the capacity left is skipped in favour of later sizes that fit.
     """
     taken: list[Ints] = []
     position = count = 0

@@ -29,8 +29,8 @@ class Estimate:
     """The expected effect of a plan. Without a plan all fields but the small files are zero.
 
     ``bytes_to_move`` are the bytes to rewrite, logs included. ``small_files_*`` count the base files of the whole
-    snapshot below the limit; outputs of a group are assumed to be of equal size, and compaction to keep a base file's
-    size. ``input_files`` are file slices; a slice of logs only counts as a file.
+    snapshot below the limit. They assume that a group's outputs are of equal size and that compaction keeps the size of
+    a base file. ``input_files`` are file slices; a log-only slice counts as a file.
     """
 
     groups: int = 0
@@ -53,7 +53,7 @@ class PlanningResult:
     ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason (a
     ``Reason``, dictionary-encoded), number (see ``reason_text``) and reducible. A slice is reducible if a plan takes it
     now, or will take it after its quiet period, a live plan, a pending action on the table, an unresolved failure, or a
-    declined proposal. Small slices that are not reducible are residual: no plan is worth it.
+    declined proposal. Small slices that are not reducible are residual: no rewrite of them is worthwhile.
     """
 
     snapshot: Snapshot
@@ -78,7 +78,7 @@ class PlanningResult:
 
     @property
     def declines_in_effect(self) -> frozenset[str]:
-        """The ids of the declined plans because of which slices are not planned."""
+        """The ids of the declined plans that keep slices out of planning."""
         if not self.constraints.declined:
             return frozenset()
         declined = pc.equal(self.decisions["reason"].cast(pa.string()), Reason.DECLINED.value)

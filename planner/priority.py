@@ -27,7 +27,7 @@ def objective_urgency(budgets_left: Iterable[float], ageing: timedelta) -> timed
 
     ``budgets_left`` are the shares left of these objectives' error budgets. The offset puts a plan before every plan
     created at the same moment for a table that meets its objectives. It grows by up to MAX_DOUBLINGS × ``ageing`` with
-    the spent share of the error budget. With it a plan is never overtaken by plans created more than
+    the spent share of the error budget. With this offset a plan is never overtaken by plans created more than
     5 × MAX_DOUBLINGS × ``ageing`` later.
     """
     spent = (1 - min(max(left, 0), 1) for left in budgets_left)

@@ -21,16 +21,16 @@ class Reason(StrEnum):
     QUARANTINED = "quarantined"  #: an earlier plan could not read the content
     FAILED = "failed"  #: a plan with the slice failed, and the slice has not changed since
     DECLINED = "declined"  #: a person declined a proposal with the slice, and the slice has not changed since
-    BUSY = "busy"  #: the table has a pending action on it: clustering, compaction …
+    BUSY = "busy"  #: the table has a pending action on the slice: clustering, compaction …
     RECENT = "recent"  #: written within the quiet period: a writer may still be active there
     HELD = "held"  #: a live plan has locked the partition
     FEW_LOGS = "few_logs"  #: not clustered, and too few logs to be compacted
     FEW_DELETED = "few_deleted"  #: not clustered, and too few deleted rows to be compacted
-    OVERSIZED = "oversized"  #: larger than a file may be with its logs: compaction's work, not clustering's
+    OVERSIZED = "oversized"  #: with its logs larger than a file may be: work for compaction, not clustering
     OVER_PLAN = "over_plan"  #: the group with its logs is larger than a plan may be
     ALONE = "alone"  #: no other slice of the partition may be planned
     FEW_FILES = "few_files"  #: the group has too few files to be worth a rewrite
-    NO_GAIN = "no_gain"  #: a rewrite of the group would produce as many files
+    NO_GAIN = "no_gain"  #: a rewrite of the group would not reduce its number of files
     NO_PAYBACK = "no_payback"  #: a rewrite of the group costs more than it saves within the payback time
     NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has its maximum of groups
     NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has its maximum of slices to compact
@@ -40,13 +40,13 @@ class Reason(StrEnum):
 
     @property
     def setting(self) -> str:
-        """The setting that decides, or the command that changes it; '' if there is none."""
+        """The setting that decides the reason, or the command to run against it; '' if there is neither."""
         return _SETTINGS.get(self, "")
 
 
 #: the reasons of slices that this plan or a later plan of the same kind takes
 PLANNABLE = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
-#: the reasons after whose end planning may take the slice; live plans (``HELD``) are handled by planning itself
+#: reasons that can end, and planning may then take the slice; planning itself handles live plans (``HELD``)
 TEMPORARY = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
 _SETTINGS = {
     Reason.DAMAGED: "lakefold verify",

@@ -115,7 +115,7 @@ def _is_clustering_first(policy: PlanningSettings, kinds: Collection[PlanKind]) 
 
 
 def _defer_to_next_plan(rows: Ints, candidates: Candidates) -> None:
-    """Defer the slices that a plan of the other kind would take now to a later plan."""
+    """Defer the plannable slices of ``rows`` to a later plan, since this plan is of the other kind."""
     if len(rows):
         candidates.decide(rows[_PLANNABLE[candidates.reason_codes[rows]]], Reason.NEXT_PLAN_KIND)
 
@@ -161,7 +161,8 @@ def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, p
     """Return the order in which the ``wanted`` groups are offered to the plan.
 
     A format's own strategy orders by partition. Otherwise groups are ordered by the small files that they remove per
-    share of the plan, its bytes and its groups together: by bytes alone, pairs of tiny files would use up all groups.
+    share of the plan's limits. The share counts bytes and groups: by bytes alone, pairs of tiny files would use up all
+    groups.
     """
     rank = np.zeros(len(candidates.partitions), dtype=np.int64)
     rank[candidates.partition_order] = np.arange(len(candidates.partition_order))

@@ -84,10 +84,10 @@ class RunSchedule:
         return next(moment for moment in moments if moment > now and self.is_open(moment))
 
     def _opening_candidates(self, now: datetime) -> Iterator[datetime]:
-        """Yield moments from today on, in UTC; one of them is the next at which the schedule opens.
+        """Yield moments from today on, in UTC, among them the next opening of the schedule.
 
         The schedule opens when a window begins (twice if the zone's clock is set back over the begin), or when the
-        clock is changed. Two weeks suffice: a clock change may skip the first window of a weekly one.
+        clock is changed. Two weeks suffice, even if a clock change skips one window of a weekly schedule.
         """
         zone, today = ZoneInfo(self.zone), now.date()
         days = [today + timedelta(days=n) for n in range(_LOOK_AHEAD_DAYS)]

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Wires the rooms together: configuration, store, daemon, command line, metrics."""
+"""The service around planner and executors: configuration, store, daemon, command line, metrics."""

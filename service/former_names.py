@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Former names of commands' and requests' words and of JSON fields, kept for one release beside the present ones."""
+"""Former names in commands, requests and JSON, accepted for one release beside the present names."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,8 +20,8 @@ FORMER_ORDERS: Mapping[str, str] = MappingProxyType(
 FORMER_STATES: Mapping[str, str] = MappingProxyType({"missed": "objective_missed"})
 #: values of ``lakefold tables resolve --take``, which is called ``--keep`` now
 FORMER_LOCATIONS: Mapping[str, str] = MappingProxyType({"old": "previous", "new": "current"})
-#: document → former field → present field; ``both_names`` adds the missing one of each pair to a document. A document
-#: inside another has its path: ``[]`` is an item of a list, ``{}`` a value of a mapping
+#: document → former field → present field; ``both_names`` adds the missing name of each pair to a document. The key of
+#: a nested document is its path, in which ``[]`` is an item of a list and ``{}`` is a value of a mapping
 FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "plan": {
@@ -96,10 +96,10 @@ FORMER_FIELDS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 
 def both_names(document: str, fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a document, each renamed one under its present and its former name.
+    """Return the fields of a document; a renamed field has both its present and its former name.
 
-    ``document`` is a key of ``FORMER_FIELDS``. ``fields`` may have either name: an earlier release stored or sent the
-    former one only.
+    ``document`` is a key of ``FORMER_FIELDS``. ``fields`` may have either name: an earlier release stored or sent only
+    the former name.
     """
     found = dict(fields)
     for former, present in FORMER_FIELDS[document].items():

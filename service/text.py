@@ -13,7 +13,7 @@ from typing import Any
 
 from lake.units import format_bytes, format_duration, parse_duration
 
-#: years of times that people mean; a day can be added to or subtracted from each of them
+#: the plausible years of a time that a person gives; adding or subtracting a day never overflows
 _PLAUSIBLE_YEARS = (1971, 9000)
 _MAX_AGE = timedelta(days=18_000)
 #: types that JSON holds without conversion
@@ -52,7 +52,7 @@ def to_json(value: Any) -> str:
 
 
 def parse_timestamp(text: str) -> datetime:
-    """Return the time that ``to_jsonable`` has written."""
+    """Return the time in a text that ``to_jsonable`` has written."""
     return datetime.fromisoformat(text)
 
 

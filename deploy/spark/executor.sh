@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What a Spark executor pod runs when lakefold's image is its image (spark.master = k8s://…): the backend class that
-# Spark's scheduler on Kubernetes expects, with the environment it sets in the pod. The pod template names this script
-# as the container's command, since the image's own entry point is lakefold.
+# The command of Spark executor pods with lakefold's image (spark.master = k8s://…): it runs the backend class that
+# Spark's scheduler on Kubernetes expects, with the environment that the scheduler sets in the pod. The pod template
+# names this script as the container's command, because the image's own entry point is lakefold.
 set -euo pipefail
 
 home=$(python -c 'import importlib.util as u; print(u.find_spec("pyspark").submodule_search_locations[0])')

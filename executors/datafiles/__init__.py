@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data files of every kind that a table may have: their statistics, and their rows.
 
-The kind is the suffix of a file's name. If the name has none that is known, such as Hive's ``000000_0``, the kind
-follows from the first bytes of the content.
+The kind is the suffix of a file's name. If the name has no known suffix, such as Hive's ``000000_0``, the kind follows
+from the first bytes of the content.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence

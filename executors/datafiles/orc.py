@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of ORC files, computed from the values, since pyarrow does not show those in an ORC footer.
+"""Statistics of ORC files, computed from the values, since pyarrow does not show the statistics in a footer.
 
-They mean the same as those of a Parquet file with these rows, so that files of both kinds compare: types have the names
+They have the meaning of a Parquet file's statistics, so that files of both kinds can be compared: types have the names
 that Parquet has for them, and a null or empty list counts as one null of its elements.
 """
 
@@ -63,7 +63,7 @@ class OrcFile:
 
     @cached_property
     def tail(self) -> OrcTail:
-        """The tail of the file: its footer and those of its stripes."""
+        """The tail of the file: its footer and the footers of its stripes."""
         return read_tail(self._handle)
 
     def stripe_hashes(self, check: Callable[[], None]) -> Iterator[bytes]:

@@ -2,8 +2,8 @@
 """The tail of an ORC file and the footers of its stripes, which pyarrow does not show.
 
 An ORC timestamp is a number of seconds since 2015 in the writer's time zone, which each stripe's footer names. Readers
-show the wall clock of that zone, whatever their own zone is. A file with the same numbers under another zone therefore
-has other values.
+show the wall clock of that zone, independent of their own zone. A file with the same numbers under another zone
+therefore has other values.
 """
 
 import zlib
@@ -226,7 +226,7 @@ class _ProtobufMessage:
         return all(one in self._fields for one in which)
 
     def repeated_field(self, field: int) -> list[bytes]:
-        """Return each occurrence of a field as bytes; a number that is not packed is returned as a packed one."""
+        """Return each occurrence of a field as bytes; an unpacked number is returned as a packed number."""
         return [one if isinstance(one, bytes) else _packed(one) for one in self._fields.get(field, ())]
 
     def number_as_text(self, field: int) -> list[bytes]:

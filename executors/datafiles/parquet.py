@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics of Parquet files: from the footer, in a fraction of a millisecond a file; for INT96 from the values.
 
-Inexact are statistics that one row group lacks, bounds of strings and bytes that may have been cut, bounds with NaN,
-and those of INT96.
+These statistics are inexact: statistics that a row group lacks, bounds of strings and bytes that may have been cut,
+bounds with NaN, and bounds of INT96.
 """
 
 import json
@@ -178,7 +178,7 @@ def _bound(kind: LeafType, raw: Any) -> Any:
 
 
 def field_id(column: pa.Field) -> int | None:
-    """Return the id that a file gives to a column, or to a part of one. None if it gives none."""
+    """Return the field id of a column, or of a part of a column, in its file. None without an id."""
     metadata = column.metadata or {}
     return next((int(metadata[key]) for key in _FIELD_IDS if key in metadata), None)
 
@@ -204,7 +204,7 @@ def _leaf_names(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
 
 
 def _leaf_paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
-    """Return top-level name, path and field ids of each leaf, in file order; all spellings of a list or a map agree."""
+    """Return top-level name, path and field ids of each leaf, in file order; list and map spellings do not matter."""
     found: list[tuple[str, str, FieldIds]] = []
 
     def walk(top: str, path: str, above: FieldIds, column: pa.Field) -> None:

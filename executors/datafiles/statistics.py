@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Statistics of data files: the row count, and for each leaf column type, nulls, smallest and largest value.
+"""Statistics of data files: the row count, and for each leaf column its type, nulls, smallest and largest value.
 
 A figure that is not known, or that a writer may round, is inexact and is never compared.
 """
@@ -13,7 +13,7 @@ MASK = (1 << 64) - 1
 """Sums of hashes are taken modulo 2^64."""
 
 FieldIds = tuple[frozenset[int | None], ...]
-"""The field ids of a leaf column and of its parents, from the top; for each the ids that it has in some file.
+"""The field ids of a leaf column and of its parents, from the top; each entry has the ids in all files.
 
 None stands for files without an id.
 """
@@ -64,7 +64,7 @@ class LeafStatistics:
 
     ``null_count`` is None, and ``has_exact_bounds`` is False, if the figure is inexact. ``hash_sum`` is the sum of the
     hashes of all values, independent of their order; None if the values were not read. Figures are collected by the
-    column's name: if two files have different ``field_ids`` under it, they have different columns.
+    column's name: if two files have different ``field_ids`` under one name, they have different columns.
     """
 
     types: frozenset[LeafType]
@@ -109,7 +109,7 @@ class LeafStatistics:
         return all(mine.has_comparable_bounds(theirs) for mine in self.types for theirs in other.types)
 
     def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
-        """Return the field ids of both, in words, if files of ``other`` have another column here. None if they agree.
+        """Return the field ids of both, in words, if files of ``other`` have another column of this name, else None.
 
         Each id of ``other`` must be one of this column's, and each id of this column must be in ``other``, unless some
         files of ``other`` lack an id, which may be the missing one. If one side has no ids there is nothing to compare.
@@ -121,7 +121,7 @@ class LeafStatistics:
         return None
 
     def add_absent_rows(self, rows: int) -> None:
-        """Add ``rows`` of a file that was written before this column existed: they read as nulls."""
+        """Add ``rows`` of a file that was written before this column existed, which read as nulls."""
         self.rows += rows
         if self.is_repeated and rows:
             self.null_count = None

@@ -24,7 +24,7 @@ class ArrowEngine(TaskEngine):
         super().__init__(backend, rewrite_task)
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs, and skips those that can't be read."""
+        """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs that can be read."""
         if options.sort_columns:
             return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:

@@ -41,7 +41,7 @@ class RewriteBackend(Protocol):
         cancelled: threading.Event,
         rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
-        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if it fails."""
+        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if the run fails."""
 
 
 class InProcessBackend:

@@ -54,8 +54,8 @@ def _write(
 ) -> EngineOutput:
     filesystem, fs_path = filesystem_of(path)
     if not isinstance(filesystem, pafs.S3FileSystem):
-        # An abandoned task may still be writing, so each writes to its own path; the process that collects the results
-        # renames only the files of the tasks that it counts.
+        # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
+        # results renames only the files of the tasks that it counts.
         folder, _, name = fs_path.rpartition("/")
         hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
         path, fs_path = path.removesuffix(fs_path) + hidden, hidden
@@ -91,7 +91,7 @@ def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]
 
 
 def row_group_rows(inputs: Sequence[ParquetInput], outputs: int) -> int:
-    """Return the rows of a row group, so that a file has about ten, or fewer if they would be small."""
+    """Return the rows of a row group, so that a file has about ten row groups, or fewer if these would be small."""
     rows: int = sum(one.metadata.num_rows for one in inputs)
     size: int = sum(one.size for one in inputs)
     count = max(1, min(_ROW_GROUPS, size // outputs // _ROW_GROUP_BYTES))
@@ -133,7 +133,7 @@ def _verified_batches(
 
 
 class _RowReader:
-    """Reads batches by a number of rows."""
+    """Splits batches into the requested numbers of rows."""
 
     def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
         self._batches = batches
@@ -157,7 +157,7 @@ def reading_input(task: RewriteTask, path: str) -> Iterator[None]:
         gone = SkippedGroup(group=task.group, reason=f"{path} is gone from storage")
         raise Conflict(gone.reason, (gone,)) from error
     except (OSError, pa.ArrowException) as error:
-        # Arrow reports broken pages as OSError without a number; failures of S3 have no number either.
+        # Arrow reports broken pages as OSError without errno; failures of S3 have no errno either.
         on_s3 = isinstance(filesystem_of(path)[0], pafs.S3FileSystem)
         if isinstance(error, OSError) and (error.errno is not None or on_s3):
             raise Transient(f"{path} can't be read now: {first_line(error)}") from error

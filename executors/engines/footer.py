@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The footer of a Parquet file as its format defines it, below the level that pyarrow shows.
 
-pyarrow writes the pages. Parts of its footer are then replaced by those of the inputs: the exact schema (names of lists
-and maps, field ids, annotations that Arrow does not know), key-value metadata, and ``created_by`` if it has a meaning.
+pyarrow writes the pages. Parts of its footer are then replaced by parts of the inputs' footers: the exact schema (names
+of lists and maps, field ids, annotations that Arrow does not know), key-value metadata, and ``created_by`` if readers
+use it.
 """
 
 import io
@@ -22,7 +23,7 @@ _COLUMN_META = 3
 _PATH, _CODEC = 3, 4
 _STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
 _COLUMN_INDEX = (6, 7)
-#: max and min in the old and the present fields, and whether the present ones are exact
+#: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
 
@@ -75,9 +76,9 @@ class RawParquetFooter:
     ) -> bytes:
         """Return ``written``, a footer for pages of the same columns, with this footer's schema and metadata.
 
-        ``with_author`` also takes over ``created_by``. ``special_floats`` returns, for row groups with these row
-        counts, the columns with values for which readers would skip the row group wrongly. The bounds and filters by
-        which these readers skip are left out.
+        ``with_author`` also takes over ``created_by``. ``special_floats`` takes the row counts of the row groups and
+        returns, for each, the columns with values because of which readers would skip it wrongly. The bounds and
+        filters that these readers use are left out.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):
@@ -97,7 +98,7 @@ class RawParquetFooter:
                     _drop(meta[_STATISTICS][1] if _STATISTICS in meta else {}, _BOUND_FIELDS)
                     _drop(chunk, _COLUMN_INDEX)
                 if leaf in values.zero_columns:
-                    # Without these statistics a reader can't know that each page refers to the dictionary.
+                    # Without these statistics a reader can't infer that each page refers to the dictionary.
                     _drop(meta, (_ENCODING_STATISTICS,))
                 if leaf in values.nan_columns | values.zero_columns:
                     _drop(meta, _BLOOM_FILTER)

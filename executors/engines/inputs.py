@@ -21,9 +21,9 @@ from lake.storage.filesystems import filesystem_of
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
-#: a value takes at most so many bytes as a reference to a dictionary; a plain string takes four bytes and its content
+#: the most bytes of a value as a reference to a dictionary; a plain string takes four bytes and its content
 _MAX_BYTES_PER_REFERENCE = 2
-#: with so many values a chunk, on average, a writer has found out whether a dictionary is worth it
+#: with this many values per chunk, on average, a writer has determined whether a dictionary is worth it
 _MIN_VALUES_FOR_DICTIONARY = 10_000
 
 
@@ -116,7 +116,7 @@ class ColumnEncoding:
     has_bloom_filter: bool
     #: whether its chunks consist of a dictionary with few values and references to it
     has_dictionaries: bool
-    #: whether no chunk has a dictionary although there are many values: to try one costs a tenth of the time in vain
+    #: whether no chunk has a dictionary although there are many values: trying one would waste a tenth of the time
     is_plain: bool
 
 
@@ -132,7 +132,7 @@ class CommonLayout:
     has_page_index: bool
     #: whether timestamps are INT96, whose interpretation depends on the writer
     has_int96: bool
-    #: the unit in which INT96 is read: Spark's has no nanoseconds, but years outside their range
+    #: the unit in which INT96 is read: Spark's INT96 has no nanoseconds, but years beyond their range
     int96_unit: str
     int96_columns: Sequence[str]
     #: the columns as pyarrow shows them; an input must still have them when it is read
@@ -179,7 +179,7 @@ def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
 
 
 def has_foreign_int96(metadata: pq.FileMetaData) -> bool:
-    """True if a file has INT96 timestamps of a writer other than Spark, whose own have no nanoseconds."""
+    """True if a file has INT96 timestamps of a writer other than Spark: only these may have nanoseconds."""
     schema = metadata.schema
     by_spark = _SPARK in (metadata.metadata or {})
     return not by_spark and any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
@@ -199,7 +199,7 @@ def read_footers(paths: Sequence[str]) -> list[ParquetInput]:
 
 
 def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:
-    """Return the schema of the batches that are read from such a file."""
+    """Return the schema of the batches that are read from a file with this ``metadata``."""
     sink = pa.BufferOutputStream()
     metadata.write_metadata_file(sink)
     file = pq.ParquetFile(
@@ -220,7 +220,7 @@ def _dictionary_columns(footer: RawParquetFooter, columns: Sequence[ColumnEncodi
 def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncoding], bool]:
     """Return the encoding of each column, and whether any chunk has a page index.
 
-    The codec is that of most of a column's bytes.
+    A column's codec is the codec of most of its bytes.
     """
     codecs: list[Counter[str]] = []
     filters: list[bool] = []
@@ -285,7 +285,7 @@ def interpretation(
 def _calendar_era(version: bytes) -> bytes:
     """Return the era of a Spark ``version``: within an era Spark reads dates and timestamps alike.
 
-    This holds unless other metadata says more.
+    This holds unless other metadata changes it.
     """
     match = re.match(rb"(\d+)\.(\d+)", version)
     number = (int(match[1]), int(match[2])) if match else (0, 0)

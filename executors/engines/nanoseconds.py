@@ -33,7 +33,7 @@ def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.Re
 
 
 def _timestamps(array: pa.Array) -> Iterator[pa.Array]:
-    """Yield the timestamps at any depth of a column, without those of null and empty values."""
+    """Yield the timestamps at any depth of a column, without timestamps in null or empty values."""
     kind = array.type
     if pat.is_timestamp(kind):
         yield array

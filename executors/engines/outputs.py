@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""New Parquet files with the layout of those that they replace: the writer's settings, row groups, footer."""
+"""New Parquet files with the layout of the files that they replace: the writer's settings, row groups, footer."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -109,7 +109,7 @@ class ParquetOutput:
         return self
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Add rows. A row group is written once there are enough of them."""
+        """Add rows. A row group is written once there are enough rows."""
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
@@ -166,8 +166,7 @@ def _codec(name: str) -> str:
 def _stored(shape: CommonLayout) -> pa.Schema:
     """Return the columns as pyarrow must write them.
 
-    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as the integers that they
-    are.
+    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer values.
     """
     if not shape.has_int96:
         return shape.schema
@@ -188,7 +187,7 @@ def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
 
 
 def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
-    """Return the first column that pyarrow would store differently, in words. None if all have the same pages."""
+    """Return the first column that pyarrow would store differently, in words. None if no column differs."""
     if len(wanted) != len(written):
         return f"pyarrow would write {len(written)} columns instead of {len(wanted)}"
     for index in range(len(wanted)):

@@ -88,7 +88,7 @@ def _is_known_type(kind: Any) -> bool:
 
 
 def _arrow_type(kind: Any) -> pa.DataType:
-    """Return a type of Spark as one of Arrow. Raises KeyError for a type that only Spark has."""
+    """Return the Arrow type of a type of Spark. Raises KeyError for a type that only Spark has."""
     if isinstance(kind, str):
         if kind.startswith("decimal("):
             precision, scale = kind.removeprefix("decimal(").rstrip(")").split(",")

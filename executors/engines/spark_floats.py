@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floating-point columns of Parquet files that Spark must not write with a dictionary.
 
-0.0 and -0.0 are equal to every reader. Spark skips a chunk if all of its values are in a dictionary that contains only
-one of the zeros, and the query searches for the other. If the files of a group can't be skipped that way, the new file
-must not be skippable either.
+0.0 and -0.0 are equal to every reader. But Spark skips a chunk if all of its values are in a dictionary that contains
+only one of the zeros, and the query searches for the other zero. If Spark can't skip a group's files in this way, it
+must not be able to skip the new file.
 """
 
 import json

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Comparisons of a table's schema, as Spark's JSON, with the columns of its files.
 
-Spark would lose a column that the schema lacks. If a column was dropped and another of its name was added, they differ
-in field id, and Spark would take one for the other.
+Spark would lose a column that the schema lacks. If a column was dropped and a new column of its name was added, the two
+differ in field id, but Spark would read both as one column.
 """
 
 import json
@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from executors.datafiles.parquet import field_id
 
-#: a column, or a part of one, by the names from the top
+#: the names of a column or of a part of a column, from the top
 _Path = tuple[str, ...]
 
 #: the key of a field's id in Spark's JSON

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine ``spark``: Spark SQL reads files by the table's schema and writes new ones, one job for each group.
+"""The engine ``spark``: Spark SQL reads files by the table's schema and writes new files, one job for each group.
 
 It rewrites groups that pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema
 Spark would silently hide a column that only later files have, so a group without a schema is refused. Columns are read
@@ -134,7 +134,7 @@ class SparkEngine:
             finally:
                 for future in futures:
                     future.cancel()
-                with suppress(Exception):  # whatever a dead JVM makes py4j raise
+                with suppress(Exception):  # any error that py4j raises for a dead JVM
                     spark.sparkContext.cancelJobsWithTag(tag)
         cpu = cpu_seconds(spark.sparkContext, tag)
         ui = spark.sparkContext.uiWebUrl
@@ -144,7 +144,7 @@ class SparkEngine:
 
 
 def _unsupported_column(one: ParquetInput) -> str | None:
-    """Return the column of a file that Spark would not read as it is or would change, in words. None without one."""
+    """Return the first column of a file that Spark can't read or would change, in words, or None."""
     if has_foreign_int96(one.metadata):
         return f"{one.path} has INT96 timestamps of another writer, which may have nanoseconds, which it would cut"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
@@ -156,7 +156,7 @@ def _unsupported_column(one: ParquetInput) -> str | None:
 
 
 def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """Return the first column of some files that the table's schema lacks, in words. None without one."""
+    """Return the first column of some files that the table's schema lacks, in words, or None."""
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (
@@ -322,7 +322,7 @@ def _struct(text: str) -> Any:
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
-    """Return the rows of all frames in their order, as a balanced tree, which is not as deep as there are frames."""
+    """Return the rows of all frames in their order; a balanced tree keeps the query plan shallow."""
     if len(frames) == 1:
         return frames[0]
     half = len(frames) // 2

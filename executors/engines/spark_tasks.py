@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Groups rewritten in Python tasks of a Spark session: on all of its executors, with memory of their own.
+"""Groups rewritten in Python tasks of a Spark session: on all of its executors, in processes with memory of their own.
 
 One job runs all groups, several in a task, since a task itself costs a tenth of a second. An accumulator returns the
-results of a task as soon as it has ended, and once: if Spark runs a task twice, only the first result counts.
+results of a task as soon as it has ended. If Spark runs a task twice, only the first result counts.
 """
 
 import sys
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 _POLL_SECONDS = 0.1
-#: how long tasks of a cancelled job may take to notice it
+#: how long tasks of a cancelled job may take to end
 _ENDS_SECONDS = 10.0
 _PACKED_FILES = (
     "lake/*.py",
@@ -38,7 +38,7 @@ _PACKED_FILES = (
     "executors/engines/*.py",
     "executors/engines/stitch/*.py",
 )
-#: errors of an executor's Python that can't run the tasks, however often they are tried
+#: errors of an executor's Python that can't run the tasks; every further attempt would fail as well
 _PYTHON_MISMATCH_ERRORS = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
 
 
@@ -113,7 +113,7 @@ class _SparkJob:
 
     def __exit__(self, *_: object) -> None:
         if not self.finished.is_set():
-            with suppress(Exception):  # whatever a dead JVM makes py4j raise
+            with suppress(Exception):  # any error that py4j raises for a dead JVM
                 self._context.cancelJobsWithTag(self._tag)
         self._thread.join(_ENDS_SECONDS)
 
@@ -144,9 +144,9 @@ def rewrite_bundle(
     configuration: tuple[Mapping[str, str], Mapping[str, str]],
     rewriter: TaskRewriter,
 ) -> list[GroupResult]:
-    """Rewrite the groups of one task. A group that fails is returned, not raised: Spark would retry the whole task.
+    """Rewrite the groups of one task. The error of a group is returned, not raised: Spark would retry the whole task.
 
-    ``configuration`` is that of S3 and of HDFS.
+    ``configuration`` has the settings of S3 and of HDFS.
     """
     import pyarrow as pa
 
@@ -175,10 +175,10 @@ def _ship_code(context: "SparkContext") -> None:
     with _lock:
         if context.applicationId in _applications_with_code:
             return
-        # Only spark-submit reads the setting, and this process was not started by it.
+        # Only spark-submit reads spark.pyspark.python, and it did not start this process.
         here = sys.executable if context.master.startswith("local") else context.pythonExec
         context.pythonExec = context.getConf().get("spark.pyspark.python", here)
-        # The folder lives as long as the context, and executors fetch the file with their first task.
+        # The folder exists as long as the context, and executors fetch the file with their first task.
         archive = Path(context._temp_dir) / "lakefold_tasks.zip"
         pack_code(archive)
         context.addPyFile(str(archive))
@@ -195,7 +195,7 @@ def pack_code(archive: Path) -> None:
 
 
 def _to_outcome(error: Exception) -> LakefoldError:
-    """Return the error that a failed job means."""
+    """Return the outcome of a job that failed with ``error``."""
     message = str(error)
     lines = [text.strip() for text in message.splitlines()]
     if any(word in message for word in _PYTHON_MISMATCH_ERRORS):

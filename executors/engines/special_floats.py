@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floating-point chunks with values on whose order readers and Parquet's format disagree.
 
-pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format says. Spark takes NaN for greater
-than any number and skips chunks by these bounds, so that ``d > 100`` would miss it. 0.0 and -0.0 are equal to every
-reader, but a dictionary and a Bloom filter contain one of the two. parquet-java skips a chunk that lacks the one it
-searches for.
+pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format requires. For Spark, NaN is
+greater than any number, and it skips chunks by these bounds, so ``d > 100`` would miss NaN. 0.0 and -0.0 are equal to
+every reader, but a dictionary and a Bloom filter distinguish them. parquet-java skips a chunk that lacks the zero that
+a query searches for.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 @dataclass(slots=True)
 class SpecialFloats:
-    """The leaf columns, by number, that have such values in some rows."""
+    """The leaf columns, by number, with NaN and with zeros in some rows."""
 
     nan_columns: set[int] = field(default_factory=set)
     zero_columns: set[int] = field(default_factory=set)
@@ -39,7 +39,7 @@ class SpecialFloatTracker:
             for index, (kind, start) in enumerate(zip(schema.types, starts, strict=True))
             if _has_floats(kind)
         ]
-        #: of each write the first and last row in the file, and its columns with such values
+        #: for each write its first and last row in the file, and its columns with NaN or zeros
         self._written: list[tuple[int, int, SpecialFloats]] = []
         self._rows = 0
 
@@ -55,7 +55,7 @@ class SpecialFloatTracker:
         self._rows += rows.num_rows
 
     def of_row_groups(self, counts: Sequence[int]) -> list[SpecialFloats]:
-        """Return the columns of row groups with so many rows; a row group need not begin with a write."""
+        """Return the columns of row groups with these row ``counts``; a row group need not begin with a write."""
         found, begin = [], 0
         for count in counts:
             group = SpecialFloats()

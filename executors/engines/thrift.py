@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Thrift's compact protocol without a schema. Data that is decoded and encoded again is unchanged, with unknown fields.
+"""Thrift's compact protocol without a schema. Decoding and encoding leaves data unchanged, also unknown fields.
 
 ``decode`` and ``encode`` have a struct as a dictionary from field number to type and value, and a list as the type of
 its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
@@ -234,7 +234,7 @@ class _Reader:
             return self._byte()
         if kind == DOUBLE:
             return struct.unpack("<d", self._bytes(8))[0]
-        raise ValueError(f"type {kind} is none that Parquet's structs have")
+        raise ValueError(f"type {kind} does not occur in Parquet's structs")
 
     def _byte(self) -> int:
         self._at += 1

@@ -3,9 +3,9 @@
 
 The database has a record of each step before the step is executed, and each step can be repeated: a late copy is a
 record before it is a file, a relocation back is a record before the catalog is called. So the next round continues
-after a round that died at any point. A partition is changed only while it is locked, which excludes the cleaner, other
-rounds, and commits of plans. Files that are copied while a plan rewrites the partition are handled at the plan's commit
-like files that any writer adds.
+after a round that crashed at any point. A partition is changed only while it is locked, which excludes the cleaner,
+other rounds, and commits of plans. Files that are copied while a plan rewrites the partition are handled at the plan's
+commit like files that any writer adds.
 """
 
 import logging
@@ -31,7 +31,7 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 DecisionFunction = Callable[[RelocatedPartition, PartitionState, timedelta], RelocationDecision]
-"""Returns the decision about a partition from its record, its state, and how long the decision has been to wait."""
+"""Returns the decision about a partition from its record, its state, and how long the sweep has waited for a writer."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -84,9 +84,9 @@ class PartitionSweep:
         self._table, self._format, self._store, self._writer = table, format_, store, writer
         self._partition, self._decide, self._lock = partition, decide, lock
         self._report = SweepReport()
-        #: for writes about the partition's locations: it writes only while the partition is locked
+        #: the store for records of the partition's locations: it writes only while the partition is locked
         self._fenced_store = lock.fenced_store(store, partition)
-        #: a part of the names of its copies: a suspended round must not touch the copies of later rounds
+        #: a part of the names of this round's copies: a suspended round must not touch the copies of later rounds
         self._nonce = uuid.uuid4().hex[:12]
         #: location and token that a writer has written back, by the last inspection
         self._reverted_to: tuple[str, str | None] | None = None
@@ -102,7 +102,7 @@ class PartitionSweep:
             with self._lock.renewing(self._partition):
                 self.sweep()
         except CommitUnknown:
-            # The catalog may still execute the call: the lock outlasts the call, and expires by itself.
+            # The catalog may still execute the call: the lock is kept, outlasts the call, and expires by itself.
             raise
         except (Conflict, LeaseLost) as error:
             log.info("table %s, partition %s: %s; swept again", self._table.name, self._partition, one_line(error))
@@ -130,7 +130,7 @@ class PartitionSweep:
             self._fenced_store.end_relocation(self._table, begun)
             record, state = self._inspect()
         elif record.begun_relocations:
-            # Their round held the lock for longer than such a call can take: the relocations were not made.
+            # These relocations were not made: their round's lock lasted longer than a call to the catalog can take.
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
             record, state = self._inspect()
         if state.token not in (None, record.latest.token):
@@ -173,7 +173,7 @@ class PartitionSweep:
                 for late_copy in record.late_copies
                 if not (late_copy.is_done or late_copy.source in decision.files_to_copy)
             ]
-            if decision.action is RelocationAction.REAPPLY:  # readers no longer read their location
+            if decision.action is RelocationAction.REAPPLY:  # readers no longer read the location of ``shown`` copies
                 over = [late_copy for late_copy in over if late_copy.target not in shown]
             self._fenced_store.end_late_copies(self._table, [(late_copy, None) for late_copy in over])
             if decision.action is not RelocationAction.NOTHING or decision.superseded_files:
@@ -200,8 +200,8 @@ class PartitionSweep:
     def _record_unknown_copies(self, record: RelocatedPartition, state: PartitionState) -> bool:
         """Record copies that readers see and the database does not have. True if there are any.
 
-        The database was restored to a state before the round that made them. Without the record their sources would be
-        copied once more.
+        The database was restored from a backup that is older than the round that made the copies. Without the record
+        their sources would be copied once more.
         """
         known = {late_copy.source for late_copy in record.late_copies}.union(
             *((*one.expected_files, *one.possible_files) for one in record.previous_locations)
@@ -210,7 +210,7 @@ class PartitionSweep:
         pairs = []
         for previous in record.previous_locations:
             for source in state.locations[previous.location].files.keys() - known:
-                # The copy's name identifies its source, whichever round has made it.
+                # The copy's name identifies its source, independent of the round that made it.
                 head, tail = self._writer.target_path(source, record.latest.location, self._nonce).split(self._nonce)
                 copies = [path for path in there if path.startswith(head) and path.endswith(tail)]
                 pairs += [(source, path) for path in copies[:1]]
@@ -221,7 +221,7 @@ class PartitionSweep:
     def _finish_copied(self, record: RelocatedPartition, state: PartitionState) -> bool:
         """End late copies that are in the partition's location. True if there were any that could be ended.
 
-        A copy that an overwrite in progress at the time would have removed is removed.
+        If an overwrite was in progress and would have removed a copy, the copy is removed.
         """
         there = {file.path for file in state.locations[record.latest.location].files}
         copied = [late_copy for late_copy in record.late_copies if not late_copy.is_done and late_copy.target in there]
@@ -239,11 +239,11 @@ class PartitionSweep:
     def _remove_stale_copies(
         self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision
     ) -> Collection[str]:
-        """Remove copies of earlier rounds, or of this one, except those that readers see. Returns these.
+        """Remove unfinished copies of this and earlier rounds, except copies that readers see. Returns the latter.
 
-        Otherwise they would be read when the partition is at their location the next time. If a partition was dropped
-        and recreated, its copies are removed as well: files of the old partition were dropped with it. Files that are
-        still to be copied get new names, since a suspended round could yet remove a copy with the old name.
+        Otherwise the copies would be read when the partition is at their location the next time. If a partition was
+        dropped and recreated, its copies are removed as well: files of the old partition were dropped with it. Files
+        that are still to be copied get new names, since a suspended round could yet remove a copy with the old name.
         """
         is_the_same = state.token == record.latest.token or self._reverted_to is not None
         read = {record.latest.location, *([state.location] if is_the_same else [])} - {decision.target_location}
@@ -272,7 +272,7 @@ class PartitionSweep:
                 set(new_decision.files_to_copy) if new_decision.action is RelocationAction.COPY_LATE_FILES else set()
             ):
                 self._remove_stale_copies(record, state, new_decision)
-                raise Conflict("another writer was there meanwhile")
+                raise Conflict("another writer changed the partition meanwhile")
             self._writer.publish_copies(copies)
             failpoint("carry_copied")
             # An overwrite may also have listed the files to remove just before the copies were published.
@@ -280,7 +280,7 @@ class PartitionSweep:
             if copies and (
                 not self._finish_copied(record, state) or self._decide(record, state, timedelta()).copies_to_remove
             ):
-                raise Conflict("another writer was there meanwhile")
+                raise Conflict("another writer changed the partition meanwhile")
 
     def _replace_copies(self, record: RelocatedPartition, decision: RelocationDecision) -> None:
         """Replace the copies of files that grew by their present content, and update the records."""
@@ -296,7 +296,7 @@ class PartitionSweep:
         log.warning("table %s, partition %s: %s", self._table.name, self._partition, decision.reason)
 
     def _complete_copies(self, record: RelocatedPartition, late_copies: Sequence[LateCopy]) -> None:
-        """Have the catalog count the copied files, and record that the copies are done."""
+        """Update the counts in the catalog by the copied files, and record that the copies are done."""
         if not late_copies:
             return
         self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
@@ -338,7 +338,7 @@ class PartitionSweep:
             location,
             decision.files_to_copy,
         ):
-            raise Conflict("another writer was there meanwhile")
+            raise Conflict("another writer changed the partition meanwhile")
         over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
@@ -389,8 +389,8 @@ class PartitionSweep:
                 )
         self._report.superseded += len(moved)
         log.warning(
-            "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since it "
-            "would have been read from them when it is added again",
+            "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since "
+            "readers would see them if the partition were added again",
             self._table.name,
             self._partition,
             len(moved),

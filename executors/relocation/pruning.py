@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes records of relocations whose locations are gone, so that a partition's records do not grow without limit.
+"""Deletes records of relocations whose locations no longer exist, so that the records do not grow without limit.
 
 The table's record of a relocation is deleted first, and the database's record afterwards: a relocation that only the
 table has on record would be added to the database again, after its successors. If a writer recreates a location whose
@@ -16,7 +16,7 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 PRUNE_AFTER = timedelta(days=30)
-"""The minimum time since a location was left, and since its replaced files were deleted, before it is pruned."""
+"""A record is pruned this long, at the earliest, after its location was left and its replaced files were deleted."""
 
 _MAX_PARTITIONS = 500
 
@@ -32,7 +32,7 @@ def prune_relocations(
     """Prune relocations of some partitions, the first ones after ``after``. Returns a count and the next ``after``.
 
     The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises the
-    errors of format and store .
+    errors of format and store.
     """
     if not isinstance(format, PrunesRelocations):
         return 0, ""
@@ -53,5 +53,5 @@ def prune_relocations(
         table, [relocation.relocation_id for relocation in relocations if relocation.token in may_go]
     )
     if forgotten:
-        log.info("table %s: pruned %d relocations whose locations are gone", table.name, forgotten)
+        log.info("table %s: pruned %d relocations whose locations no longer exist", table.name, forgotten)
     return forgotten, last

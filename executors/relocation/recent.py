@@ -21,13 +21,13 @@ from lake.relocation.model import VacatedLocation
 from lake.relocation_store import RelocationStore
 
 MAX_LOCATIONS = 20_000
-"""How many locations are checked, the most recent ones; a sweep finds files in the others."""
+"""How many locations are checked, most recent first; a sweep finds files in the other locations."""
 
 MAX_FULL_LISTINGS = 1_000
-"""How many locations a check lists in full; with no more than these, it does not check directory times first."""
+"""How many locations a check lists in full. Up to this number of locations, it does not check directory times first."""
 
 _ROTATION_SIZE = 250
-"""How many locations beyond the limit each check lists in turn, whatever their directories' times are."""
+"""How many further locations each check lists in turn, regardless of their directories' times."""
 
 
 @dataclass(slots=True)
@@ -40,7 +40,7 @@ class _TableRotation:
 
 
 class RecentLocations:
-    """The state that one process keeps between such checks. Not thread-safe."""
+    """The state that one process keeps between checks of recent locations. Not thread-safe."""
 
     def __init__(self) -> None:
         self._tables: dict[tuple[str, str, str | None], _TableRotation] = {}
@@ -48,9 +48,9 @@ class RecentLocations:
     def choose(
         self, table: TableRef, format_: object, store: RelocationStore, within: timedelta
     ) -> Sequence[VacatedLocation]:
-        """Return relocations begun ``within`` that time whose previous locations are due now. Raises Transient.
+        """Return relocations begun in the last ``within`` whose previous locations are due now. Raises Transient.
 
-        The result has all of a partition's relocations or none, so that the last one shows where it should be.
+        The result has all of a partition's relocations or none: the last relocation shows the partition's location.
         """
         left, key = store.recently_vacated(table, within, MAX_LOCATIONS), (table.name, table.location, table.identity)
         if len(left) <= MAX_FULL_LISTINGS or not isinstance(format_, DetectsChanges):
@@ -61,7 +61,7 @@ class RecentLocations:
             known = self._tables[key] = _TableRotation(format_.change_detector(table))
         locations = {one.location for one in left}
         changed = known.detector.find_changed_locations(locations)
-        # Locations pending after a failed check, or before their first one, come after those that changed now.
+        # Locations that were pending before come after locations that have changed now.
         known.pending = (known.pending | changed) & locations
         every = sorted(locations)
         start = next((index for index, location in enumerate(every) if location > known.last_location), 0)
@@ -78,7 +78,7 @@ class RecentLocations:
 
 
 def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], most: int) -> Sequence[VacatedLocation]:
-    """Return all relocations of the partitions of these locations, in ``order``, until they are ``most``."""
+    """Return all relocations of the partitions of these locations, in ``order``, until there are ``most``."""
     partition_of_location = {one.location: one.partition for one in left}
     of_partition: dict[str, list[VacatedLocation]] = defaultdict(list)
     for one in left:
@@ -99,7 +99,7 @@ def sweep_recent_locations(
     within: timedelta,
     recent: RecentLocations,
 ) -> SweepReport:
-    """Check locations that were left ``within`` that time, and sweep the partitions in which something is to be done.
+    """Check locations that were left in the last ``within``, and sweep the partitions that have work.
 
     Raises the errors of ``sweep_partitions``.
     """

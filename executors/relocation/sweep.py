@@ -39,8 +39,8 @@ def partitions_awaiting_sweep(
 ) -> Mapping[str, str]:
     """Return the ``partitions`` that the sweep has to process first, each with the reason.
 
-    A writer has changed a previous location, or a round has begun there, or a person has to decide on a writer's
-    intent. Until then, these partitions are not planned, committed or cleaned.
+    The reasons are: a writer has changed a previous location, a round has begun there, or a person has to decide on a
+    writer's intent. Until the sweep has processed these partitions, they are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
@@ -65,8 +65,8 @@ def sweep_partitions(
     """Sweep the previous locations of ``partitions``, or of all relocated partitions.
 
     Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halt, of the table or of
-    a partition, does not prevent the sweep: a halt concerns rewriting. Raises the errors of format and store; an error
-    of one partition is raised after the others have been swept.
+    a partition, does not prevent the sweep: a halt stops rewriting only. Raises the errors of format and store; an
+    error of one partition is raised after the other partitions have been swept.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -81,7 +81,7 @@ def sweep_partitions(
         one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
     report = _sweep_each(table, format, context, due, partial(decide, grace=grace))
-    # Deferred, since no change is detected when these files stop being recent: that changes no directory time.
+    # Deferred: no directory time changes when these files stop being recent, so no change would be detected.
     report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
@@ -175,7 +175,7 @@ def inspect_each(
 ) -> tuple[Mapping[str, PartitionState], Transient | None]:
     """Return the state of each partition that can be inspected, and the error of the last one that can't.
 
-    Raises Transient if none can be inspected, or too many can't.
+    Raises Transient after ``_MAX_FAILED_INSPECTIONS`` failed calls.
     """
     states: dict[str, PartitionState] = {}
     failed: Transient | None = None
@@ -243,7 +243,7 @@ def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
 def _quarantine_stalled_files(
     table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], states: Mapping[str, PartitionState]
 ) -> None:
-    """Have the table's status name files of previous locations that will not be copied as they are."""
+    """Record, for the table's status, files of previous locations that will not be copied as they are."""
     inspected = {
         previous.location: states[one.partition].locations[previous.location]
         for one in known
@@ -262,7 +262,7 @@ def _quarantine_stalled_files(
 def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:
     """Return why a round has to process a partition; None if nothing is to be done there."""
     if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
-        return f"{partition_label(record.partition)}: a round of the sweep has begun to bring late files in"
+        return f"{partition_label(record.partition)}: a round of the sweep has begun to copy late files"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     decision = decide(record, state, timedelta())

@@ -15,7 +15,7 @@ _MIN_ROTATION_SIZE = 50
 """How many partitions a sweep inspects in rotation, even if no change was detected."""
 
 _SWEEPS_PER_ROTATION = 240
-"""In how many sweeps all partitions of a large table are inspected once: an hour of sweeps."""
+"""The number of sweeps in which all partitions of a large table are inspected once: an hour of sweeps."""
 
 
 @dataclass(slots=True)

@@ -17,7 +17,7 @@ FORMATS = tuple(sorted(found.name for found in iter_modules(__path__) if found.i
 
 
 _settings: Mapping[str, str] = MappingProxyType({})
-#: the adapters that have got the settings, by name
+#: the adapters that have received the settings, by name
 _configured: dict[str, UsesSparkSettings] = {}
 _lock = Lock()
 
@@ -25,7 +25,7 @@ _lock = Lock()
 def configure(settings: Mapping[str, str]) -> None:
     """Set Spark's settings for this process and pass them to formats with ``lake.capabilities.UsesSparkSettings``.
 
-    They replace those of an earlier call. A format that is loaded later gets them then.
+    They replace those of an earlier call. A format that is loaded later receives them when it is loaded.
     """
     global _settings
     with _lock:

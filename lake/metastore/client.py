@@ -32,7 +32,7 @@ _REASON, _UNKNOWN_CALL = 2, 1
 
 
 def normalized_uri(uri: str) -> str:
-    """Return ``uri`` in its stored spelling: no blanks, with ports. Raises ValueError if it is no metastore's."""
+    """Return ``uri`` in its stored spelling: no blanks, with ports. Raises ValueError if it is not a metastore's."""
     return ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in _addresses(uri))
 
 
@@ -85,11 +85,11 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
     # Reads.
 
     def databases(self) -> Sequence[str]:
-        """The names of all databases, sorted."""
+        """Return the names of all databases, sorted."""
         return sorted(self._call_for_result("get_databases", {1: (STRING, "*")}).items)
 
     def table_names(self, database: str) -> Sequence[str]:
-        """The names of all tables and views of a database, sorted."""
+        """Return the names of all tables and views of a database, sorted."""
         return sorted(self._call_for_result("get_tables", {1: (STRING, database), 2: (STRING, "*")}).items)
 
     def tables(self, database: str, names: Sequence[str]) -> Iterator[MetastoreTable]:
@@ -136,7 +136,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         )
 
     def alter_table(self, database: str, name: str, table: MetastoreTable) -> None:
-        """Replace the table of that name by ``table``; else as ``alter_partitions``."""
+        """Replace the table of that name by ``table``, with the guarantees and errors of ``alter_partitions``."""
         self._call_alter(
             "alter_table_with_environment_context",
             _table_arguments(database, name) | {3: (STRUCT, table.raw), 4: _WITHOUT_STATS_UPDATE},
@@ -154,7 +154,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
         try:
             self._call(name, arguments)
         except _NoReply as error:
-            raise CommitUnknown(f"{error}; whether it was done is not known") from error
+            raise CommitUnknown(f"{error}; it is unknown whether the call was executed") from error
 
     def _call(self, name: str, arguments: Struct, *, missing: int | None = None) -> Struct:
         """Return the reply to a call; empty for the exception ``missing``: there is no such object."""
@@ -226,8 +226,8 @@ def _addresses(uri: str) -> list[tuple[str, int]]:
     for one in filter(None, (part.strip() for part in uri.split(","))):
         match = _ADDRESS.fullmatch(one)
         if match is None or int(match["port"] or _DEFAULT_PORT) > 0xFFFF:
-            raise ValueError(f"{one!r} is no address of a metastore, which is as thrift://host:{_DEFAULT_PORT}")
+            raise ValueError(f"{one!r} is not the address of a metastore; write it as thrift://host:{_DEFAULT_PORT}")
         found.append((match["ipv6"] or match["host"].lower(), int(match["port"] or _DEFAULT_PORT)))
     if not found:
-        raise ValueError(f"the address of the metastore is empty; it is as thrift://host:{_DEFAULT_PORT}")
+        raise ValueError(f"the address of the metastore is empty; write it as thrift://host:{_DEFAULT_PORT}")
     return found

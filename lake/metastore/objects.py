@@ -23,7 +23,7 @@ class StorageDescriptor:
 
     @property
     def columns(self) -> tuple[tuple[str, str], ...]:
-        """Names and types of the columns, in order; of a partition those at its creation."""
+        """Names and types of the columns, in order; a partition has the columns at its creation."""
         return read_columns(self.raw, 1)
 
     @property
@@ -53,7 +53,7 @@ class StorageDescriptor:
 
     @property
     def spark_path(self) -> str | None:
-        """The directory that Spark has recorded for a table made by ``USING``, and uses; None without such a record."""
+        """The directory that Spark recorded, and uses, for a table made by ``USING``; None without this record."""
         return _string_map(_value(self.raw, 7, {}), 3).get(_SPARK_PATH)
 
     def with_location(self, location: str) -> "StorageDescriptor":

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Reusable connections to metastores.
 
-The first call on a new connection costs a metastore ten times as much as the others: it creates a store for each one.
+The first call on a new connection costs a metastore ten times as much as later calls: it creates a store for each
+connection.
 """
 
 import os
@@ -16,7 +17,7 @@ MAX_IDLE_SECONDS = 10.0
 """Seconds after which an idle connection is not reused: a proxy or firewall may have dropped it."""
 
 MAX_AGE_SECONDS = 60.0
-"""Seconds after which a connection is not reused: another server of the list may be the first one now."""
+"""Seconds after which a connection is not reused: another server of the list may be the first reachable one now."""
 
 MAX_IDLE_CONNECTIONS = 8
 """How many idle connections are kept for each metastore."""

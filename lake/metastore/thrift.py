@@ -13,7 +13,7 @@ BOOL, BYTE, DOUBLE, I16, I32, I64, STRING, STRUCT, MAP, SET, LIST = 2, 3, 4, 6, 
 _STOP = 0
 _VERSION_1 = 0x80010000
 _CALL, _REPLY, _EXCEPTION = 1, 2, 3
-#: a longer one is no message of this protocol, but for example the greeting of another server
+#: a longer name shows that the message is of another protocol, for example a server's greeting
 _LONGEST_NAME = 1 << 10
 
 _FIXED = {

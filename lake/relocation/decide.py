@@ -3,7 +3,7 @@
 
 A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
 the relocation ends in the old directory and reports success. ``decide`` determines whether the job's rows are retained
-or lost. It reads nothing itself: the sweep passes the evidence and carries out the decision.
+or lost. ``decide`` reads nothing itself: the sweep passes the evidence and carries out the decision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -58,11 +58,11 @@ class RelocationDecision:
     """An action and its reason. ``files_to_copy`` are copied to the partition's location after the action.
 
     ``superseded_files`` are files that a later overwrite has removed for readers: they stay until their retention has
-    passed. ``target_location`` is the location that the partition is relocated back
-    to. ``emptied_locations`` are previous locations that an overwrite of another location has emptied: no files are
-    expected there after that. ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a
-    sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions,
-    such as another lakefold that relocates them. ``modified_files`` are files whose copies replace shorter ones.
+    passed. ``target_location`` is the location to which the partition is relocated back. ``emptied_locations`` are
+    previous locations that an overwrite of another location has emptied: from then on no files are expected there.
+    ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a sweep made them while the
+    overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions, such as another lakefold
+    that relocates them. ``modified_files`` are files whose copies replace shorter ones.
     """
 
     action: RelocationAction
@@ -79,7 +79,7 @@ class RelocationDecision:
 def decide(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta = WRITER_GRACE
 ) -> RelocationDecision:
-    """Return the action for one relocated partition. ``waited`` is the time since which the decision is WAIT.
+    """Return the action for one relocated partition. ``waited`` is how long the decision has been WAIT.
 
     ``state.locations`` must have all of ``record.locations``; else KeyError. Ambiguous evidence results in a halt and
     never in a guess: then all files stay, and readers continue to read the same files.
@@ -102,9 +102,9 @@ def decide(
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
     unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
-        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # without a limit while it works
-    # Spark also empties a partition's own directory, wherever the partition is, and with a whole table the entire
-    # directory. If the table's own directory is that of an unpartitioned table, it also empties every version in it.
+        return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
+    # An overwrite by Spark also empties a partition's own directory, wherever the partition is. An overwrite of a whole
+    # table empties the table's entire directory, for an unpartitioned table with every version in it.
     if unsettled := unsettled or ([] if is_overwritten else emptied):
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
@@ -132,11 +132,11 @@ def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
 def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tuple[str, str | None] | None:
     """Return location and token if a writer has put the partition back to its state before a relocation; else None.
 
-    Hive reads a partition when an INSERT begins to move its files in, and writes all of it back with new counts:
-    location and token are as they were before the relocation. Flink reads it after it has moved files in, sets the
-    location that follows from the table's directory, and retains all properties: then the catalog has a previous
-    location with a later token. An owner who moves a partition sets another location; a partition that is dropped and
-    added again has another creation time.
+    Hive reads a partition when an INSERT begins to move its files in, and writes the whole partition back with new
+    counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
+    files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
+    has a previous location with a later token. An owner who moves a partition sets another location; a partition that
+    is dropped and added again has another creation time.
     """
     if state.location is None or state.created_at != record.latest.partition_created_at or _is_at_latest(record, state):
         return None
@@ -186,7 +186,7 @@ def _decide_changed(
     waited: timedelta,
     grace: timedelta,
 ) -> RelocationDecision:
-    """Decide about previous locations to which writers have added files, or which they have overwritten, and ended."""
+    """Decide about previous locations that writers have added files to or overwritten, if these writers have ended."""
     assert state.location is not None
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
@@ -232,7 +232,7 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
     if choice is LocationChoice.CURRENT:
         return RelocationDecision(
             action=RelocationAction.NOTHING,
-            reason=f"{location_label(state.location)} was taken",
+            reason=f"{location_label(state.location)} was chosen",
             superseded_files=_sorted_by_path(late),
         )
     if len(changed) > 1:
@@ -249,7 +249,7 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
     location = changed[0].location
     return RelocationDecision(
         action=RelocationAction.RELOCATE_BACK,
-        reason=f"{location_label(location)} was taken",
+        reason=f"{location_label(location)} was chosen",
         target_location=location,
         superseded_files=_sorted_by_path(aside),
     )
@@ -275,7 +275,7 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     current = state.locations[state.location]
     if waits := unready_reason(current.files, current):
         return RelocationDecision(action=RelocationAction.WAIT, reason=waits)
-    # An overwrite between removing files and naming new ones would be left behind, in an empty location.
+    # If an overwrite has removed files and not yet named its new ones, the new ones would be left behind.
     if (finding := inspect_current_location(record, current)).change is LocationChange.IN_PROGRESS:
         return RelocationDecision(action=RelocationAction.WAIT, reason=finding.reason)
     return RelocationDecision(
@@ -329,7 +329,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         )
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # Also in its original location, and if its owner added its last version by LOCATION.
+    # Also if it is in its original location, or if its owner added it with its last version as LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.token != last.token:
@@ -411,7 +411,7 @@ def _decide_modified(
             if copy is None:
                 return _decide_undo(one, old, new, changed, record, state)
             if (copy.bytes, copy.modified_ms) not in ((old.bytes, old.modified_ms), (new.bytes, new.modified_ms)):
-                return _halt(f"{new.path} and {copy.path}, which was its copy, were both written again")
+                return _halt(f"{new.path} and its copy {copy.path} were both written again")
             replaced.append(ModifiedFile(recorded=old, current=new, copy_path=copy.path))
     first = min(one.current.path for one in replaced)
     return RelocationDecision(
@@ -437,7 +437,7 @@ def _decide_undo(
     if last.possible_files:
         return _halt(f"{what}, and other files that it replaced are deleted: it is unknown which of its rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
-        return _halt(f"{what}, and files of another location were rewritten, too")
+        return _halt(f"{what}, and files of another location were rewritten as well")
     assert state.location is not None
     published, there = frozenset(record.latest.files), {file.path for file in state.locations[one.location].files}
     others = {file for file in state.locations[state.location].files if file not in published}

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Derives from the files found what writers have done to the locations of a relocated partition."""
+"""Derives the changes that writers made to a relocated partition's locations from the files found there."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,7 +19,7 @@ class LocationChange(StrEnum):
     OVERWRITTEN = "overwritten"  #: other files are there in place of all recorded files
     EMPTIED = "cleared"  #: the recorded files were removed, and nothing new is there
     IN_PROGRESS = "unsettled"  #: a writer is at work, or has removed some files and not all
-    AMBIGUOUS = "untold"  #: files were added to a content that is not known any longer
+    AMBIGUOUS = "untold"  #: files were added, and it is unknown which files were there before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +111,10 @@ def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> s
 
 
 def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionState) -> LocatedFile | None:
-    """Return the file as which ``source`` is read in the partition's location; None if it was rewritten or not copied.
+    """Return the copy of ``source`` in the partition's location; None if ``source`` was rewritten or not copied.
 
-    It has the name of the copy that was made of ``source``, else the source's own name: a commit that brings a file
-    along keeps its name.
+    A sweep's copy has the name of its target. Otherwise the copy has the source's own name, since a commit that brings
+    a file along keeps its name.
     """
     location = record.latest.location
     names = {
@@ -152,7 +152,7 @@ def latest_arrival_ms(file: LocatedFile, arrived_ms: int, state: PartitionState)
 def ambiguous_order(
     files: Mapping[LocatedFile, int], started_ms: int, location: str, state: PartitionState
 ) -> str | None:
-    """Return why it is unknown whether a file arrived before an overwrite of ``location``; None if all are known."""
+    """Return why it is unknown whether a file arrived before an overwrite of ``location``; None if it is known."""
     ambiguous = [
         file
         for file, arrived_ms in files.items()
@@ -172,7 +172,7 @@ def location_label(location: str) -> str:
 def _inspect_previous_location(
     previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
 ) -> LocationFinding:
-    """Return the change of a previous location. Copies of lakefold's in it, of a suspended sweep, are not rows."""
+    """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
     # A late copy that was recorded and not made is decided again: an overwrite may have come between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
@@ -219,12 +219,12 @@ def _inspect_previous_location(
     if not late:
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
-    # If all files were there at once it is an overwrite, whatever their names are.
+    # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if regrown and is_part and set(gone) <= regrown.keys():
         return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=regrown)
     if not previous.expected_files or there.is_cleaning_begun or (gone and previous.is_cleaning_begun):
-        after = "after lakefold began to delete there: they replace the rest, or add"
+        after = "after lakefold began to delete there: it is unknown whether they replace the remaining files"
         reason = f"files were written to {location_label(location)} {after}"
         return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     if not gone:

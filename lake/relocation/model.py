@@ -109,7 +109,8 @@ class PastRelocation:
     """A relocation that was made; ``relocation_id`` is its id in the database.
 
     ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
-    ``is_by_plan``: a plan made it. For others, a table shows by the relocations before and after that they were made.
+    ``is_by_plan``: a plan made it. For any other relocation, the ones before and after show in a table that it was
+    made.
     """
 
     relocation_id: int
@@ -130,10 +131,11 @@ class RelocationHistory:
     def prunable(self, missing_locations: Collection[str]) -> Sequence[PastRelocation]:
         """Return the relocations that nothing depends on, given the locations that no longer exist.
 
-        The first one stays, since it shows which directory was the partition's own, and so do the last two. Another
-        one may be pruned if its previous location is missing, or is the own directory that was left once more since.
-        Of consecutive prunable ones the last one stays: the only fact known before it is a missing location. One
-        that no plan made stays with the relocations before and after it, by which a table shows that it was made.
+        The first one stays, since it shows which directory was the partition's own, and so do the last two. Any
+        other one may be pruned if it is cleaned up and its previous location is missing, or is the own directory and a
+        later relocation left it again. Of consecutive prunable relocations the last one stays: the only fact known
+        before it is a missing location. If a relocation that no plan made stays, the relocations before and after it
+        stay as well, because they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
@@ -148,7 +150,7 @@ class RelocationHistory:
             for index, relocation in enumerate(relocations)
         ]
         goes = {index for index in range(len(relocations) - 1) if may_go[index] and may_go[index + 1]}
-        # From the last to the first: one that stays for another one may need its predecessors.
+        # From the last to the first: a relocation that stays because of a later one may need its predecessors.
         for index in range(len(relocations) - 1, 0, -1):
             if index not in goes and not relocations[index].is_by_plan:
                 goes.discard(index - 1)
@@ -221,11 +223,11 @@ class FoundRelocations:
 class LocationState:
     """The content of a directory: each file with the time, in milliseconds, at which it got its name.
 
-    ``unready`` says, by path, which of the unrecorded files must not be copied yet, and why. If a file system does not
-    record when a file got its name, the time is that of its last write, and ``directory_changed_ms`` is the time at
-    which the directory last got or lost a file: the file arrived between the two. ``is_missing``: the directory does
-    not exist. ``is_tree_removed``: lakefold's own data beside the directory are gone as well, since an overwrite
-    removed a directory above both.
+    ``unready`` has, by path, the reason why an unrecorded file must not be copied yet. If a file system does not record
+    when a file got its name, the time is that of the file's last write. Then ``directory_changed_ms`` is the time at
+    which the directory last got or lost a file, and the file arrived between the two times. ``is_missing``: the
+    directory does not exist. ``is_tree_removed``: lakefold's own data beside the directory are gone as well, since an
+    overwrite removed a directory above both.
     """
 
     files: Mapping[LocatedFile, int] = field(default_factory=lambda: MappingProxyType({}))
@@ -233,9 +235,9 @@ class LocationState:
     directory_changed_ms: int | None = None
     is_missing: bool = False
     is_tree_removed: bool = False
-    #: the table records that lakefold has begun to delete there; a database restored to an earlier state may not
+    #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
-    #: the other table or partition that reads it, in words; checked if the partition was dropped
+    #: the other table or partition that reads it, in words; checked only if the partition was dropped
     read_by: str | None = None
 
 

@@ -65,7 +65,7 @@ class FileIO(Protocol):
         """Rename a file in one step, which replaces a file of the new name."""
 
     def link_or_copy(self, source: str, target: str) -> None:
-        """Give a file a second name, or copy it if the file system can't. Raises FileExistsError."""
+        """Give a file a second name, or copy it if the file system has no second names. Raises FileExistsError."""
 
     def sync(self, path: str) -> None:
         """Make a file, or the names in a directory, survive a power failure."""
@@ -85,7 +85,7 @@ class FileIO(Protocol):
     def check_owner(self, what: str, path: str) -> None:
         """Raise Rejected if lakefold can't create files that the owner of ``path`` can overwrite, or can't write there.
 
-        As far as that can be determined without a write.
+        Checks this as far as possible without a write.
         """
 
     def copy_permissions(self, path: str, reference: str) -> None:

@@ -6,7 +6,7 @@ Name services, Kerberos and the rest are configured by the directory ``HADOOP_CO
 these settings to ``configure``.
 
 ``hdfs-native`` has a bridge to ``pyarrow`` of its own, by way of fsspec. The bridge parses paths as URLs, so that a
-path with ``#`` or ``?`` names another file, and its errors have no errno. So this module has its own.
+path with ``#`` or ``?`` names another file, and its errors have no errno. So this module has a bridge of its own.
 """
 
 import errno
@@ -63,7 +63,7 @@ def configure(spark_settings: Mapping[str, str]) -> None:
 
 
 def use_configuration(configuration: Mapping[str, str]) -> None:
-    """Use all of Hadoop's settings from another process's ``current_configuration``, without a directory of its own."""
+    """Use all of Hadoop's settings from another process's ``current_configuration``, not those of a directory."""
     global _received
     if configuration != _received:
         _received = dict(configuration)

@@ -162,7 +162,7 @@ class HdfsFileIO:
                 AclEntry("user", "access", _ACTIONS[permission >> 6 & 7]),
                 AclEntry("other", "access", _ACTIONS[permission & 7]),
             ]
-            # With an access list the mode's middle digit is its mask; without one it is the group's.
+            # With an access list the mode's middle digit is the list's mask, otherwise the group's permission.
             own.append(AclEntry("mask" if "access" in scopes else "group", "access", _ACTIONS[permission >> 3 & 7]))
             self._client.set_acl(hdfs_path(path), [*wanted, *own])
 
@@ -187,9 +187,9 @@ def _raise_not_permitted(
     path: str, model: str, wanted: "FileStatus", now: "FileStatus", error: PermissionError
 ) -> NoReturn:
     raise Rejected(
-        f"{path} can't be given what {model} has, which belongs to {wanted.owner}:{wanted.group} ({error.strerror}), "
-        f"and lakefold is {now.owner} there: its owner could not overwrite what lakefold writes; run lakefold's "
-        f"executors as {wanted.owner}, as a member of {wanted.group}, or as a superuser of HDFS"
+        f"{path} can't be given the owner and permissions of {model}, which belongs to {wanted.owner}:{wanted.group} "
+        f"({error.strerror}); lakefold runs as {now.owner}, so that {wanted.owner} could not overwrite its files; run "
+        f"lakefold's executors as {wanted.owner}, as a member of {wanted.group}, or as a superuser of HDFS"
     ) from error
 
 

@@ -39,8 +39,8 @@ def hadoop_uri(location: str) -> str:
 def resolve_path(location: str, path: str) -> str:
     """Return the full path of a table's file; ``path`` as in slices, outputs and superseded versions.
 
-    ``path`` is relative to the location for a file below it, and else absolute: a local path or a URI, for example of a
-    relocated partition, or of a table with data in another bucket. '' is the location itself.
+    ``path`` is relative to the location for a file below it. Otherwise it is absolute, a local path or a URI: for
+    example of a relocated partition, or of a table with data in another bucket. '' is the location itself.
     """
     return path if _ABSOLUTE.match(path) else f"{location}/{path}".rstrip("/")
 

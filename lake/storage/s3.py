@@ -83,9 +83,9 @@ class S3Access:
 
         if own := next((key for key in settings if key.startswith(f"bucket.{bucket}.")), None):
             raise Rejected(
-                f"s3://{bucket}: {PREFIX}{own} would hold for Spark only, since others know one store a process; "
-                f"set {PREFIX}{own.removeprefix(f'bucket.{bucket}.')} for all buckets, and serve others by another "
-                "process"
+                f"s3://{bucket}: {PREFIX}{own} would apply to Spark only: other readers have one store per process; "
+                f"set {PREFIX}{own.removeprefix(f'bucket.{bucket}.')} for all buckets, and serve other stores with "
+                "another process"
             )
 
         scheme, endpoint, region = _endpoint(get("endpoint"), get("connection.ssl.enabled"))
@@ -163,7 +163,7 @@ def access(bucket: str) -> S3Access:
 
 
 def _endpoint(given: str | None, ssl: str | None) -> tuple[str, str | None, str | None]:
-    """Return scheme, host and port of an endpoint that is not AWS's own; for AWS's own its region by its name."""
+    """Return scheme, endpoint (host and port; None for AWS's own) and the region in the name of AWS's own endpoint."""
     scheme = "http" if (ssl or "true").lower() == "false" else "https"
     if given is None:
         return scheme, None, None
@@ -213,7 +213,7 @@ def _region_of(bucket: str) -> str:
         if "not found" in reason:
             raise Rejected(
                 f"s3://{bucket}: AWS has no such bucket; correct the location, or set {PREFIX}endpoint "
-                "where the store is not AWS's"
+                "if the store is not AWS's"
             ) from error
         raise Transient(
             f"s3://{bucket}: its region can't be requested ({reason}); or set {PREFIX}endpoint.region"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Every table of the first lakefold, and the triggers that keep a plan's life legal."""
+"""The tables of the first release, and the triggers that allow only valid state changes of plans."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -262,7 +262,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back, with everything stored."""
+    """Revert; all data is deleted."""
     for statement in schema.drop_trigger_statements(op.get_bind().dialect.name):
         op.execute(statement)
     for table in (

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that execute what another process scheduled; who gives way to whom on a table; requests for one kind."""
+"""Columns for adopted plans of other processes, for the conflict rule of a table, and for the kind of a request."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -26,12 +26,12 @@ def upgrade() -> None:
         sqlite_where=sa.text(_LIVE_ADOPTED),
         postgresql_where=sa.text(_LIVE_ADOPTED),
     )
-    # Nobody asks for a table's unfinished instants any more.
+    # No query reads the unfinished instants of a table since this release.
     op.drop_index("ix_plan_unfinished_instants", table_name="plan")
 
 
 def downgrade() -> None:
-    """Take back; plans that were adopted look like plans of our own afterwards."""
+    """Revert; adopted plans are then indistinguishable from other plans."""
     op.create_index(
         "ix_plan_unfinished_instants",
         "plan",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the HTTP service keeps: tokens, partitions written, layouts, notifications, trace contexts, why of a pause."""
+"""The data of the HTTP service: tokens, written partitions, layouts, notifications, trace contexts, pause reasons."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,7 +16,7 @@ def upgrade() -> None:
     """Apply."""
     op.add_column("table_state", sa.Column("first_ok_scan_id", sa.BigInteger(), nullable=True))
     op.add_column("table_state", sa.Column("paused_reason", sa.Text(), nullable=True))
-    # The oldest scan that is still known stands for the first one.
+    # The oldest scan that is still stored stands for the first scan.
     op.execute(
         "UPDATE table_state SET first_ok_scan_id ="
         " (SELECT min(id) FROM scan_history WHERE table_name = table_state.name AND outcome = 'ok')"
@@ -101,7 +101,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_table("notification")
     op.drop_table("api_token")
     op.drop_table("written_partition")

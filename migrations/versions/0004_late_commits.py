@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A plan that ended without a commit completes where its table turns out to hold one; late cancels leave no trace."""
+"""Triggers that let an ended plan complete if its commit is found later; completed plans lose their cancel requests."""
 
 from alembic import op
 
@@ -21,7 +21,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; the triggers are always those of the code that runs."""
+    """Revert; the triggers are always those of the running code."""
     _create_triggers_anew()
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Why a superseded version waits no longer although lakefold did not delete it."""
+"""The reason why a superseded version no longer awaits deletion although lakefold did not delete it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("superseded_version", "closed_reason")

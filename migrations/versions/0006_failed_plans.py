@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a failed plan is remembered for; a plan has no concurrency of its own, its table's registration decides."""
+"""The settings digest and the failure of a plan. A plan's concurrency is dropped: its table's registration has it."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -18,7 +18,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.add_column("plan", sa.Column("concurrency", sa.String(), nullable=False, server_default="single_writer"))
     op.drop_column("plan", "failure")
     op.drop_column("plan", "settings")

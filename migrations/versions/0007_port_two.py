@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What formats without a timeline of their own need.
+"""The data for formats without a timeline of their own.
 
-Files are known by more than their path, and a deletion is marked before it begins. Partitions can be held by others
-than plans, and how long a lease is respected after its end is the plan's own. What is staged on a table is known before
-the first file of it exists.
+Files are identified by more than their path, and a deletion is marked before it begins. Cleaner and sweep can hold
+partitions, too. Each plan has its own grace, the time for which its lease is respected after its end. Uncommitted work
+on a table is recorded before its first file exists.
 """
 
 import json
@@ -66,7 +66,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; what cleaner and sweep hold is given up, and paths of what was staged are forgotten."""
+    """Revert; partitions held by cleaner and sweep are released, and the paths of uncommitted work are deleted."""
     op.add_column("plan", sa.Column("instants", sa.Text(), nullable=False, server_default="[]"))
     _staged_to_instants()
     op.drop_table("staged")
@@ -79,7 +79,7 @@ def downgrade() -> None:
 
 
 def _instants_to_staged() -> None:
-    """Instants that a plan published and that are not its commit; their order is that of their epochs."""
+    """Store each published instant of a plan, except its commit, as staged work; the position gives the epoch."""
     connection = op.get_bind()
     found = connection.execute(
         sa.text(
@@ -122,7 +122,7 @@ def _staged_to_instants() -> None:
 
 
 def _live_partitions(*items: sa.schema.SchemaItem, columns: str, values: str) -> None:
-    """Make the table anew with ``items``, since SQLite changes no column, and fill it from what there is."""
+    """Create the table again with ``items``, because SQLite can't change a column, and copy its rows."""
     op.rename_table("live_partition", "live_partition_before")
     op.drop_index("ix_live_partition_plan_id", table_name="live_partition_before")
     # PostgreSQL's constraints keep their names when a table is renamed.

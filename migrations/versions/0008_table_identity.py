@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which table it is beyond its name and place: the catalog that leads to it, and what it carries itself.
+"""The identity of a table besides its name and location: its catalog, and the identity that the table itself has.
 
-Of what was stored before nobody knows: null is compared with nothing.
+Earlier rows have null, which is compared with nothing.
 """
 
 import sqlalchemy as sa
@@ -21,7 +21,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("plan", "identity")
     op.drop_column("table_state", "identity")
     op.drop_column("table_state", "catalog")

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Small files that are worth a plan are told from those that are not.
+"""The numbers of reducible files, small files that are worth a plan.
 
-Scans kept what planning would rewrite. That is what is reducible where nothing waited for anything and no log was to
-be merged; of all other scans it is not known, and the next one tells. Layouts of partitions are made anew by the next
-scans as well: they lack the same figures, and of many partitions some were explained by the files of others.
+Earlier scans stored the files and bytes that planning would rewrite. These are the reducible ones if no file waited and
+there were no logs to merge; for other scans the numbers are unknown until the next scan. The layouts of partitions are
+deleted until the next scans: they lack the same numbers, and some partitions had the explanations of other partitions.
 """
 
 import json
@@ -29,7 +29,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; a scan of which it is not known what was reducible had nothing to rewrite."""
+    """Revert; a scan with unknown reducible files is stored with nothing to rewrite."""
     _rewrite(_backlog)
     op.execute("DELETE FROM partition_layout")
 
@@ -46,7 +46,7 @@ def _backlog(record: dict[str, Any]) -> None:
 
 
 def _rewrite(change: Callable[[dict[str, Any]], None]) -> None:
-    """Change the document of each scan, some at a time: a thousand tables have hundreds of thousands."""
+    """Change the document of each scan, in batches: a thousand tables have hundreds of thousands of scans."""
     connection, last = op.get_bind(), 0
     some = sa.text("SELECT id, record FROM scan_history WHERE id > :last ORDER BY id LIMIT :most")
     while rows := connection.execute(some, {"last": last, "most": _BATCH}).all():

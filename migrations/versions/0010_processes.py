@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes say that they live, what they do and how Spark is, so that people see who works."""
+"""The processes, with their role and the state of Spark, so that people see which of them work."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -33,5 +33,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_table("process")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens that see some tables only, those of people who signed in, and who asked for what."""
+"""Tokens that are limited to tables, tokens of signed-in people, and the audit trail."""
 
 import json
 
@@ -36,7 +36,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_table("audit")
     op.drop_column("api_token", "person")
     op.drop_column("api_token", "tables")
@@ -44,7 +44,7 @@ def downgrade() -> None:
 
 
 def _forget_overlaps() -> None:
-    """Scans tell of commits that met plans since then; an earlier lakefold does not know the words."""
+    """Remove the fields about commits that overlapped plans: an earlier lakefold does not accept them."""
     connection, last = op.get_bind(), 0
     some = sa.text("SELECT id, record FROM scan_history WHERE id > :last ORDER BY id LIMIT :most")
     while rows := connection.execute(some, {"last": last, "most": _BATCH}).all():

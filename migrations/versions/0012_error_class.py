@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What kind of error a plan met, so that plans can be found by it; and what was done to many plans at once.
+"""The error class of a plan, as a filter of plans, and the bulk actions.
 
-Of plans that ended before it is read from what else is known of them.
+The error class of earlier plans is derived from their other columns and events.
 """
 
 import sqlalchemy as sa
@@ -52,7 +52,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_table("bulk_action")
     op.drop_index("ix_plan_table_name_state_id", table_name="plan")
     op.drop_index("ix_plan_table_error", table_name="plan")

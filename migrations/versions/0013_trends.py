@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A few points of the last 30 days for each table and for the lake; bytes that were freed are counted."""
+"""The trend of each table and of the lake over the last 30 days, and the total of freed bytes."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -30,6 +30,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("table_state", "freed_bytes")
     op.drop_table("trend")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Places that moved partitions have left, and files of late writers that are carried from there."""
+"""The previous locations of relocated partitions, and the late files that are copied from them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -53,6 +53,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; what writers leave in former places is not looked for any more."""
+    """Revert; previous locations are no longer searched for late files."""
     op.drop_table("carry")
     op.drop_table("place_move")

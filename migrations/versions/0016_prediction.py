@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a plan was predicted to take and what it took, and by which engine it was to be rewritten.
+"""The predicted and the used CPU time of a plan, and its requested engine.
 
-Of plans that were made before neither is known, so that predictions begin with the constants.
+Both times are null for earlier plans, so predictions begin with the constants.
 """
 
 import sqlalchemy as sa
@@ -25,7 +25,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_index("ix_plan_used", table_name="plan")
     for column in ("used_cpu_ms", "predicted_cpu_ms", "engine"):
         op.drop_column("plan", column)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The moment as of which a plan waits: its place in the order in which plans start. Plans from before keep theirs."""
+"""The rank of a plan, a time: plans start in the order of their ranks. The rank of earlier plans is their creation."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -20,6 +20,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; the oldest plan goes first again."""
+    """Revert; the oldest plan starts first again."""
     op.drop_index("ix_plan_rank", table_name="plan")
     op.drop_column("plan", "rank_ms")

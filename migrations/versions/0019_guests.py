@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who may change where a partition is beside the plan that holds it."""
+"""The holder that may change a partition's location beside the plan that holds the partition."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -17,6 +17,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; what plans hold is theirs alone again."""
+    """Revert; partitions are held by their plans alone again."""
     op.drop_column("live_partition", "guest_until_ms")
     op.drop_column("live_partition", "guest")

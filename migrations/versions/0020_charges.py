@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What plans were charged to budgets in the last 24 hours."""
+"""The charges of plans to budgets in the last 24 hours."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -27,5 +27,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; nothing counts as used."""
+    """Revert; all budgets count as unused."""
     op.drop_table("charge")

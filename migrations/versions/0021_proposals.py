@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that wait for a yes, and the mode in which they do.
+"""Plans that wait for approval, and the mode ``propose``.
 
-Which plan may run is a rule of the database: one that was proposed stays where it is until somebody has approved it.
+A constraint of the database keeps a proposed plan requested until it is approved, or cancelled.
 """
 
 import sqlalchemy as sa
@@ -33,7 +33,7 @@ def upgrade() -> None:
     op.add_column("plan", sa.Column("proposed_at_ms", sa.BigInteger(), nullable=True))
     op.add_column("plan", sa.Column("decided_by", sa.String(), nullable=True))
     op.add_column("plan", sa.Column("decided_at_ms", sa.BigInteger(), nullable=True))
-    # Both databases take the checks of a new column only together with it.
+    # Both databases accept the checks of a new column only in the statement that adds the column.
     op.execute(_DECISION)
     op.create_index("ix_plan_proposed", "plan", ["table_name"], sqlite_where=_PROPOSED, postgresql_where=_PROPOSED)
     op.create_index("ix_plan_declined", "plan", ["table_name"], sqlite_where=_DECLINED, postgresql_where=_DECLINED)
@@ -41,7 +41,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; what waits for a yes is cancelled, and tables that proposed are only observed."""
+    """Revert; plans that wait for approval are cancelled, and tables in mode propose are observed."""
     op.execute("DELETE FROM live_partition WHERE plan_id IN (SELECT id FROM plan WHERE " + _PROPOSED.text + ")")
     now = "(SELECT MAX(created_at_ms) FROM plan)"
     op.execute(f"UPDATE plan SET state = 'cancelled', finalized_at_ms = {now} WHERE " + _PROPOSED.text)
@@ -59,7 +59,7 @@ def _replace_modes(before: str, after: str) -> None:
         op.drop_constraint("ck_table_state_mode_known", "table_state")
         op.create_check_constraint(op.f("ck_table_state_mode_known"), "table_state", after)
         return
-    # SQLite changes a check by changing what it has written down of the table (sqlite.org/lang_altertable.html).
+    # SQLite can change a check only by an update of the stored table definition (sqlite.org/lang_altertable.html).
     version = connection.execute(sa.text("PRAGMA schema_version")).scalar_one()
     op.execute("PRAGMA writable_schema = ON")
     change = sa.text("UPDATE sqlite_master SET sql = replace(sql, :before, :after) WHERE name = 'table_state'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Approve and decline among what is done to many plans at once."""
+"""The bulk actions approve and decline."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -19,7 +19,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; that many plans were decided on at once is forgotten, not what was decided."""
+    """Revert; the bulk decisions are deleted, but not the decisions on their plans."""
     op.execute("DELETE FROM bulk_action WHERE action IN ('approve', 'decline')")
     _replace(_AFTER, _BEFORE)
 
@@ -30,7 +30,7 @@ def _replace(before: str, after: str) -> None:
         op.drop_constraint("ck_bulk_action_action_known", "bulk_action")
         op.create_check_constraint(op.f("ck_bulk_action_action_known"), "bulk_action", after)
         return
-    # SQLite changes a check by changing what it has written down of the table (sqlite.org/lang_altertable.html).
+    # SQLite can change a check only by an update of the stored table definition (sqlite.org/lang_altertable.html).
     version = connection.execute(sa.text("PRAGMA schema_version")).scalar_one()
     op.execute("PRAGMA writable_schema = ON")
     change = sa.text("UPDATE sqlite_master SET sql = replace(sql, :before, :after) WHERE name = 'bulk_action'")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tables are held to, how long they met it, and how urgent that makes their plans."""
+"""The objectives of tables, the times for which they were met or missed, and the resulting urgency of plans."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -33,6 +33,6 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back; plans keep the places that they have."""
+    """Revert; plans keep their ranks."""
     op.drop_column("plan", "urgency_ms")
     op.drop_table("table_objective")

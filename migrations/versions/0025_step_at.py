@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Since when an attempt is at the step that it is at: what an executor that died has used counts, too."""
+"""The begin of an attempt's current step, so that the time that a dead executor used counts, too."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("plan", "step_at_ms")

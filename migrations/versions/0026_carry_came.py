@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a late writer's file had come, before lakefold gave it a second name."""
+"""The arrival time of a late file, which a second name given by lakefold would change."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("carry", "came_at_ms")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""When a scan last left files alone for what was declined: it is not forgotten until that is long ago."""
+"""The last time when a scan left files alone because of a declined plan: the plan's retention begins then."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("plan", "spared_at_ms")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sizes of quarantined files: another file at such a path is not quarantined."""
+"""The sizes of quarantined files: a file of another size at the same path is not quarantined."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -16,5 +16,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_column("table_state", "quarantined_bytes")

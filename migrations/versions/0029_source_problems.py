@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the last search for tables could not read, so that every process can say so."""
+"""The parts of sources that the last search for tables could not read, so that every process can show them."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,5 +22,5 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_table("source_problem")

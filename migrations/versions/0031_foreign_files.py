@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans that tell of files of others among a table's data, which an earlier lakefold does not know."""
+"""Scans that report foreign files among a table's data; an earlier lakefold does not accept these fields."""
 
 import json
 
@@ -15,11 +15,11 @@ _BATCH = 2_000
 
 
 def upgrade() -> None:
-    """Apply: nothing, a scan without the words is one that found no such files."""
+    """Apply: no change is needed, because a scan without these fields found no foreign files."""
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     connection, last = op.get_bind(), 0
     some = sa.text("SELECT id, record FROM scan_history WHERE id > :last ORDER BY id LIMIT :most")
     while rows := connection.execute(some, {"last": last, "most": _BATCH}).all():

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A sweep asks for what is begun and what is young, and for nothing else of a table's history."""
+"""Indexes for the sweep, which reads only the unfinished and the recent relocations and copies of a table."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -22,7 +22,7 @@ def upgrade() -> None:
 
 
 def downgrade() -> None:
-    """Take back."""
+    """Revert."""
     op.drop_index("ix_carry_open", table_name="carry")
     op.drop_index("ix_place_move_open", table_name="place_move")
     op.drop_index("ix_place_move_begun", table_name="place_move")

@@ -25,7 +25,7 @@ DFS_BLOCK_BYTES = 128 << 20  # HDFS' default for dfs.blocksize
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Alias:
-    """Another key that sets ``field_name``. ``parse`` parses its value (None: the field's own parser does)."""
+    """Another key that sets ``field_name``. ``parse`` parses its value; None: the field's own parser."""
 
     field_name: str
     parse: Callable[[Any], Any] | None = None
@@ -63,7 +63,7 @@ _STRATEGY_ALIASES = {
     "partition.selected": Alias(field_name="partition_selected"),
     "partition.regex.pattern": Alias(field_name="partition_regex"),
 }
-_SUFFICIENT_NOTE = "enough by itself here, whatever starts compaction in Hudi"
+_SUFFICIENT_NOTE = "this trigger suffices by itself here, unlike in Hudi"
 _OLDEST_LOG_NOTE = "counted for each slice from its oldest log, not from the table's last compaction"
 _MISSING_BASE_NOTE = "a write-time setting; only strategy = hudi reads it, as the size of a slice without a base file"
 
@@ -75,7 +75,7 @@ FORMER_NAMES: Mapping[str, str] = MappingProxyType(
         "missing_base_bytes": "log_only_slice_size",
     }
 )
-"""Former names of lakefold's own settings, with the present ones; accepted for one release."""
+"""Former names of lakefold's own settings, with the present names; accepted for one release."""
 
 
 def _former(name: str, field_name: str, parse: Callable[[Any], Any] | None = None) -> dict[str, Alias]:
@@ -172,7 +172,7 @@ IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
             ],
             _COMPACTION_NOTE,
         ),
-        "hoodie.compaction.strategy": "lakefold chooses the slices itself; see compact_log_files and its neighbours",
+        "hoodie.compaction.strategy": "lakefold chooses the slices itself; see the compact_* settings",
         **dict.fromkeys(
             [
                 "hoodie.clustering.plan.strategy.class",
@@ -205,7 +205,7 @@ IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
                 "hoodie.clustering.plan.strategy.single.group.clustering.enabled",
                 "clustering.plan.strategy.single.group.clustering.enabled",
             ],
-            "a file that would stay one file is never rewritten, whatever this says",
+            "a file that would stay one file is never rewritten, whatever the value",
         ),
         "hoodie.clustering.plan.strategy.earliest.commit.to.cluster": "every latest slice is considered",
     }
@@ -284,7 +284,7 @@ def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tup
     for key in sorted(TRIGGER_STRATEGY_KEYS & remaining.keys()):
         chosen = str(remaining.pop(key)).strip().lower()
         if chosen == "num_and_time":
-            notes.append(f"{key} = {chosen}: either of the two suffices here")
+            notes.append(f"{key} = {chosen}: commits or time alone suffices here")
         elif chosen not in _TRIGGERS_BY_STRATEGY:
             notes.append(f"{key} = {chosen} is not used: it is not one of {', '.join(_TRIGGERS_BY_STRATEGY)}")
     return _TRIGGERS_BY_STRATEGY.get(chosen, (True, True))
@@ -293,12 +293,12 @@ def _pop_compaction_triggers(remaining: dict[str, Any], notes: list[str]) -> tup
 def _translate_automerge_keys(
     remaining: dict[str, Any], origins: Mapping[str, str], notes: list[str]
 ) -> Iterator[tuple[str, Any, str]]:
-    """Translate ``spark.hive.automerge.*``: the ideal file is a share of a DFS block; all smaller ones are merged."""
+    """Translate ``spark.hive.automerge.*``: the ideal file is a share of a DFS block; smaller files are merged."""
     prefix = "spark.hive.automerge."
     enabled = remaining.pop(AUTOMERGE_ENABLED_KEY, None)
     if enabled is not None and is_disabled_by_automerge(enabled):
         notes.append(
-            f"{AUTOMERGE_ENABLED_KEY} = {enabled} turns tables off; a mode that is set later, or beside it, wins"
+            f"{AUTOMERGE_ENABLED_KEY} = {enabled} turns tables off; a mode set later or next to it takes precedence"
         )
     elif enabled is not None:
         notes.append(f"{AUTOMERGE_ENABLED_KEY} = {enabled} is not used: a table's mode, compact or observe, decides")

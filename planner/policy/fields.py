@@ -22,7 +22,7 @@ class PlanningSettings:
 
     # selection
     small_file_limit_bytes: int = field(default=300 * MIB, metadata={"meaning": "a base file strictly below is small"})
-    target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "no new file is planned larger"})
+    target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "the largest size planned for a new file"})
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files is left alone"})
     quiet_period: timedelta = field(
         default=timedelta(minutes=15), metadata={"meaning": "files modified more recently are left alone"}
@@ -31,9 +31,11 @@ class PlanningSettings:
         default=PartitionFilter.ALL, metadata={"meaning": "`all`, `recent_days`, `day_rolling`, `selected`, `regex`"}
     )
     recent_partitions: int = field(
-        default=2, metadata={"meaning": "for `recent_days`: how many of the newest; 0 means all"}
+        default=2, metadata={"meaning": "for `recent_days`: how many of the newest partitions are planned; 0 means all"}
     )
-    skip_latest_partitions: int = field(default=0, metadata={"meaning": "how many of the newest are left alone"})
+    skip_latest_partitions: int = field(
+        default=0, metadata={"meaning": "how many of the newest partitions are left alone"}
+    )
     partition_selected: tuple[str, ...] = field(
         default=(), metadata={"meaning": "for `selected`: a list of partitions"}
     )
@@ -41,7 +43,7 @@ class PlanningSettings:
         default=None, metadata={"meaning": "for `selected`: the first partition of a range, included"}
     )
     partition_end: str | None = field(
-        default=None, metadata={"meaning": "for `selected`: the last partition of that range, included"}
+        default=None, metadata={"meaning": "for `selected`: the last partition of the range, included"}
     )
     partition_regex: str | None = field(default=None, metadata={"meaning": "for `regex`: matches the whole path"})
 
@@ -58,7 +60,7 @@ class PlanningSettings:
     max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
     reads_per_day: float = field(
         default=24.0,
-        metadata={"meaning": "how often a file is read per day; fewer files save that many opens"},
+        metadata={"meaning": "how often a file is read per day: the opens that each removed file saves"},
     )
     payback: timedelta = field(
         default=timedelta(days=365),
@@ -79,18 +81,25 @@ class PlanningSettings:
     )
     compact_log_files: int = field(
         default=5,
-        metadata={"meaning": "a slice with this many log files is due; any of these six suffices, 0 switches one off"},
+        metadata={
+            "meaning": "a slice with this many log files is due; any of six triggers suffices; 0 switches a trigger off"
+        },
     )
-    compact_log_bytes: int = field(default=256 * MIB, metadata={"meaning": "… with this many bytes of logs"})
+    compact_log_bytes: int = field(
+        default=256 * MIB, metadata={"meaning": "a slice with this many bytes of logs is due"}
+    )
     compact_log_ratio: float = field(
-        default=1.0, metadata={"meaning": "… with this many bytes of logs for each byte of its base file"}
+        default=1.0, metadata={"meaning": "a slice with this many bytes of logs for each byte of its base file is due"}
     )
     compact_delete_ratio: float = field(
         default=0.3,
-        metadata={"meaning": "… with this share (`30%`) of its base file's rows deleted, if the format records it"},
+        metadata={
+            "meaning": "a slice with this share (`30%`) of its base file's rows deleted is due, if the format records "
+            "it"
+        },
     )
     compact_age: timedelta = field(
-        default=timedelta(0), metadata={"meaning": "… whose oldest log was committed this long ago"}
+        default=timedelta(0), metadata={"meaning": "a slice whose oldest log was committed this long ago is due"}
     )
     compact_delta_commits: int = field(
         default=0,
@@ -116,9 +125,11 @@ class PlanningSettings:
         default=None,
         metadata={"meaning": "`zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; unset: the table's own"},
     )
-    sort_columns: tuple[str, ...] = field(default=(), metadata={"meaning": "order inside the new files"})
+    sort_columns: tuple[str, ...] = field(
+        default=(), metadata={"meaning": "the columns by which rows of new files are sorted"}
+    )
     layout: str = field(
-        default="linear", metadata={"meaning": "how `sort_columns` order them: `linear`, `zorder`, `hilbert`"}
+        default="linear", metadata={"meaning": "how `sort_columns` order the rows: `linear`, `zorder`, `hilbert`"}
     )
     verification: VerificationLevel = field(
         default=VerificationLevel.FOOTER,
@@ -157,18 +168,18 @@ class TableSettings:
         metadata={"meaning": "of `clean`, `archive`, `rollback`: the table's own services, done after cleaning"},
     )
     table_services_interval: timedelta = field(
-        default=timedelta(minutes=30), metadata={"meaning": "how often they are done"}
+        default=timedelta(minutes=30), metadata={"meaning": "how often these services run"}
     )
 
     retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
     budget_bytes_per_hour: int = field(
         default=0, metadata={"meaning": "bytes that plans of the table may rewrite in any 60 minutes; 0: any number"}
     )
-    budget_bytes_per_day: int = field(default=0, metadata={"meaning": "… in any 24 hours"})
+    budget_bytes_per_day: int = field(default=0, metadata={"meaning": "the same bytes in any 24 hours"})
     budget_cpu_hours_per_hour: float = field(
-        default=0.0, metadata={"meaning": "hours of a core that they may take in any 60 minutes; 0: any number"}
+        default=0.0, metadata={"meaning": "CPU hours that plans of the table may use in any 60 minutes; 0: any number"}
     )
-    budget_cpu_hours_per_day: float = field(default=0.0, metadata={"meaning": "… in any 24 hours"})
+    budget_cpu_hours_per_day: float = field(default=0.0, metadata={"meaning": "the same CPU hours in any 24 hours"})
     run_windows: tuple[str, ...] = field(
         default=(),
         metadata={"meaning": "when plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any time"},
@@ -180,7 +191,7 @@ class TableSettings:
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),
-        metadata={"meaning": "how often a table is scanned, besides when the last of its plans has completed"},
+        metadata={"meaning": "how often a table is scanned, besides the scan when its last plan completes"},
     )
     slo_small_file_share: float = field(
         default=0.0,
@@ -227,9 +238,11 @@ class GlobalSettings:
     max_attempts: int = field(default=5, metadata={"meaning": "attempts at a plan"})
     backoff: timedelta = field(
         default=timedelta(seconds=30),
-        metadata={"meaning": "wait before the next try, doubling"},
+        metadata={"meaning": "wait before the next attempt, doubled each time"},
     )
-    backoff_max: timedelta = field(default=timedelta(minutes=30), metadata={"meaning": "the longest such wait"})
+    backoff_max: timedelta = field(
+        default=timedelta(minutes=30), metadata={"meaning": "the longest wait between attempts"}
+    )
     max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
 
 

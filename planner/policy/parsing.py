@@ -9,7 +9,7 @@ from typing import Any
 
 from lake.units import is_unitless, parse_bytes, parse_duration
 
-#: a plain value with a remark behind it, as in documentation, also Chinese: ``125829120 ( 120MB )``
+#: a plain value and a remark in parentheses, also Chinese ones, as in documentation: ``125829120 ( 120MB )``
 _TRAILING_COMMENT = re.compile(r"\s*([0-9.]+\s*[a-zA-Z]*|true|false)\s*[(（][^()（）]*[)）]\s*")
 _DECIMAL_UNIT = re.compile(r"(?<=[kmgtKMGT])[bB]\s*$")
 
@@ -24,20 +24,20 @@ def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> Iterator[
 
 
 def strip_comment(value: Any) -> Any:
-    """Return a value without a remark in parentheses behind it."""
+    """Return a value without the remark in parentheses that follows it."""
     remark = _TRAILING_COMMENT.fullmatch(value) if isinstance(value, str) else None
     return remark.group(1).strip() if remark else value
 
 
 def parse_size(value: Any) -> int:
-    """Parse a size under a name without a unit."""
+    """Parse the value of a size setting without a unit in its name."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number with a unit, such as 300MiB")
     return parse_bytes(value)
 
 
 def parse_byte_count(value: Any) -> int:
-    """Parse a size under a name with the unit bytes, so a bare number means bytes."""
+    """Parse the value of a size setting with bytes in its name, so a bare number means bytes."""
     return int(value) if is_unitless(value) and not isinstance(value, float) else parse_size(value)
 
 
@@ -73,14 +73,14 @@ def parse_share(value: Any) -> float:
 
 
 def parse_timedelta(value: Any) -> timedelta:
-    """Parse a duration under a name without a unit."""
+    """Parse the value of a duration setting without a unit in its name."""
     if isinstance(value, bool) or not isinstance(value, (int, float, str, timedelta)):
         raise ValueError(f"{value!r} is not a duration; write a number with s, min, h, d or w, such as 15min or 7d")
     return parse_duration(value)
 
 
 def parse_seconds(value: Any) -> timedelta:
-    """Parse a duration under a key with the unit seconds, so a bare number means seconds."""
+    """Parse the value of a duration key with seconds in its name, so a bare number means seconds."""
     return timedelta(seconds=float(value)) if is_unitless(value) else parse_timedelta(value)
 
 
@@ -122,14 +122,14 @@ def enum_parser(enum_class: type[StrEnum]) -> Callable[[Any], StrEnum]:
 
 
 def parse_binary_size(value: Any) -> int:
-    """Parse a size under a key whose MB and GB are powers of 1024; bare numbers are bytes."""
+    """Parse the value of a size key whose MB and GB are powers of 1024; bare numbers are bytes."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of bytes")
     return parse_byte_count(_DECIMAL_UNIT.sub("iB", value) if isinstance(value, str) else value)
 
 
 def parse_mebibytes(value: Any) -> int:
-    """Parse a size under a key whose bare numbers are MiB, like Flink's."""
+    """Parse the value of a size key whose bare numbers are MiB, as in Flink."""
     if isinstance(value, bool) or not isinstance(value, (int, str)):
         raise ValueError(f"{value!r} is not a size; write a number of MiB")
     text = str(value).strip()

@@ -79,7 +79,7 @@ class SizingPolicy(PolicySettings):
         Keys are lakefold's own (``small_file_limit``, with or without ``_bytes``) or any of ``planner.policy.aliases``.
         A nested mapping is read as dotted keys, and a dot in one of lakefold's own keys as an underscore. Values may be
         numbers, ``"300MiB"``, ``"15min"``; a remark in parentheses is ignored. If two keys set the same field, the
-        later one wins, with a note. With ``dialect="flink"`` and no ``base``, unset fields have Flink's default (small
+        later key wins, with a note. With ``dialect="flink"`` and no ``base``, unset fields have Flink's default (small
         files below 600 MiB). Raises PolicyError with a message of one line.
         """
         if dialect not in ("spark", "flink"):
@@ -117,7 +117,7 @@ class SizingPolicy(PolicySettings):
         return cls(**{**values, "notes": tuple(notes)})
 
     def to_settings(self) -> dict[str, str]:
-        """Return every field under its setting's name, with values as people write them, for ``from_settings``."""
+        """Return every field under its setting's name, with readable values that ``from_settings`` accepts."""
         return {
             setting_name(f.name): _format_value(getattr(self, f.name))
             if FIELD_PARSERS[f.name] is not parse_byte_count

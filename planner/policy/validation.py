@@ -27,7 +27,7 @@ _UNIT_IN_NAME = frozenset({"compact_log_bytes"})
 
 
 def setting_name(field_name: str) -> str:
-    """Return the name of a field's setting: the field's without the unit (``small_file_limit_bytes`` → ``…limit``)."""
+    """Return the name of a field's setting: its name without the unit (``small_file_limit_bytes`` → ``…limit``)."""
     return field_name if field_name in _UNIT_IN_NAME else field_name.removesuffix("_bytes")
 
 

@@ -84,7 +84,7 @@ def advise(
     max_files: int,
     check: CancellationCheck = no_check,
 ) -> Advice:
-    """Advise on the writer of a table with this history; counterfactuals of more than ``max_files`` are not tried.
+    """Advise on the writer of a table with this history; counterfactuals with more than ``max_files`` are not tried.
 
     ``check`` is called before each trial and within its replay; its exception ends the advice.
     """
@@ -186,7 +186,7 @@ def _small_file_sources(history: TableHistory, limit: int) -> Iterator[SmallFile
 
 
 def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) -> WritePattern:
-    """Return how the commits that create new files write the table."""
+    """Return the pattern of the commits that create new files."""
     known = FileGroupSizes({file.group: (file.bytes, file.rows) for file in history.files})
     parts = files = size = 0
     for commit in history.commits:

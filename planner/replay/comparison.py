@@ -33,8 +33,8 @@ class PolicyOutcome:
     """The files and the costs that a policy would have had.
 
     ``files`` and ``small_files`` are averages over the time. ``write_amplification`` is all bytes that plans and
-    writers wrote, divided by the writers' bytes without compaction. A Pareto-optimal policy is one for which no other
-    policy is as good in files, bytes rewritten and CPU time and better in one of them.
+    writers wrote, divided by the writers' bytes without compaction. A policy is Pareto-optimal if no other policy is at
+    least as good in files, bytes rewritten and CPU time and better in one of the three.
     """
 
     variant: PolicyVariant
@@ -70,7 +70,7 @@ def replay_variants(
     small_file_limit_bytes: int,
     check: CancellationCheck = no_check,
 ) -> list[ReplayResult]:
-    """Replay each policy over the history; ``check`` is that of ``replay_policy``."""
+    """Replay each policy over the history; ``check`` is passed to ``replay_policy``."""
     return [
         replay_policy(history, one.policy, cost_inputs, small_file_limit_bytes=small_file_limit_bytes, check=check)
         for one in variants
@@ -117,12 +117,12 @@ def _costs(outcome: PolicyOutcome) -> tuple[float, float, float]:
 
 
 def _dominates(one: PolicyOutcome, other: PolicyOutcome) -> bool:
-    """True if ``one`` is at least as good as ``other`` in everything and better in something."""
+    """True if ``one`` is at least as good as ``other`` in every cost and better in one."""
     return _costs(one) != _costs(other) and all(a <= b for a, b in zip(_costs(one), _costs(other), strict=True))
 
 
 def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
-    """Return the policy that rewrites least among those nearly as good as the best in files, and the reason."""
+    """Return the policy that rewrites least among the policies with nearly the fewest files, and the reason."""
     baseline = _outcome_named(outcomes, NO_COMPACTION)
     fewest = min(outcome.files for outcome in outcomes)
     if baseline.files - fewest < max(1.0, _MIN_REDUCTION * baseline.files):

@@ -29,7 +29,7 @@ class FileCreated:
 
 @dataclass(frozen=True, slots=True)
 class FilesGrown:
-    """A program rewrote the base files that hold ``origins``, with so many bytes and rows more (or fewer)."""
+    """A program rewrote the base files that hold ``origins``, which grew by ``bytes`` and ``rows`` (or shrank)."""
 
     origins: tuple[int, ...]
     bytes: int
@@ -74,7 +74,7 @@ class WriterCommit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterHistory:
-    """The events of writers, by origins; ``partitions`` are the sorted names of those with a file at any time."""
+    """The events of writers, by origins; ``partitions`` are the sorted names of all partitions that ever had a file."""
 
     since_us: int
     until_us: int

@@ -20,7 +20,7 @@ _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_lo
 class LayoutTotals:
     """The totals of a layout at one moment: live files, files below the limit, bytes and rows of base files.
 
-    Logs are not counted; a file of logs only counts as a small file of 0 bytes.
+    Logs are not counted; a log-only slice counts as a small file of 0 bytes.
     """
 
     files: int = 0
@@ -30,12 +30,12 @@ class LayoutTotals:
 
 
 class ReplayLayout:
-    """The files by number: numbers below ``history.origin_count`` are writers' files, the others those of rewrites.
+    """The files by number: files of writers are below ``history.origin_count``, files of rewrites are not.
 
     A rewritten file points to its successor (``parent``), so a writer's change of an origin is applied to the file that
-    holds its rows now. ``files_to_plan`` has the files of each partition that planning has to consider. Columns are
+    holds its rows now. ``files_to_plan`` has, for each partition, the files that planning has to consider. Columns are
     int64, indexed by file number, with spare capacity. Sizes are bytes, of base files and logs separately; ``rows`` are
-    those of the base file. Moments, also in arguments, are µs since 1970 in UTC; ``oldest_log_us`` is ``NEVER_US``
+    rows of the base file. Moments, also in arguments, are µs since 1970 in UTC; ``oldest_log_us`` is ``NEVER_US``
     without logs. Partitions are positions in ``history.partitions``.
     """
 
@@ -59,7 +59,7 @@ class ReplayLayout:
 
     @property
     def parent(self) -> Ints:
-        """The file that holds the rows of each file now: itself while it is live, -1 if its rows were removed."""
+        """The file that now holds each file's rows: the file itself while it is live, -1 if its rows were removed."""
         return self._columns["parent"]
 
     def partition_of(self, file: int) -> int:
@@ -114,7 +114,7 @@ class ReplayLayout:
         return files
 
     def merge_files(self, event: FilesMerged, at_us: int) -> list[int]:
-        """Merge files as another program did. Returns the new files; none if there are no more files than that now."""
+        """Merge files as another program did. Returns the new files; none if the merge would not reduce them."""
         files = self._live_files(event.origins)
         return self.rewrite(files, event.files, at_us) if len(files) > event.files else []
 
@@ -210,7 +210,7 @@ class ReplayLayout:
         self._count_in_totals(size, rows, 1)
 
     def _replace_base_file(self, file: int, size: int, more_rows: int, at_us: int) -> int:
-        """Replace a file's base file by one without logs and return the new size."""
+        """Replace a file's base file, drop its logs, and return the new size."""
         columns = self._columns
         self._count_in_totals(int(columns["bytes"][file]), int(columns["rows"][file]), -1)
         columns["bytes"][file] = size

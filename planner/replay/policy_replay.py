@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replay of one policy over a history: writers write, and the planner plans at each tick of the scan interval.
 
-Planning is that of ``planner.selection``, on the files of partitions whose result may have changed. A partition is
+Planning uses ``planner.selection`` on the files of partitions whose result may have changed. A partition is
 planned when one of its files reaches the age that planning requires, when one of its files was removed, and while it
 has worthwhile files that exceeded the limits of a plan. A plan is executed at its tick.
 """
@@ -87,7 +87,7 @@ def replay_policy(
     small_file_limit_bytes: int,
     check: CancellationCheck = no_check,
 ) -> ReplayResult:
-    """Replay ``history`` under ``policy``. ``small_file_limit_bytes`` defines small files, not the policy.
+    """Replay ``history`` under ``policy``. ``small_file_limit_bytes``, not the policy, defines small files.
 
     ``check`` is called at each commit and each scan; its exception ends the replay.
     """
@@ -110,7 +110,7 @@ class _PolicyReplay:
         self._days: list[DailyTotals] = []
         self._clock_us = history.since_us
         self._file_us = self._small_us = 0
-        #: the partitions to plan at the next scan, and when others become due
+        #: the partitions to plan at the next scan, and the moments at which partitions become due
         self._partitions_to_plan: set[int] = set()
         self._scheduled: list[tuple[int, int]] = []
         self._selected: frozenset[int] = frozenset()
@@ -210,7 +210,7 @@ class _PolicyReplay:
                 self._partitions_to_plan.add(partition)
 
     def _schedule_partition(self, partition: int, at_us: int, *, has_logs: bool = False) -> None:
-        """Schedule ``partition`` for when its file of ``at_us`` reaches the quiet period; logs need not wait for it."""
+        """Schedule ``partition`` for the end of the quiet period after ``at_us``, with logs also for the next scan."""
         if self._policy is None:
             return
         heapq.heappush(self._scheduled, (at_us + self._quiet_us, partition))
@@ -248,7 +248,7 @@ class _PolicyReplay:
         chosen = self._selected_partitions(policy, now)
         scanned = sorted(self._partitions_to_plan & chosen)
         if policy.partition_filter is PartitionFilter.DAY_ROLLING:
-            self._partitions_to_plan -= chosen  # the others are due at another hour, without any change
+            self._partitions_to_plan -= chosen  # other partitions are due at another hour, even unchanged
         else:
             self._partitions_to_plan.clear()
         where = [partition for partition in scanned if self._can_be_planned(partition)]
@@ -284,7 +284,7 @@ class _PolicyReplay:
         return len(files) >= self._min_group_files or any(self.layout.log_files[file] for file in files)
 
     def _files_of(self, partitions: Sequence[int]) -> tuple[npt.NDArray[np.int64], Ints]:
-        """Return the files of these partitions that planning has to consider, and the partition's position of each."""
+        """Return the files of ``partitions`` that planning has to consider, and the index of each file's partition."""
         parts = [np.fromiter(self.layout.files_to_plan[partition], dtype=np.int64) for partition in partitions]
         for part in parts:
             part.sort()
@@ -318,7 +318,7 @@ class _PolicyReplay:
             self._schedule_partitions_of(made, at_us)
 
     def _selected_partitions(self, policy: SizingPolicy, now: datetime) -> frozenset[int]:
-        """Return the existing partitions that the policy selects; newly selected ones are added to those to plan."""
+        """Return the existing partitions that the policy selects; newly selected partitions are planned next."""
         stamp = self.layout.partition_changes, now.hour
         if stamp != self._selected_for:
             number = {self._history.partitions[index]: index for index in self._partitions_with_files()}
@@ -329,7 +329,7 @@ class _PolicyReplay:
         return self._selected
 
     def _is_selection_outdated(self) -> bool:
-        """True if a partition appeared or vanished on which the selection of others depends."""
+        """True if the selection depends on all partitions, and a partition has appeared or vanished."""
         policy = self._policy
         return (
             policy is not None

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """The time in which an objective was met and missed, the rest of its error budget, and the budget's burn rate.
 
-The time between two observations counts as the first of them. It is stored in buckets that grow coarser with age, so
-the history of an objective stays small. All moments are whole milliseconds since 1970 in UTC, and all time spans whole
-milliseconds, unless they are a ``timedelta``.
+The time between two observations has the state of the first observation. This time is stored in buckets that grow
+coarser with age, so the history of an objective stays small. All moments are whole milliseconds since 1970 in UTC, and
+all time spans whole milliseconds, unless they are a ``timedelta``.
 
-Windows and burn rates are those of the Site Reliability Workbook, chapter 5, "Alerting on SLOs", in its last and
-recommended form, multiwindow, multi-burn-rate alerts (https://sre.google/workbook/alerting-on-slos/). The Workbook
-pages at 14.4 over 1 h and at 6 over 6 h, which are 2 % and 5 % of the error budget of 30 days, and opens a ticket at 1
-over 3 d, which is 10 %. Each alert is confirmed by a window of a twelfth of its length, so that it ends soon after its
-cause.
+Windows and burn rates are from the Site Reliability Workbook, chapter 5, "Alerting on SLOs": multiwindow,
+multi-burn-rate alerts, the recommended form (https://sre.google/workbook/alerting-on-slos/). The Workbook pages at a
+burn rate of 14.4 over 1 h and of 6 over 6 h, which spend 2 % and 5 % of the error budget of 30 days. It opens a ticket
+at a burn rate of 1 over 3 d, which spends 10 %. A second window, a twelfth as long, must confirm each alert, so the
+alert ends soon after its cause.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -37,14 +37,14 @@ BURN_RATE_WINDOWS: Mapping[str, timedelta] = MappingProxyType(
         "3d": timedelta(days=3),
     }
 )
-"""The windows of burn rates, by their names in Prometheus: those of the Workbook."""
+"""The windows of the Workbook's burn rates, by their names in Prometheus."""
 
 BURN_RATE_ALERTS: tuple[tuple[BurnPace, float, str, str], ...] = (
     ("fast", 14.4, "1h", "5m"),
     ("fast", 6.0, "6h", "30m"),
     ("slow", 1.0, "3d", "6h"),
 )
-"""Pace, burn rate, long and short window. A budget burns at this pace if its rate is above this rate in both windows.
+"""Pace, burn rate, long and short window: a budget burns at a pace if its rate exceeds the burn rate in both windows.
 
 The rates are the Workbook's: it pages for *fast* and opens a ticket for *slow*.
 """
@@ -118,7 +118,7 @@ class Compliance:
         return met / (met + missed) if met + missed else 1.0
 
     def burn_rate(self, window: timedelta, goal: float) -> float:
-        """Return the burn rate of the error budget: at 1 the window spends exactly all of it."""
+        """Return the burn rate of the error budget; at 1 the window spends exactly the whole budget."""
         return self.met_and_missed_ms(window)[1] / _to_ms(window) / (1 - goal)
 
     def burn_rates(self, goal: float) -> dict[str, float]:
@@ -131,7 +131,7 @@ class Compliance:
 
 
 def burn_pace(burn_rates: Mapping[str, float]) -> BurnPace | None:
-    """Return the pace at which a budget with these burn rates burns; None if it lasts."""
+    """Return the pace at which a budget with these burn rates burns; None if no alert applies."""
     return next(
         (found for found, rate, long, short in BURN_RATE_ALERTS if min(burn_rates[long], burn_rates[short]) > rate),
         None,
@@ -152,7 +152,7 @@ def _split_into_buckets(begin: int, end: int, *, met: bool) -> Iterator[Bucket]:
 
 
 def _coarsened(buckets: Iterable[Bucket], now: int) -> tuple[Bucket, ...]:
-    """Merge buckets of the same time, make old ones coarser, and drop those past the retention."""
+    """Merge buckets of the same time, make old buckets coarser, and drop buckets past the retention."""
     sums: dict[tuple[int, int], Bucket] = {}
     for bucket in buckets:
         begin, step = bucket.begin_ms, bucket.step_ms

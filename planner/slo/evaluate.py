@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The evaluation of a table's objectives by a scan.
 
-Residual small files, which no plan is worth, count against no objective: no better layout can be reached.
+Residual small files count against no objective, since no worthwhile plan can remove them.
 """
 
 from datetime import timedelta
@@ -13,7 +13,7 @@ from planner.planner import PlanningResult
 from planner.policy.fields import TableSettings
 from planner.slo.model import Objective, ObjectiveEvaluation
 
-#: an evaluation is valid until the next scan, but for so many scan intervals at most, or this long if that is longer
+#: an evaluation is valid until the next scan, but no longer than these scan intervals or, if longer, this time
 _VALID_SCAN_INTERVALS = 3
 _MIN_VALIDITY = timedelta(hours=1)
 

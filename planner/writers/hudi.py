@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The model of Hudi's copy-on-write files: inserts fill small files first, then new ones (``UpsertPartitioner``)."""
+"""The model of Hudi's copy-on-write files: inserts fill small files first, then new files (``UpsertPartitioner``)."""
 
 import math
 from collections import deque
@@ -78,7 +78,7 @@ class CopyOnWrite:
         self._row_size.record_commit(sum(file.bytes for file in based), sum(file.rows for file in based))
 
     def _write_partition(self, writes: Sequence[Write], estimate: int, tasks: int | None) -> Iterator[FileChange]:
-        """Write a batch to one partition; inserts are assigned by the files before the batch."""
+        """Write a batch to one partition; inserts are assigned by the files' state before the batch."""
         first = writes[0]
         if first.operation is Operation.OVERWRITE:
             for file in self._table.files_in(first.partition):
@@ -142,7 +142,7 @@ class CopyOnWrite:
         return taken, write.rows - done
 
     def _rows_of_new_files(self, rows: int, estimate: int) -> list[int]:
-        """Return the rows of each new file: as many as fit, and the rest in the last one."""
+        """Return the rows of each new file: as many as fit; the last file has the rest."""
         if not rows:
             return []
         each = self._split_rows or math.ceil(self.target_bytes / estimate)
@@ -180,8 +180,8 @@ class CopyOnWrite:
         From ``HoodieBaseParquetWriter.canWrite`` (Hudi 1.x): after *n* rows of *r* bytes each, the next row is written
         to another file if ``n × r > most − 2 × r``, where *most* is the maximum size plus a share
         (``hoodie.parquet.compression.ratio``). The least such *n* is ``floor(most ÷ r − 2) + 1``. Hudi does not check
-        after each row, but first after 100 and then after half of the rows that it expects to fit still, at least 100
-        and at most 10,000. So a file of few large rows may get up to 100 rows more than here.
+        after each row. It checks first after 100 rows, and then after half of the rows that it still expects to fit, at
+        least 100 and at most 10,000. So a file of few large rows may get up to 100 rows more than in this model.
         """
         most = rows
         if row_bytes:

@@ -48,7 +48,7 @@ class MergeOnRead(CopyOnWrite):
         self._inserts_into_logs = settings["hoodie.index.type"] in _INDEXES_OF_LOGS
         self._candidates: int = settings["hoodie.merge.small.file.group.candidates.limit"]
         block: int = settings["hoodie.logfile.data.block.max.size"]
-        #: the least number of whole blocks that exceeds the maximum of a log file
+        #: the bytes of the fewest whole blocks that exceed the maximum size of a log file
         self._log_file_bytes = (settings["hoodie.logfile.max.size"] // block + 1) * block
         self._ratio: float = settings[_LOG_RATIO_KEY]
         self._compacts: bool = settings["hoodie.compact.inline"]

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-#: the limit for files of a simulated table; a scenario with more is taken for a mistake
+#: the limit for files of a simulated table; a scenario with more files is considered a mistake
 MAX_FILES = 200_000
 
 
@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteBatch:
-    """Writes of one commit; ``tasks`` is the number of tasks, None for the settings' number."""
+    """Writes of one commit; ``tasks`` is the number of tasks, None for the number in the settings."""
 
     writes: tuple[Write, ...]
     tasks: int | None = None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The remedies for a writer that creates too many files: one setting each, with the settings of its model."""
+"""The remedies for a writer that creates too many files. Each remedy changes one setting of the writer."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from lake.units import MIB
 from planner.writers.model import Operation
 from planner.writers.simulation import WriterKind
 
-#: Hudi's default, which the remedy restores, since the writer has configured another value
+#: Hudi's default; the remedy restores it for a writer with another value
 _SMALL_FILE_LIMIT = 100 * MIB
 
 
@@ -35,9 +35,9 @@ class Remedy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WritePattern:
-    """How a table is written: the average bytes of one commit to one partition, and its new files there.
+    """The pattern of a table's writes: average bytes and new files that one commit adds to one partition.
 
-    ``is_bulk`` is True if bulk inserts write most of these files.
+    ``is_bulk`` is True if bulk inserts write most of the small files.
     """
 
     bytes: float

@@ -33,28 +33,28 @@ class WriterSetting:
 
 _BASE_FILE_SETTINGS: Mapping[str, WriterSetting] = {
     "hoodie.parquet.max.file.size": WriterSetting(
-        parse=parse_binary_size, default=120 * MIB, meaning="as large as a base file is filled"
+        parse=parse_binary_size, default=120 * MIB, meaning="the size up to which a base file is filled"
     ),
     "hoodie.parquet.small.file.limit": WriterSetting(
-        parse=parse_binary_size, default=100 * MIB, meaning="a base file strictly below takes inserts; 0: none does"
+        parse=parse_binary_size, default=100 * MIB, meaning="a base file strictly below takes inserts; 0: no file does"
     ),
     "hoodie.parquet.compression.ratio": WriterSetting(
         parse=parse_number, default=0.1, meaning="a file is closed this share above its maximum at the latest"
     ),
     "hoodie.copyonwrite.record.size.estimate": WriterSetting(
-        parse=parse_integer, default=1024, meaning="bytes of a row until a commit shows it"
+        parse=parse_integer, default=1024, meaning="bytes of a row until a commit allows an estimate"
     ),
     "hoodie.record.size.estimation.threshold": WriterSetting(
-        parse=parse_number, default=1.0, meaning="a commit shows it if it wrote more than this × the small-file limit"
+        parse=parse_number, default=1.0, meaning="a commit counts if it wrote more than this × the small-file limit"
     ),
     "hoodie.copyonwrite.insert.auto.split": WriterSetting(
-        parse=parse_bool, default=True, meaning="rows of a new file are worked out from the size of a row"
+        parse=parse_bool, default=True, meaning="the rows of a new file are computed from the size of a row"
     ),
     "hoodie.copyonwrite.insert.split.size": WriterSetting(
-        parse=parse_integer, default=500_000, meaning="rows of a new file otherwise"
+        parse=parse_integer, default=500_000, meaning="rows of a new file without auto split"
     ),
     "hoodie.bulkinsert.shuffle.parallelism": WriterSetting(
-        parse=parse_integer, default=200, meaning="tasks of a bulk_insert without a number of its own"
+        parse=parse_integer, default=200, meaning="tasks of a bulk_insert, unless its batch sets them"
     ),
 }
 HUDI_COW: Mapping[str, WriterSetting] = MappingProxyType(_BASE_FILE_SETTINGS)
@@ -64,23 +64,23 @@ HUDI_MOR: Mapping[str, WriterSetting] = MappingProxyType(
         "hoodie.merge.small.file.group.candidates.limit": WriterSetting(
             parse=parse_integer,
             default=1,
-            meaning="so many small files of a partition take inserts, the smallest first",
+            meaning="how many small files of a partition take inserts, the smallest first",
         ),
         "hoodie.logfile.max.size": WriterSetting(
             parse=parse_binary_size,
             default=1024 * MIB,
-            meaning="a log file is closed by the block that takes it past this",
+            meaning="a log file is closed after the block that exceeds this size",
         ),
         "hoodie.logfile.data.block.max.size": WriterSetting(
             parse=parse_binary_size, default=256 * MIB, meaning="bytes of a block in a log file"
         ),
         "hoodie.logfile.to.parquet.compression.ratio": WriterSetting(
-            parse=parse_number, default=0.35, meaning="bytes of a row in a base file by its bytes in a log file"
+            parse=parse_number, default=0.35, meaning="bytes of a row in a base file ÷ its bytes in a log file"
         ),
         "hoodie.index.type": WriterSetting(
             parse=parse_lowercase,
             default="bloom",
-            meaning="whether inserts may go into logs: hbase and inmemory let them",
+            meaning="hbase and inmemory allow inserts into logs",
         ),
         "hoodie.compact.inline": WriterSetting(
             parse=parse_bool, default=True, meaning="the writer compacts by itself, as Spark's batch writer does"
@@ -96,7 +96,7 @@ BASE_BYTES_PER_LOG_BYTE: float = HUDI_MOR["hoodie.logfile.to.parquet.compression
 HIVE: Mapping[str, WriterSetting] = MappingProxyType(
     {
         "spark.sql.shuffle.partitions": WriterSetting(
-            parse=parse_integer, default=200, meaning="tasks of a batch without a number of its own"
+            parse=parse_integer, default=200, meaning="tasks of a batch, unless the batch sets them"
         ),
         "spark.sql.files.maxRecordsPerFile": WriterSetting(
             parse=parse_integer, default=0, meaning="rows of a file; 0: no maximum"
@@ -110,10 +110,10 @@ HIVE: Mapping[str, WriterSetting] = MappingProxyType(
             meaning="merge the files of a write; unset: true if any of these keys is set",
         ),
         "spark.hive.automerge.least.filenum": WriterSetting(
-            parse=parse_integer, default=3, meaning="fewer files of a partition are left alone"
+            parse=parse_integer, default=3, meaning="a partition with fewer written files is not merged"
         ),
         "spark.hive.automerge.block.percent": WriterSetting(
-            parse=parse_number, default=0.25, meaning="the ideal file by a block"
+            parse=parse_number, default=0.25, meaning="the size of the ideal file ÷ the size of a block"
         ),
         "spark.hive.automerge.shuffle.enabled": WriterSetting(
             parse=parse_bool, default=False, meaning="repartition, which makes even files, instead of coalesce"

@@ -39,7 +39,7 @@ SETTINGS_BY_WRITER: Mapping[WriterKind, Mapping[str, settings.WriterSetting]] = 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scenario:
-    """A scenario; ``settings`` are as a person wrote them, ``files`` exist before the first batch."""
+    """A scenario; ``settings`` are not parsed yet, ``files`` exist before the first batch."""
 
     writer: WriterKind
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -72,7 +72,7 @@ def make_writer(
 
 
 def simulate(scenario: Scenario, max_files: int = MAX_FILES) -> Simulation:
-    """Simulate all batches in order. Raises SimulationError, also for more than ``max_files`` over all steps."""
+    """Simulate all batches in order. Raises SimulationError, also for more than ``max_files`` in all steps."""
     writer, notes = make_writer(scenario.writer, scenario.settings, scenario.files)
     return Simulation(
         scenario=scenario,

@@ -67,7 +67,7 @@ def _root(
             "--url",
             metavar="URL",
             envvar="LAKEFOLD_URL",
-            help="Ask the lakefold service at this address instead of this machine; LAKEFOLD_TOKEN has the token.",
+            help="Use the lakefold service at this address instead of this machine; LAKEFOLD_TOKEN has the token.",
         ),
     ] = None,
 ) -> None:

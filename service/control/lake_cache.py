@@ -3,8 +3,8 @@
 
 The state of a thousand tables and a hundred thousand plans takes a moment to read. No page request waits for this: the
 daemon reads at every refresh of its metrics, and a request in between starts the next reading in the background. A
-script that acts on the status gets a reading of at most one second's age. No caller gets a reading from before a change
-made through this process: after a pause the table is shown as paused.
+script that acts on the status gets a reading that is at most one second old. A change made through this process
+discards the reading: after a pause the table is shown as paused.
 """
 
 import logging
@@ -37,18 +37,18 @@ logger = logging.getLogger(__name__)
 
 Derived = TypeVar("Derived")
 
-#: completed plans whose speed predicts how long the backlog will take
+#: the number of completed plans whose speed predicts how long the backlog will take
 _RECENT_PLANS = 20
 #: the most plans shown beside the processes that run them
 _MAX_RUNNING = 1000
-#: plans older than this say nothing about today's writers
+#: older plans are ignored when writers are checked for contention
 _CONTENTION_WINDOW = timedelta(hours=6)
-#: from this number of a table's newest plans cancelled by writers on, the table counts as contested
+#: a table counts as contested if its writers cancelled at least this many of its newest plans
 _MIN_LOST = 3
-#: a page request for a reading older than this starts the next one in the background, and a script waits for the
-#: next one; in seconds
+#: in seconds: if the reading is older, a page request starts the next reading in the background, and a script waits for
+#: the next reading
 _FRESH_SECONDS = 1.0
-#: a reading that took t seconds is fresh enough for the page for this many times t
+#: a reading stays fresh enough for the page for its own duration times this factor
 _READ_INTERVAL_FACTOR = 10
 #: the greatest age of a reading that is served, in seconds
 _STALE_SECONDS = 30.0
@@ -61,11 +61,11 @@ class _Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """All tables at one moment: their last scans, the last and the first successful ones, and plans in numbers.
+    """The state of all tables at one moment: three scans of each table (last, last and first successful), and plans.
 
-    ``recent_plans`` are the last completed plans, newest first; ``failed_plans`` the newest plan of each table if that
-    failed; ``running_plans`` the inflight plans; ``contested`` the tables whose writers cancel most plans;
-    ``trend_points`` the points of all tables in modes propose and compact together.
+    ``recent_plans`` are the last completed plans, newest first. ``failed_plans`` has the newest plan of each table if
+    this plan failed. ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancel most
+    plans. ``trend_points`` are the points of all tables in modes propose and compact together.
     """
 
     figures: Figures
@@ -175,7 +175,7 @@ class LakeCache:
         if newest is None:
             with self._reading:  # the thread that held the lock may have made a new reading
                 return (self._fresh_reading(oldest) or self._read()).lake
-        # A slow reading is made less often, so that the database is free of it for nine tenths of the time.
+        # A slow reading is made less often, so that readings take at most a tenth of the time.
         due = max(_FRESH_SECONDS, _READ_INTERVAL_FACTOR * newest.seconds)
         if time.monotonic() - newest.at > due and self._reading.acquire(blocking=False):
             threading.Thread(target=self._read_in_background, name="lake cache", daemon=True).start()
@@ -188,7 +188,7 @@ class LakeCache:
         return newest
 
     def _read(self) -> "_Reading":
-        # Both are taken before: a reading during which something changed may have only a part of the change.
+        # Taken before the reading: if the database changes during it, the reading may have only a part of the change.
         changes, at = self._changes, time.monotonic()
         try:
             lake = read_lake_state(self._store, self._row_cache)

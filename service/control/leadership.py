@@ -38,9 +38,9 @@ class LeaderStore(Protocol):
 class Leadership:
     """The singleton roles that one process tries to hold, and the roles that it holds.
 
-    ``is_leader`` never queries the database: a role counts as held while that is certain, see ``lake.renewal``. So a
-    process without a connection to the database stops acting before its row expires for the other processes. A role
-    for which ``can_lead`` is False is given up to another process until it is True.
+    ``is_leader`` never queries the database: a role counts as held while its ``Renewer`` is certain (``lake.renewal``).
+    So a process without a connection to the database stops acting before its row expires for the other processes. The
+    process gives up a role while ``can_lead`` is False for it.
     """
 
     def __init__(
@@ -64,7 +64,10 @@ class Leadership:
         return held is not None and held.is_certain and self._can_lead(role)
 
     def renew(self) -> None:
-        """Take or extend every wanted role. Raises the store's errors; roles not reached keep their expiry."""
+        """Take or extend every wanted role.
+
+        Raises the store's errors; after an error the remaining roles keep their expiry.
+        """
         with self._lock:
             if self._released:
                 return
@@ -82,10 +85,10 @@ class Leadership:
         if role not in self._held:
             self._held[role] = _role_renewer(self._store, role, self._holder, self._ttl)
         if self._held[role].renew_now() is not None:
-            del self._held[role]  # taken later, if another process gives it up, by a new renewer
+            del self._held[role]  # the next round takes the role, if it is free, with a new renewer
 
     def release(self) -> None:
-        """Give up every role that is or may be held, for good, so that a successor need not wait for the expiry."""
+        """Give up for good every role that is or may be held, so that a successor need not wait for the expiry."""
         with self._lock:
             self._released = True
             held = list(self._held)
@@ -117,7 +120,7 @@ def _role_renewer(store: LeaderStore, role: str, holder: str, ttl: timedelta) ->
 def leader_lease(store: LeaderStore, role: str, holder: str) -> Iterator[bool]:
     """Hold the leader row ``role`` while the block runs, renewing it; yields False if a live process has it.
 
-    The block is not stopped if the row is lost: roles save work, and no promise rests on them.
+    The block is not stopped if the row is lost: roles only save work, and correctness does not depend on them.
     """
     renewer = _role_renewer(store, role, holder, _COMMAND_TTL)
     if renewer.renew_now() is not None:

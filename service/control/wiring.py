@@ -21,7 +21,7 @@ AnyStore = TypeVar("AnyStore", bound=Store)
 def open_config(explicit_path: Path | None = None) -> Config:
     """Return the configuration and activate it in this process. Raises ConfigError.
 
-    From then on, texts are redacted by its secrets, and storage and catalogs are accessed with its settings.
+    From then on, its secrets are redacted from texts, and storage and catalogs are accessed with its settings.
     """
     return _activate(load_config(explicit_path))
 

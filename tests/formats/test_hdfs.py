@@ -154,7 +154,7 @@ def test_rule_13_what_its_owner_could_not_overwrite_is_refused_with_whose_it_is_
     native.configure({})
     try:
         with attempt(case, plan_all(case.format, table, "p")) as one:
-            with pytest.raises(Rejected, match=r"belongs to alice:analysts .* lakefold is mallory there"):
+            with pytest.raises(Rejected, match=r"belongs to alice:analysts .* lakefold runs as mallory"):
                 one.prepared()
             one.discarded(None)
     finally:

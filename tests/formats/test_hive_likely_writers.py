@@ -370,7 +370,7 @@ def test_tables_that_spark_made_and_writes_by_name_are_named_without_a_warning_a
     home.run("init", hive.uri, "--database", "shop", "--table", "[!m]*")
     written = home.config.read_text()
     assert "Warning: " not in written
-    assert "# seen of its writers: Spark (table property spark.sql.create.version = 3.5.9" in written
+    assert "# observed writers: Spark (table property spark.sql.create.version = 3.5.9" in written
     home.config.write_text(f'[database]\nurl = "{home.url}"\n{written}')
     told, writers = texts(home, "shop.clicks")
     assert ("Warning" in told, [one["tool"] for one in writers]) == (False, ["Spark"])

@@ -410,7 +410,7 @@ def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_ca
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     source = f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{case.uri}"\ntable = "{table_name(table)}"\n'
     policy = '[defaults]\nquiet_period = "0s"\n[[tables]]\nmatch = "*"\nmode = "compact"\n'
-    for said, why in (("", "which no rule says"), ('access = "path"\n', 'which access = "path" denies')):
+    for said, why in (("", "which no rule confirms"), ('access = "path"\n', 'which access = "path" denies')):
         home.config.write_text(source + policy + said)
         checked = json.loads(home.run("config", "check", "--json", expect=None).stdout)
         refused = home.run("plans", "request", name, expect=None)

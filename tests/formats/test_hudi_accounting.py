@@ -98,5 +98,5 @@ def test_f2_rows_that_do_not_add_up_from_one_commit_to_the_next_are_found(table:
 
     edit_avro(timeline_file(Path(trips.base), "*.commit"), one_more)
     for sentence in (found := verified(trips).contradictions):
-        assert re.search(r"left \d+ rows in \S+, of \d+ with 1 added and 0 deleted", sentence)
+        assert re.search(r"wrote \d+ rows to \S+, which had \d+, with 1 added and 0 deleted", sentence)
     assert found

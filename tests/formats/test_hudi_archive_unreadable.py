@@ -70,5 +70,5 @@ def test_a_file_that_the_archives_manifest_names_and_that_is_gone_counts_as_unre
     timeline = Timeline(TableStorage(str(tmp_path)))
     assert [entry.time for entry in timeline.archived()] == [T1]
     lost.unlink()
-    with pytest.raises(ArchiveUnreadable, match=rf"{lost.name} can't be read \(it is gone\); put it back"):
+    with pytest.raises(ArchiveUnreadable, match=rf"{lost.name} can't be read \(it is missing\); put it back"):
         list(timeline.archived())

@@ -157,7 +157,7 @@ def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
     assert lake.choose(as_text=["v"]) == EngineChoice(is_copy=True, reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(as_text=["v"], **settings)
-    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew, ")
+    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table without ")
     assert not lake.choose(as_text=["w"], **settings).is_copy
 
 
@@ -182,7 +182,7 @@ def test_days_that_spark_would_move_into_todays_calendar_are_copied_or_refused(
     assert lake.choose() == EngineChoice(is_copy=True, reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(**settings)
-    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise write the table anew by today's ")
+    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table with today's ")
 
 
 @pytest.mark.parametrize(
@@ -275,7 +275,7 @@ def test_a_curve_through_one_column_is_a_sort() -> None:
     ("columns", "layout", "complaint"),
     [
         (("w",), "linear", "sort_columns names 'w', the table has v, s; set sort_columns"),
-        (("s",), "linear", "sort_columns names 's', a struct, which no layout takes"),
+        (("s",), "linear", "sort_columns names 's', a struct, which no layout supports"),
         (("v", "s.x"), "zorder", "sort_columns names 's.x', the table has v, s; set sort_columns"),
     ],
 )

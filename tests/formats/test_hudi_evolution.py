@@ -188,7 +188,7 @@ def test_c2_a_table_in_which_a_name_is_not_always_the_same_column_is_refused(
     spark: Any, tmp_path: Path, change: str, reason: str
 ) -> None:
     trips = _with_a_history(spark, tmp_path, change)
-    with pytest.raises(Rejected, match=rf"{reason} \(hoodie.schema.on.read.enable, .*; write the table anew"):
+    with pytest.raises(Rejected, match=rf"{reason} \(hoodie.schema.on.read.enable, .*; recreate the table"):
         FORMAT.check(trips.ref)
 
 

@@ -200,7 +200,7 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
         clock.passes(LEASE * 0.6)
 
     monkeypatch.setattr(item, "sendHeartBeat", late)
-    assert lock.loss_reason() == "its renewal took 36 s, and it is kept for 60 s without one"
+    assert lock.loss_reason() == "its renewal took 36 s, more than half of the 60 s for which the store keeps it"
 
 
 def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_after_it_was_asked_for(

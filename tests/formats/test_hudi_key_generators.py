@@ -86,7 +86,7 @@ def test_d5_numbers_that_an_update_left_where_the_schema_has_text_are_copied_or_
     ):
         with (
             trips.writer() as writer,
-            pytest.raises(Rejected, match=rf"{partition}{untouched}.*{obstacle}.*; otherwise write"),
+            pytest.raises(Rejected, match=rf"{partition}{untouched}.*{obstacle}.*; otherwise recreate"),
         ):
             writer.prepare(trips.plan(partitions=[partition], **options), 1)
     assert trips.timeline().pending == ()

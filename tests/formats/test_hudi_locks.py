@@ -224,7 +224,7 @@ def test_h5_a_lock_whose_zookeeper_session_ended_is_lost_though_another_thread_o
         client.assert_lock_held("testing")
         lose_session(client)
         with pytest.raises(
-            Transient, match=r"lock was lost while testing: its node /hudi/trips/\S+ on ZooKeeper is gone"
+            Transient, match=r"lock was lost while testing: its node /hudi/trips/\S+ on ZooKeeper no longer exists"
         ):
             client.assert_lock_held("testing")
     client.close()

@@ -46,7 +46,7 @@ def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> N
         ("hoodie.table.version", "7", "only 6, 8, 9 are served; upgrade the table"),
         ("hoodie.table.version", "10", "only 6, 8, 9 are served; upgrade the table"),
         ("hoodie.table.version", None, "upgrade the table"),
-        ("hoodie.timeline.layout.version", "1", "an upgrade was cut short"),
+        ("hoodie.timeline.layout.version", "1", "an upgrade was interrupted"),
         ("hoodie.table.type", "WRITE_ONLY", "COPY_ON_WRITE and MERGE_ON_READ are served"),
         ("hoodie.table.format", "iceberg", "its own format's tools"),
         ("hoodie.table.base.file.format", "ORC", "only PARQUET is served"),
@@ -57,7 +57,7 @@ def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> N
         ("hoodie.table.metadata.partitions", "files,secondary_index_fare", "drop it with its own writer"),
         ("hoodie.table.metadata.partitions", "files,column_stats", "does not have; have its writer commit once"),
         ("hoodie.table.metadata.partitions.inflight", "column_stats", "or drop the index with its own writer"),
-        ("hoodie.table.ordering.fields", "ts,fare", "write the table anew with one"),
+        ("hoodie.table.ordering.fields", "ts,fare", "recreate the table with one"),
         ("hoodie.table.partition.fields", "dt:SIMPLE", "with another key generator"),
     ],
 )
@@ -271,5 +271,5 @@ def test_a_column_of_a_type_that_hudi_rs_does_not_know_is_refused_and_ends_no_pr
         more["schema"] = more["schema"].replace('"timestamp-micros"', '"local-timestamp-micros"')
 
     edit_avro(timeline_file(base, "*.commit"), without_time_zone)
-    with pytest.raises(Rejected, match=r"does not know the type of one of its columns .*; leave the table out"):
+    with pytest.raises(Rejected, match=r"does not support the type of a column .*; leave the table out"):
         FORMAT.snapshot(ref(base))

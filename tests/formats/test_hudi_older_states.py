@@ -99,7 +99,7 @@ def test_files_wait_as_long_as_the_tables_own_cleaner_promises_states_that_need_
     for version in (1, 2, 3):
         trips.upsert(0, 60, version)
     commit = trips.run(trips.plan(partitions=[ONE]))
-    with pytest.raises(Conflict, match="when the table's own cleaner deletes that, Hudi would answer queries of"):
+    with pytest.raises(Conflict, match="when the table's own cleaner deletes that file, Hudi would again answer"):
         delete(trips, commit)
     for version in (4, 5, 6, 7):
         trips.upsert(0, 60, version)

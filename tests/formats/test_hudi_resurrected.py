@@ -96,7 +96,7 @@ def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> N
 
     run_service(trips.spark, "run_clustering", Path(trips.base), "schedule")  # lakefold's plans leave such groups out
     (pending,) = trips.timeline().pending
-    assert refused() == {f"pending clustering {pending.time} has it; try again when that has ended"}
+    assert refused() == {f"pending clustering {pending.time} uses it; try again after that action has ended"}
     for file in (Path(trips.base) / ".hoodie/timeline").glob(f"*{pending.time}*"):
         file.unlink()
     with trips.writer() as writer:

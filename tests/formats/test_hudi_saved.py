@@ -53,7 +53,7 @@ def test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone
     assert len(trips.rows()) == 180 + 12 - missed, "Hudi's own reader"
     damaged = FORMAT.snapshot(trips.ref).damaged
     assert len(damaged) == missed, "each row is in a file of its own"
-    assert all("archived after one that a savepoint keeps" in damage.text for damage in damaged)
+    assert all("archived after a commit that a savepoint keeps" in damage.text for damage in damaged)
     commit = trips.run(healthy(trips))
     assert {version.path for version in commit.superseded} & kept
     with pytest.raises(Conflict, match=f"kept by savepoint {saved}"):

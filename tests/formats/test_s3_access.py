@@ -121,7 +121,7 @@ def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
         ({"access.key": "AKIA"}, "access.key and secret.key go together; set spark.hadoop.fs.s3a.secret.key in"),
         (
             {"bucket.b.endpoint": "http://minio:9000"},
-            "fs.s3a.bucket.b.endpoint would hold for Spark only, .*; set spark.hadoop.fs.s3a.endpoint for all buckets",
+            "fs.s3a.bucket.b.endpoint would apply to Spark only: .*; set spark.hadoop.fs.s3a.endpoint for all buckets",
         ),
         (
             {"aws.credentials.provider": "org.apache.hadoop.fs.s3a.auth.AssumedRoleCredentialProvider"},

@@ -253,11 +253,11 @@ def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, mo
 @pytest.mark.parametrize(
     ("action", "chosen", "status", "says"),
     [
-        ("retry", {}, 400, "retry of which plans?"),
-        ("cancel", {"until": "1d"}, 400, "cancel of which plans?"),
+        ("retry", {}, 400, "retry needs a filter of plans"),
+        ("cancel", {"until": "1d"}, 400, "cancel needs a filter of plans"),
         ("retry", {"state": "completed"}, 400, "only failed plans can be retried"),
         ("cancel", {"state": "failed"}, 400, "only requested and inflight plans can be cancelled"),
-        ("approve", {}, 400, "approve of which plans?"),
+        ("approve", {}, 400, "approve needs a filter of plans"),
         ("approve", {"state": "inflight"}, 400, "only plans that wait for approval can be approved"),
         (
             "decline",

@@ -347,7 +347,7 @@ def test_ctrl_c_ends_a_watch_with_130_and_no_traceback(run, home):
         _, err = watching.communicate(timeout=30)
     assert watching.returncode == 130
     assert err == (
-        f"lakefold: interrupted; plan {plan} goes on without this command. "
+        f"lakefold: interrupted; plan {plan} continues without this command. "
         f"To follow: lakefold plans watch {plan}; to stop: lakefold plans cancel {plan}\n"
     )
 

@@ -115,7 +115,7 @@ def test_silent_connections_make_room_for_the_next_the_one_silent_for_longest_fi
     wait_for(lambda: count(server) <= 8, "the bound", 10)
     assert not any(map(is_open, silent[:30]))
     assert is_open(silent[-1])
-    assert len([record for record in caplog.records if "as many as may be" in record.message]) == 1
+    assert len([record for record in caplog.records if "the maximum (http.max_connections" in record.message]) == 1
 
 
 def test_what_is_being_served_is_not_ended_for_others_and_they_are_told_to_come_back(serve, application):

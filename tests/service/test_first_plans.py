@@ -83,7 +83,8 @@ def test_an_interrupted_wait_says_that_the_plan_goes_on_and_how_to_follow_it(run
     plan = json.loads(out)["plan_ids"][0]
     assert (code, json.loads(err)["plans"]) == (130, [plan])
     assert (
-        f"plan {plan} goes on without this command. To follow: lakefold plans watch {plan}" in json.loads(err)["detail"]
+        f"plan {plan} continues without this command. To follow: lakefold plans watch {plan}"
+        in json.loads(err)["detail"]
     )
 
 

@@ -76,7 +76,10 @@ def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what
 def test_patterns_are_for_a_metastore(home, run):
     table(home / "lake/t")
     code, _, err = run("init", "lake", "--database", "sales", "--table", "*")
-    assert (code, "--database and --table: only of a metastore, thrift://host:9083; lake is a path" in err) == (2, True)
+    assert (code, "--database and --table: only for a metastore, thrift://host:9083; lake is a path" in err) == (
+        2,
+        True,
+    )
     assert not (home / "lakefold.toml").exists()
 
 
@@ -132,7 +135,7 @@ def test_the_file_written_is_the_one_that_commands_read(home, run, monkeypatch):
 
 def test_without_a_table_nothing_is_written(home, run):
     (home / "lake").mkdir()
-    for path, why in (("lake", "no table of a format that is served (hudi) in lake"), ("nowhere", "no such directory")):
+    for path, why in (("lake", "no table of a supported format (hudi) in lake"), ("nowhere", "no such directory")):
         code, out, err = run("init", path)
         assert (code, out, why in err) == (10, "", True)
     assert not (home / "lakefold.toml").exists()

@@ -329,5 +329,5 @@ def test_without_a_provider_the_page_offers_none(tmp_path):
 
 def test_a_provider_that_calls_itself_otherwise_is_not_believed(issuer):
     provider = OidcProvider(settings_of(issuer.replace("127.0.0.1", "localhost")))
-    with pytest.raises(ProblemError, match=r"it calls itself 'http://127\.0\.0\.1"):
+    with pytest.raises(ProblemError, match=r"its issuer is 'http://127\.0\.0\.1"):
         provider.authorization_url(PendingSignIn.new("/"))

@@ -157,7 +157,7 @@ def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is
     plan = waiting(store)
     store.fail(store.claim("e"), "3 rows fewer than were read", halt=True)
     words = told("status")
-    look = f"look first: lakefold plans show {plan.plan_id}; lakefold verify {TABLE.name} --rows; "
+    look = f"check first: lakefold plans show {plan.plan_id}; lakefold verify {TABLE.name} --rows; "
     assert f"{look}then lakefold resume {TABLE.name} (docs/runbook.md#tablehalted)" in words
 
 
@@ -213,8 +213,8 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
 def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
     scanned(store, "a", "compact", replace(FOUND, foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert (
-        "a has 2 files of others among its data, left alone, the first dt=1/junk.parquet; move them out of the table, "
-        "since its own readers and writers may fail on them (docs/runbook.md#tablehasforeignfiles)"
+        "a has 2 files of other programs among its data, ignored by lakefold, such as dt=1/junk.parquet; move them "
+        "out of the table, since its own readers and writers may fail on them (docs/runbook.md#tablehasforeignfiles)"
     ) in told("status")
 
 

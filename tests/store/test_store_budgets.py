@@ -230,7 +230,7 @@ def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_s
     assert line.startswith(
         f"1 plan held back; plan {other.plan_id} waits for the budget of all tables ([work]) behind "
     )
-    assert f"behind plan {first.plan_id}, which waits for that of {TRIPS.name} (" in line
+    assert f"behind plan {first.plan_id}, which waits for the budget of {TRIPS.name} (" in line
     theirs = store.limited_to(TableScope((OTHER.name,))).work_budget()
     assert [(held.table, held.blocker) for held in theirs.blocked_plans] == [(OTHER.name, None)]
 

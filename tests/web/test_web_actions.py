@@ -251,7 +251,7 @@ def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fr
 
 def test_a_question_about_all_plans_or_about_ended_ones_is_refused(signed_in, desk):
     for path, says in (
-        ("/bulk/cancel", "cancel of which plans?"),
+        ("/bulk/cancel", "cancel needs a filter of plans"),
         ("/bulk/retry?state=completed", "only failed plans can be retried"),
         ("/bulk/delete?state=failed", "action"),
         ("/bulk/cancel?since=soon", "is not a time"),
@@ -357,7 +357,7 @@ def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(
         ([("frobs", "3")], "frobs"),
         ([("quiet_period", "")], None),
         ([("small_file_limit", "1MiB"), ("small_file_limit", "2MiB")], "set twice"),
-        ([("", "3")], "is the value of which setting?"),
+        ([("", "3")], "has no setting"),
     ],
 )
 def test_a_setting_that_can_not_be_used_leads_back_to_the_form_with_what_the_api_says(

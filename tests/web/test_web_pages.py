@@ -103,7 +103,7 @@ def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_
     assert "2 notifications could not be delivered. The receiver missed these events." in first.words
     assert {"action": "/notifications/retry", "method": "post"} in first.all("form")
     dead = read(page, "/notifications?state=dead")
-    assert re.search(r"disk full sales\.orders deadanswered 410 Gone 1 \d+ (?:s|min) ago Send again Forget", dead.words)
+    assert re.search(r"disk full sales\.orders deadanswered 410 Gone 1 \d+ (?:s|min) ago Send again Delete", dead.words)
     forms = [form for form in dead.all("form") if form["action"] == "/notifications/retry"]
     assert len(forms) == 3, "one a message, and one for all of them"
     assert "delivered" in read(page, "/notifications").words

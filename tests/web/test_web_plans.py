@@ -40,7 +40,7 @@ def test_starting_spark_is_a_step_and_each_event_says_how_long_after_the_one_bef
     assert "startstarts Spark, unless it is running 6.4 s prepare" in words
     begun = r"[\d-]{10} [\d:]{8} UTC"
     history = rf"{begun} \+\S+ m?s completed.+ {begun} \+\S+ m?s inflight.+ {begun} requestedplanned"
-    assert re.search(history, words.split("What happened")[1])
+    assert re.search(history, words.split("History")[1])
 
 
 def test_a_plan_that_a_writer_cancelled_reads_as_routine(fresh):
@@ -65,7 +65,7 @@ def test_plans_are_found_by_part_of_a_table_error_and_time_and_one_by_any_part_o
 def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
     waits, done = (read(page, f"/plans/{lake[1][state]}").words for state in ("requested", "completed"))
     assert "of CPU a day" in waits
-    assert "(from the constants)" in waits
+    assert "(default estimate)" in waits
     assert "EUR; pays back after" in done
     assert "of CPU (off by" in done
     assert "of CPU (off by" not in waits

@@ -3,7 +3,7 @@
 
 ORC's own library does this in Spark's driver (``OrcFile.mergeFiles``), as it does for Hive's CONCATENATE. No value is
 decoded, so everything that depends on a writer stays: time zone and calendar of timestamps, nanoseconds, padding,
-positional names, types that Spark does not know. Stripes stay as small as they are; this engine therefore comes last.
+positional names, types that Spark does not know. Small stripes stay small, so this engine is the last choice.
 """
 
 import threading
@@ -31,7 +31,7 @@ _MOST_TAILS_AT_ONCE = 8
 
 
 class OrcStitchEngine:
-    """Rewrites groups of ORC files of one schema in the JVM of the session that ``spark`` gives; keeps their order."""
+    """Rewrites groups of ORC files of one schema in the JVM of the session that ``spark`` gives; keeps row order."""
 
     name = "stitch"
 
@@ -108,7 +108,7 @@ def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
 
 
 def _inputs_per_output(task: RewriteTask) -> Iterator[tuple[Sequence[str], str]]:
-    """Yield the inputs of each output: consecutive ones, so that outputs have as equal bytes as whole inputs allow."""
+    """Yield each output with its consecutive inputs; outputs are as equal in bytes as whole inputs allow."""
     sizes = []
     for path in task.inputs:
         filesystem, fs_path = filesystem_of(path)
@@ -137,7 +137,7 @@ def _stitch(
             tail = read_tail(file)
     filesystem, fs_path = filesystem_of(output)
     folder, _, name = fs_path.rpartition("/")
-    # An abandoned call may still be writing.
+    # Each call has a path of its own, since an abandoned call may still be writing.
     hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
     location = output.removesuffix(fs_path) + hidden
     try:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables of a Hive metastore: directories of Parquet or ORC files, one a partition."""
+"""Tables of a Hive metastore: directories of Parquet or ORC files, one per partition."""
 
 from lake.formats.hive.format import HiveFormat
 

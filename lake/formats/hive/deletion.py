@@ -49,7 +49,7 @@ def delete(
         path = resolve_path(ref.location, version.path)
         try:
             there = files.status(path)
-            # Many deletions may take long, and the process may be suspended at any of them beyond the end of its locks.
+            # Deletions may take long, and the process may be suspended in any of them until its locks have ended.
             if since_check.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
                 since_check = Stopwatch(clock)
                 _check_deletable(ref, versions[index:], retention, fence)
@@ -62,7 +62,7 @@ def delete(
             continue
         files.delete_data_file(path)
         freed += there.bytes
-    # Also of files that are gone already: the process that deleted them may have died before it came here.
+    # Also the directories of files that are gone: the process that deleted the files may have died before this step.
     for directory in {dirname(resolve_path(ref.location, version.path)) for version in versions}:
         # A partition's own directory stays: the partition may be dropped and added again.
         if (made_by := version_of_directory(ref, directory)) is not None:

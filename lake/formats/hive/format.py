@@ -63,12 +63,12 @@ class HiveFormat:
     catalog_only_reason = (
         "a rewrite relocates partitions in the metastore. A program that uses a partition's path, or a table of "
         "another metastore in the same directory, reads the old files until they are deleted, and its writes there "
-        "are not in the table. And an INSERT OVERWRITE … SELECT from the same partition loses the rows that a job "
-        "begun before a rewrite has appended to it seconds earlier"
+        "are not in the table. An INSERT OVERWRITE … SELECT from the same partition also loses rows that a job, begun "
+        "before a rewrite, appended seconds earlier"
     )
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """See ``TableFormat``. Yields nothing: no directory shows that it is a table's."""
+        """See ``TableFormat``. Yields nothing: a directory does not show whether it belongs to a table."""
         return iter(())
 
     def discover_in_metastore(

@@ -53,7 +53,7 @@ _MAX_CHECKS = 5
 """How often partitions are checked before a commit, and how often the commit is put off, while writers add files."""
 
 _COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
-"""How long after the check before it the call that commits may still change anything."""
+"""How long after the last check the call that commits may still change the metastore."""
 
 
 class HiveWriter:
@@ -82,7 +82,7 @@ class HiveWriter:
         return None
 
     def start(self) -> None:
-        """See ``TableWriter``. The client of the metastore needs no JVM, and engines start what they need."""
+        """See ``TableWriter``. The metastore's client needs no JVM, and engines start their services themselves."""
 
     def cancel(self) -> None:
         """See ``TableWriter``."""
@@ -256,7 +256,7 @@ class HiveWriter:
     def _final_check(
         self, metastore: MetastoreClient, version_files: VersionFiles
     ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-        """Return the table and its partitions right before the commit, without those that have to be left out.
+        """Return the table and its partitions right before the commit, without partitions that have to be left out.
 
         Files that writers have added meanwhile are linked into the version.
         """
@@ -271,7 +271,7 @@ class HiveWriter:
         raise Transient("files are added to the partitions faster than they can be linked")
 
     def _check_in_time(self, checked: Stopwatch) -> None:
-        """Raise Transient if a call after the check ``checked`` could come too late, or the fence's error."""
+        """Raise Transient if a call could come too late after its check, timed by ``checked``, or the fence's error."""
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
             raise Transient("checking the partitions took too long for a safe commit")
         self.fence()

@@ -57,7 +57,7 @@ class HudiFormat:
     """
 
     name = "hudi"
-    # A clean plan of ours names each file, and only a lock separates writers.
+    # SAVEPOINTS: lakefold's cleans name each file. TABLE_LOCK: only a lock separates writers.
     capabilities = capabilities_of(
         HudiWriter,
         Capability.COMPACTION,

@@ -92,7 +92,7 @@ class HudiWriter:
         return self._client
 
     def _open_for_withdrawal(self) -> HudiClient:
-        """Return the open client; it is reopened if the table has lost its metadata table, else Hudi fails."""
+        """Return the open client; it is reopened if the table has lost its metadata table, since Hudi would fail."""
         if (
             self._client is not None
             and self._client.has_metadata_table
@@ -113,7 +113,7 @@ class HudiWriter:
             self._spark_provider()
 
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
-        """See ``TableWriter``. Raises Rejected if engine, layout or sort columns are not possible."""
+        """See ``TableWriter``. Raises Rejected if engine, layout or sort columns can't be used."""
         self._end_attempt()
         with translated_errors(self.table, "publishing a plan"):
             self._refuse_unsafe_state()
@@ -158,7 +158,7 @@ class HudiWriter:
         """See ``TableWriter``. Raises CancelRequested after ``cancel``."""
         with translated_errors(self.table, "rewriting"):
             client = self._open(prepared.plan)
-        # The tag has the instant, since jobs of an earlier attempt must not count as progress.
+        # The tag names the instant, since jobs of an earlier attempt must not count as progress.
         tag = f"lakefold-{prepared.plan.plan_id}-{prepared.instant}"
         self._running_job = (client.spark, tag)
         try:
@@ -247,7 +247,7 @@ class HudiWriter:
         return remove_resurrected(client)
 
     def cancel(self) -> None:
-        """See ``TableWriter``; the rewrite then raises CancelRequested. Stays in force for this writer."""
+        """See ``TableWriter``; the rewrite then raises CancelRequested. The writer stays cancelled."""
         self._cancelled.set()
         running = self._running_job
         if running is not None:

@@ -117,7 +117,7 @@ class Client(Protocol):
         """Return at most ``limit`` messages to the webhook, newest first; with ``after`` only lower numbers."""
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
-        """Lets dead messages begin anew; all that are dead with None."""
+        """Send dead messages again; None means all dead messages."""
 
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
         """Delete dead messages; None means all dead messages."""

@@ -29,8 +29,8 @@ _UNAVAILABLE = (502, 503, 504)
 class ApiConnection:
     """The connection that calls the HTTP API at ``url`` with the bearer token ``token``. The caller closes it.
 
-    Every method raises ProblemError: the problem that the service answered, or one line with the reason why there was
-    no answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
+    Every method raises ProblemError: the service's problem, or one line with the reason why there was no
+    answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
     rejected it temporarily (429), or the call is ``repeatable``.
     """
 
@@ -129,14 +129,16 @@ class ApiConnection:
                 problems.UNREACHABLE if gone else problems.ERROR, self._unexpected_response(response), url=self.url
             ) from error
         if response.status_code == httpx.codes.UNAUTHORIZED and not self._has_token:
-            detail = f"{self.url} asks for a token and {TOKEN_VARIABLE} is not set; lakefold tokens add makes one there"
+            detail = (
+                f"{self.url} requires a token and {TOKEN_VARIABLE} is not set; lakefold tokens add creates one there"
+            )
         facts = {key: value for key, value in document.items() if key not in _STANDARD_MEMBERS}
         raise ProblemError(_parse_problem(kind, response.status_code, document), detail, **facts)
 
     def _unexpected_response(self, response: httpx.Response) -> str:
         return (
             f"{response.request.url.copy_with(query=None)} answered {response.status_code} "
-            f"{response.reason_phrase}, and not as lakefold does; is --url right?"
+            f"{response.reason_phrase}, which is not lakefold's answer; check --url"
         )
 
     def _raise_unreachable(self, error: httpx.TransportError) -> NoReturn:
@@ -151,10 +153,10 @@ def token_from_environment() -> str | None:
 
 
 def describe_transport_error(error: httpx.TransportError) -> str:
-    """Return in a few words why there was no answer."""
+    """Return the reason why there was no answer, in a few words."""
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
-        return f"its certificate is not trusted: {tls.verify_message}; SSL_CERT_FILE names another authority"
+        return f"its certificate is not trusted: {tls.verify_message}; set SSL_CERT_FILE to trust another authority"
     if tls is not None:
         return f"no TLS connection: {tls.reason or tls}"
     if isinstance(error, httpx.ConnectTimeout):

@@ -63,7 +63,7 @@ class LocalClient:
         most = sys.maxsize if limit is None else limit
         names = self.store.list_tables(order, descending=descending, limit=most, **table_filter).names
         states, scans = {state.name: state for state in self.store.table_states()}, self.store.last_scans()
-        for name in names:  # seen before, but no source covers them now
+        for name in names:  # tables in the database that no source covers now
             tables.setdefault(name, configure_table(self.config, states[name].ref))
         # Tables that no scheduler has scanned have no figures to sort by: they follow in the order of their names.
         new = sorted(
@@ -221,7 +221,7 @@ class LocalClient:
         return plan_filter if table is None else {**plan_filter, "table": self._table_name(table)}
 
     def _table_name(self, word: str) -> str:
-        """Return the full name of a table, which the configuration or only the database may know."""
+        """Return the full name of a table of the configuration or of the database."""
         return word if word in self._registered_names() else self.catalog.find(word).name
 
     def _registered_name(self, word: str) -> str:

@@ -17,9 +17,9 @@ from service.problems import ProblemError
 _STREAM_SILENCE_SECONDS = 45.0
 _RECONNECT_SECONDS = 1.0
 _POLL_SECONDS = 2.0
-#: after this many streams in a row without an event polling starts: a proxy probably buffers the streams
+#: polling starts after this many consecutive streams without an event: a proxy probably buffers the streams
 _MAX_SILENT_STREAMS = 2
-#: polling that fails for longer raises the error; a restart of the service takes less time
+#: if polling fails for longer than this, the error is raised; a restart of the service takes less time
 _MAX_POLL_FAILURE_SECONDS = 300.0
 _TRANSIENT_PROBLEMS = (problems.UNREACHABLE, problems.TRANSIENT, problems.DATABASE)
 

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from service.control.store import PlanFilter, TableFilter
 
 _PAGE_SIZE = 1000
-#: how long the service may delay its response to wait for the scheduler's answer; afterwards the client polls
+#: the time for which the service may delay its response to wait for the scheduler's answer; then the client polls
 _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
 #: an explanation that is not cached lists the whole table first

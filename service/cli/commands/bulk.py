@@ -22,7 +22,7 @@ _RESULT_TEXT = {
     "approve": "approved",
     "decline": "declined",
 }
-#: plans listed before the question
+#: the maximum number of plans listed before the confirmation
 _MAX_LISTED = 20
 
 

@@ -33,7 +33,7 @@ def clean(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Delete superseded files whose retention has passed, of one table or of all; exit 3 when some had to stay."""
+    """Delete superseded files whose retention has passed, of one table or of all; exit 3 if some must stay."""
     with command_run(json, config) as run:
         found = [run.table(table)] if table is not None else run.catalog.tables()
         for problem in run.catalog.problems:
@@ -71,7 +71,9 @@ def _delete_superseded(run: CommandRun, jobs: "list[CleanJob]") -> "list[CleanRe
 def _cleaner_busy_error(run: CommandRun) -> ProblemError:
     live = next((leader.holder for leader in run.store.leaders() if leader.role == CLEAN_ROLE), "another process")
     every = format_duration(run.config.daemon.clean_interval)
-    return ProblemError(TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists what")
+    return ProblemError(
+        TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists the files"
+    )
 
 
 def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
@@ -188,11 +190,11 @@ def _print_verification(
         ("missing: a live file is not in storage", result.missing),
         ("wrong size: differs from the commit", result.wrong_size),
         (f"resurrected: superseded, yet live again (lakefold tables repair {name})", result.resurrected),
-        ("unowned: no slice, plan or superseded version has it", result.unowned),
+        ("unowned: it belongs to no slice, plan or superseded version", result.unowned),
     ):
         for path in paths:
             out.line(f"  {title}: {path}")
     if rows_differ:
-        out.line(f"  rows: {result.rows:,} are read, {result.rows_expected:,} by the commits")
+        out.line(f"  rows: {result.rows:,} counted, {result.rows_expected:,} according to the commits")
     for sentence in result.contradictions:
         out.line(f"  contradiction: {sentence}")

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout; errors as problem objects.")]
 ConfigFile = Annotated[
-    Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the lakefold.toml found.")
+    Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the default lakefold.toml.")
 ]
 Table = Annotated[str, typer.Argument(metavar="TABLE", help="A table's name, a unique ending of it, or its path.")]
 OptionalTable = Annotated[
@@ -34,7 +34,7 @@ OptionalTable = Annotated[
     typer.Argument(metavar="TABLE", help="Only this table: its name, a unique ending of it, or its path."),
 ]
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 #: halted partitions of a table that a command names one by one
 MAX_PARTITIONS_NAMED = 5

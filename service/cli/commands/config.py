@@ -24,8 +24,8 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
     Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
-    a catalog database are not searched, since only a process with Spark can list them. Names each setting of the file
-    and the environment that is given under a former name.
+    a catalog database are not searched, since only a process with Spark can list them. Prints the present name of
+    each setting that the file or the environment gives under a former name.
     """
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
@@ -137,7 +137,7 @@ def upgrade(json: Json = False, config: ConfigFile = None) -> None:
 
 @db_app.command("check", epilog=exit_codes_help(ExitCode.DATABASE))
 def check_schema(json: Json = False, config: ConfigFile = None) -> None:
-    """Exit 13 when the database can't be reached or its schema is behind."""
+    """Exit 13 if the database can't be reached or its schema is behind."""
     with command_run(json, config) as run:
         run.store.check()
         url = redact_database_url(run.config.database.url.get_secret_value())

@@ -22,19 +22,19 @@ _S3 = """\
 # "spark.hadoop.fs.s3a.path.style.access" = "true"
 """
 _MODES = """\
-# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
-# and set how the table's writers work meanwhile; no table records this:
+# Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
+# rule and set how the table's writers work meanwhile; no table records this:
 #   concurrency = "single_writer"  no writer runs while lakefold works on the table
-#   concurrency = "occ"            writers continue, and take the same lock as lakefold; copy its settings from them to
-#                                  [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
+#   concurrency = "occ"            writers continue, and take the same lock as lakefold; copy the writers' lock settings
+#                                  to [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
 # The requirements for writers: docs/writers.md. After a change: lakefold config check.
 
 """
 _METASTORE_MODES = """\
-# Every table starts in mode "observe": scanned and explained, never changed. To have one compacted, uncomment its rule
-# and set who gets the location of partitions from the metastore; no table records this:
-#   access = "catalog"  all readers and writers do; none uses a partition's path
-# An INSERT OVERWRITE … SELECT from the same partition may lose what another job appended to it seconds earlier: leave
+# Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
+# rule and set which programs get partitions' locations from the metastore; no table records this:
+#   access = "catalog"  all readers and writers; none of them uses a partition's path
+# An INSERT OVERWRITE … SELECT from the same partition may lose rows that another job appended seconds earlier: leave
 # access unset if such statements run beside appends.
 # The meaning of this setting, and further conditions: docs/formats.md. After a change: lakefold config check.
 
@@ -58,7 +58,7 @@ def render_config(
     yield "[[sources]]"
     count = plural(len(assessments) + unread_count, "table")
     (where, *patterns) = (f"{setting} = {_toml_string(value)}" for setting, value in source.items())
-    yield f"{where}  # {count}; those added later are found, too"
+    yield f"{where}  # {count}; tables added later are found, too"
     yield from patterns
     yield ""
     yield from _defaults()
@@ -68,7 +68,7 @@ def render_config(
         yield from _rule(assessment)
     if left := len(served) - _MAX_RULES + unread_count if len(served) > _MAX_RULES else unread_count:
         more = f"{plural(left, 'table')} more"
-        yield f'# {more}: lakefold tables list. What a rule matches may be a pattern, such as "sales.*".'
+        yield f'# {more}: lakefold tables list. The match of a rule may be a pattern, such as "sales.*".'
     for assessment in assessments:
         if assessment.error is not None:
             yield from _comment(f"not served: {assessment.error_text}")
@@ -96,7 +96,7 @@ def _defaults() -> Iterator[str]:
             _compact_value(format_duration(policy.quiet_period)),
             "files modified more recently are left alone",
         ),
-        ("retention", _compact_value(format_duration(policy.retention)), "how long replaced files stay"),
+        ("retention", _compact_value(format_duration(policy.retention)), "replaced files are kept this long"),
     ):
         setting = f'# {key} = "{value}"'
         yield f"{setting.ljust(29)}  # {meaning}"
@@ -116,7 +116,7 @@ def _rule(assessment: "TableAssessment") -> Iterator[str]:
         facts = f"{plural(layout.files, 'file')}, {format_size(layout.bytes)}, {layout.small_files:,} small"
         yield from _comment(f"{assessment.table.name}: {facts}; to plan: {describe_planned_work(assessment)}")
     if assessment.writers:
-        yield from _comment(f"seen of its writers: {assessment.writers}")
+        yield from _comment(f"observed writers: {assessment.writers}")
     yield "# [[tables]]"
     yield f"# match = {_toml_string(glob.escape(assessment.table.name))}"
     yield '# mode = "compact"'

@@ -35,15 +35,15 @@ def init(
         str,
         typer.Argument(
             metavar="PATH",
-            help="A table, a directory or s3://… that holds some, or a Hive metastore, thrift://host:9083.",
+            help="A table, a directory or s3://… of tables, or a Hive metastore, thrift://host:9083.",
         ),
     ],
     json: Json = False,
     database: Annotated[
-        str | None, typer.Option("--database", metavar="PATTERN", help="Of a metastore, these databases only.")
+        str | None, typer.Option("--database", metavar="PATTERN", help="Only these databases of a metastore.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="PATTERN", help="Of a metastore, these tables only.")
+        str | None, typer.Option("--table", metavar="PATTERN", help="Only these tables of a metastore.")
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Write this file instead of ./lakefold.toml.")
@@ -52,8 +52,8 @@ def init(
     """Read the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
 
     Changes nothing else, starts no Java, needs no database, and never overwrites a file. Every table starts in mode
-    observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exit 3 when a
-    table found can't be served, 10 when there is none.
+    observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exits 3 if a
+    table can't be served, and 10 if there is no table.
     """
     from service.control.config.catalog import Catalog
     from service.control.planning.table_assessment import assess_tables
@@ -69,7 +69,7 @@ def init(
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
             formats = ", ".join(adapter.name for adapter in settings.formats)
-            raise ProblemError(NOT_FOUND, f"no table of a format that is served ({formats}) in {path}{why}", path=path)
+            raise ProblemError(NOT_FOUND, f"no table of a supported format ({formats}) in {path}{why}", path=path)
         assessments = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(assessments)
         text = "\n".join(render_config(source, assessments, unseen)) + "\n"
@@ -122,7 +122,7 @@ def _source_settings(path: str, file: Path, database: str | None, table: str | N
         return {"metastore": path} | given
     if given:
         options = " and ".join(f"--{setting}" for setting in given)
-        raise ProblemError(USAGE, f"{options}: only of a metastore, thrift://host:9083; {path} is a path")
+        raise ProblemError(USAGE, f"{options}: only for a metastore, thrift://host:9083; {path} is a path")
     return {"path": _path_for_file(path, file)}
 
 
@@ -211,4 +211,4 @@ def _print_next_steps(
     for step, why in steps:
         run.out.note(f"  {step.ljust(width)}  # {why}")
     how = "how it is read and written" if "metastore" in source else "how its writers work"
-    run.out.note(f"To have a table compacted uncomment its rule in {file}, and say {how}.")
+    run.out.note(f"To have a table compacted, uncomment its rule in {file} and set {how}.")

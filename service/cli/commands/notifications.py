@@ -17,13 +17,15 @@ app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_a
 _CODES = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
 _MAX_ERROR_LENGTH = 60
 
-Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="Notifications that were given up.")]
-All = Annotated[bool, typer.Option("--all", help="All that were given up.")]
+Numbers = Annotated[list[int] | None, typer.Argument(metavar="NUMBER…", help="The numbers of dead messages.")]
+All = Annotated[bool, typer.Option("--all", help="All dead messages.")]
 
 
 @app.command("list", epilog=exit_codes_help(ExitCode.DATABASE))
 def list_(
-    state: Annotated[str | None, typer.Option("--state", help="Only waiting, delivered or dead ones.")] = None,
+    state: Annotated[
+        str | None, typer.Option("--state", help="Only messages in this state: waiting, delivered or dead.")
+    ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
     after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
     json: Json = False,
@@ -72,7 +74,7 @@ def retry(numbers: Numbers = None, everything: All = False, json: Json = False, 
 
 @app.command("drop", epilog=_CODES)
 def drop(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Forget messages that were given up."""
+    """Delete dead messages, which were given up."""
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.drop_notifications(None if everything else numbers)

@@ -16,7 +16,7 @@ from service.text import to_json
 
 Row = Sequence[Any]
 Advance = Callable[[int, int], None]
-#: between two columns
+#: the gap between two columns
 _GAP = "  "
 #: the least width of a truncated column
 _MIN_TRUNCATED_WIDTH = 8
@@ -26,8 +26,8 @@ _MIN_TRUNCATED_WIDTH = 8
 class TableColumn:
     """A column of a text table; ``right`` aligns numbers.
 
-    ``truncation`` is how a terminal shortens a cell that does not fit: "after" shows its beginning, "amid" both
-    ends, "" never shortens it.
+    ``truncation`` says which part of a cell that does not fit is shown on a terminal: "after" its beginning, "amid"
+    both ends; with "" the cell is never shortened.
     """
 
     title: str

@@ -31,7 +31,7 @@ def pause(
 
 
 def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; of a named table also its halts and its quarantine, and allow new plans for failed ones."""
+    """End a pause; for a named table also its halts and its quarantine, and allow new plans for its failed plans."""
     with command_run(json, config) as run:
         if table is not None and run.out.can_prompt and not yes:
             halts = run.client.halts(table)

@@ -14,9 +14,9 @@ from service.text import did_you_mean, parse_time_or_age
 if TYPE_CHECKING:
     from service.control.store import PlanFilter
 
-TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only this table's.")]
+TableOption = Annotated[str | None, typer.Option("--table", "-t", metavar="TABLE", help="Only plans of this table.")]
 NameOption = Annotated[
-    str | None, typer.Option("--name", metavar="PART", help="Only of tables whose name contains this.")
+    str | None, typer.Option("--name", metavar="PART", help="Only plans of tables whose name contains this.")
 ]
 StateOption = Annotated[str | None, typer.Option("--state", "-s", help="Only plans in this state.")]
 ProposedOption = Annotated[bool, typer.Option("--proposed", help="Only plans that wait for approval (mode propose).")]
@@ -24,14 +24,16 @@ ErrorOption = Annotated[
     str | None,
     typer.Option(
         "--error",
-        help="Only with this kind of error: transient, conflict, commit_unknown, rejected or integrity.",
+        help="Only plans with this error: transient, conflict, commit_unknown, rejected or integrity.",
     ),
 ]
 SinceOption = Annotated[
     str | None,
-    typer.Option("--since", metavar="TIME", help="Only created since this date or time, or this long ago (2d)."),
+    typer.Option("--since", metavar="TIME", help="Only plans created since this date, time or age (2d)."),
 ]
-UntilOption = Annotated[str | None, typer.Option("--until", metavar="TIME", help="Only plans created before then.")]
+UntilOption = Annotated[
+    str | None, typer.Option("--until", metavar="TIME", help="Only plans created before this date, time or age.")
+]
 EnumValue = TypeVar("EnumValue", bound=StrEnum)
 
 

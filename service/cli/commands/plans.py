@@ -104,7 +104,7 @@ def request(
     files: Annotated[bool, typer.Option("--files", help="With --dry-run: list every file of every group.")] = False,
     idempotency_key: Annotated[
         str | None,
-        typer.Option("--idempotency-key", metavar="KEY", help="The same key requests only once."),
+        typer.Option("--idempotency-key", metavar="KEY", help="Repeated requests with the same key count as one."),
     ] = None,
     timeout: Annotated[
         str, typer.Option("--timeout", metavar="TIME", help="How long to wait for the scheduler's answer.")
@@ -114,9 +114,9 @@ def request(
 ) -> int:
     """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
 
-    A running scheduler answers; if there is none, this process answers in its place. Exits 11 only if live plans hold
+    A running scheduler answers; without a scheduler this process answers. Exits 11 only if live plans hold
     every requested partition; a table that is halted, paused or not set to be planned is refused with 12, except with
-    -n. In mode propose a request needs no approval: its plans run, and take the place of proposals.
+    -n. In mode propose a request needs no approval: its plans run and replace proposals.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
@@ -246,8 +246,8 @@ def decline(
 ) -> int:
     """End plans that wait for approval; their files are not proposed again until they change.
 
-    To rewrite them after all: lakefold plans request. Asks before it declines plans that options select; without a
-    terminal it needs --yes. Exits 3 if other people have decided on some meanwhile.
+    To rewrite the files after all: lakefold plans request. Asks before it declines plans that options select; without
+    a terminal it needs --yes. Exits 3 if other people have decided on some meanwhile.
     """
     from lake.plan import ProposalDecision
 
@@ -324,9 +324,9 @@ def _follow_all(run: CommandRun, plans: Sequence[str]) -> list[int]:
             codes.append(follow(run, plan))
         except KeyboardInterrupt:
             left = plans[number:]
-            what = f"plan {plan} goes" if len(left) == 1 else f"{len(left)} plans go"
+            what = f"plan {plan} continues" if len(left) == 1 else f"{len(left)} plans continue"
             how = f"To follow: lakefold plans watch {plan}; to stop: lakefold plans cancel {plan}"
-            text = f"interrupted; {what} on without this command. {how}"
+            text = f"interrupted; {what} without this command. {how}"
             raise ProblemError(INTERRUPTED, text, plans=list(left)) from None
     return codes
 

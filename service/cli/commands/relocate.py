@@ -37,24 +37,24 @@ def resolve(
         typer.Option(
             "--keep",
             metavar="previous|current",
-            help="Required: the location that holds the rows, the partition's previous or its current one.",
+            help="Required: the location with the partition's rows, its previous or its current location.",
         ),
     ] = None,
     take: Annotated[str | None, typer.Option("--take", hidden=True)] = None,
     partition: Annotated[
         list[str] | None,
         typer.Option(
-            "--partition", metavar="NAME", help="Only this partition; may be repeated. All that wait without."
+            "--partition", metavar="NAME", help="Only this partition; may be repeated. Default: all waiting partitions."
         ),
     ] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Decide which directory holds a partition's rows after a late writer changed one, and end the halt.
+    """Decide whether a partition's previous or current location holds its rows, and end the halt.
 
-    A writer that began before the partition was moved has changed its previous location. With "previous" the partition
+    A writer that began before the partition was moved has changed the previous location. With "previous" the partition
     moves back there, with "current" it stays where it is. The files of the other location are kept until their
-    retention has passed. With --partition the halts of these partitions end, and those of the table and of its other
+    retention has passed. With --partition the halts of these partitions end; the halts of the table and of its other
     partitions stay.
     """
     from executors.context import RunContext
@@ -86,7 +86,7 @@ def resolve(
             )
             if not report.deferred:
                 break
-            time.sleep(seconds)  # a round of the sweep lasts seconds
+            time.sleep(seconds)  # a round of the sweep takes some seconds
         if wanted is not None:
             settled = set(wanted).difference(report.halt_reasons, report.deferred)
             run.store.resume_partitions(found.name, settled, current_actor())
@@ -107,10 +107,10 @@ def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection
 
 
 def restore_locations(table: Table, json: Json = False, config: ConfigFile = None) -> int:
-    """Move partitions back into the directories that were their own, so that the table is an ordinary one at rest.
+    """Move partitions back into their original directories, so that no partition stays in lakefold's directories.
 
-    A partition whose own directory still has replaced files in it waits for their retention. The daemon does the same
-    by itself when the retention has passed.
+    A partition waits while its original directory has replaced files within their retention. The daemon moves
+    partitions back by itself when the retention has passed.
     """
     from executors.context import RunContext
     from executors.relocation.sweep import restore_original_locations

@@ -19,7 +19,7 @@ def add_to(app: typer.Typer) -> None:
     app.command("advise", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(advise)
 
 
-Days = Annotated[float, typer.Option("--days", min=0.01, help="How much of the past.")]
+Days = Annotated[float, typer.Option("--days", min=0.01, help="The length of the replayed history, in days.")]
 
 
 def replay(
@@ -32,10 +32,10 @@ def replay(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Replay a table's own history under other policies: their files, and their cost.
+    """Replay a table's own history under other policies, and show the resulting files and the cost.
 
     Reads the table's history and changes nothing. Without --set the configured policy is compared with
-    none. docs/planning.md has the formula of each number.
+    no compaction. docs/planning.md has the formula of each number.
     """
     with command_run(json, config) as run:
         note_former_settings(run, (one.partition("=")[0].strip() for one in settings or ()))
@@ -65,7 +65,7 @@ def _print_replay(run: CommandRun, found: Mapping[str, Any]) -> None:
     run.out.table(columns, (_policy_row(policy) for policy in found["policies"]))
     take = found["recommended"]
     run.out.line()
-    run.out.line(f"take {take['name']}: {take['reason']}")
+    run.out.line(f"recommended: {take['name']}: {take['reason']}")
     if take["toml"]:
         run.out.line()
         run.out.line(take["toml"])
@@ -86,10 +86,10 @@ def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def advise(table: Table, days: Days = 30, json: Json = False, config: ConfigFile = None) -> None:
-    """Show which writes made a table's small files, and the one setting to change at its writer, if any is worth it.
+    """Show which writes made a table's small files, and the writer's setting that is worth changing, if there is one.
 
     Each setting that may help is tried on the table's own history by a model of its writer, and the result is
-    replayed under the policy that the table has. Reads the table and changes nothing.
+    replayed under the table's own policy. Reads the table and changes nothing.
     """
     with command_run(json, config) as run:
         found = run.client.advice(table, days)

@@ -20,15 +20,17 @@ def add_to(root: typer.Typer) -> None:
 
 
 def serve(
-    role: Annotated[Role, typer.Option("--role", help="Run only this role; other processes run the rest.")] = Role.ALL,
+    role: Annotated[
+        Role, typer.Option("--role", help="Run only this role; other processes run the other roles.")
+    ] = Role.ALL,
     once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
     """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
 
-    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 when
-    a plan failed or is left.
+    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 if
+    a plan failed or still waits.
     """
     return _serve(role, once=once, json=json, config=config)
 
@@ -38,7 +40,7 @@ def worker(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run plans only: serve --role executor. With --once exit 3 when a plan failed or is left."""
+    """Run plans only: serve --role executor. With --once exit 3 if a plan failed or still waits."""
     return _serve(Role.EXECUTOR, once=once, json=json, config=config)
 
 

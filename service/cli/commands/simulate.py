@@ -37,7 +37,7 @@ def simulate(
     ] = None,
     row_bytes: Annotated[
         float | None,
-        typer.Option("--row-bytes", metavar="BYTES", help="Bytes of a row, unless a batch sets it; default 1024."),
+        typer.Option("--row-bytes", metavar="BYTES", help="Bytes of a row, unless a batch sets them; default 1024."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the writer, by its own name.")
@@ -45,10 +45,10 @@ def simulate(
     files: Annotated[bool, typer.Option("--files", help="List each file after each batch.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which files a writer will make: batches and its settings in, the files after each batch out.
+    """Show which files a writer will make of its batches with its settings: the files after each batch.
 
     Nothing is read and nothing is written. docs/planning.md has the rules of each writer and the syntax of a scenario;
-    docs/scenarios/ has some to begin with.
+    docs/scenarios/ has examples.
     """
     with command_run(json, None) as run:
         found = run.client.simulate(_scenario_document(scenario, writer, batch or [], row_bytes, settings or []))

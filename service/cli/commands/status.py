@@ -65,7 +65,7 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
                 f"{name} was halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}"
             )
             *checks, resume_it = serializers.commands_before_resume(name, table["halted_reason"])
-            out.line(f"  look first: {'; '.join(checks)}; then {resume_it} (docs/runbook.md#tablehalted)")
+            out.line(f"  check first: {'; '.join(checks)}; then {resume_it} (docs/runbook.md#tablehalted)")
         _print_halted_partitions(run, table, now)
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
@@ -101,7 +101,7 @@ def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: dat
         since = format_age(parse_timestamp(one["halted_at"]), now)
         out.line(f"{name}, partition {one['partition']}, was halted {since}: {one['halted_reason']}")
         check, settle, resume_it = serializers.commands_before_partition_resume(name, one["partition"])
-        out.line(f"  look first: {check}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
+        out.line(f"  check first: {check}; then {settle}, or {resume_it} (docs/runbook.md#partitionhalted)")
     if (more := len(halted) - MAX_PARTITIONS_NAMED) > 0:
         out.line(f"{name}: {plural(more, 'more partition')} halted; lakefold tables show {name}")
 

@@ -31,7 +31,7 @@ StateOption = Annotated[
     typer.Option(
         "--state",
         "-s",
-        help="Only tables that are halted, paused, compact, propose, observe, off, unreadable or objective_missed.",
+        help="Only tables in state halted, paused, compact, propose, observe, off, unreadable or objective_missed.",
     ),
 ]
 FormatOption = Annotated[str | None, typer.Option("--format", "-f", help="Only tables of this format.")]
@@ -54,7 +54,7 @@ def list_(
         typer.Option(
             "--sort",
             metavar="ORDER",
-            help="By attention, name, state, format, mode, owner, files, reducible, median_bytes, bytes, "
+            help="Sort by attention, name, state, format, mode, owner, files, reducible, median_bytes, bytes, "
             "rewrite_bytes, last_plan, last_scan or error_budget; a leading - means descending.",
         ),
     ] = "-rewrite_bytes",
@@ -63,7 +63,7 @@ def list_(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """List the tables as their last scans saw them, those with most to rewrite first."""
+    """List the tables as of their last scans, tables with most bytes to rewrite first."""
     with command_run(json, config) as run:
         table_filter = _build_table_filter(
             run, name=name, database=database, state=state, format=format, mode=mode, owner=owner
@@ -87,7 +87,7 @@ def databases(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Sum up the tables of each database, which is a table's name up to its last dot."""
+    """Show the totals of each database; a table's database is its name up to the last dot."""
     with command_run(json, config) as run:
         table_filter = _build_table_filter(
             run, name=name, database=None, state=state, format=format, mode=mode, owner=owner
@@ -145,7 +145,7 @@ def _check_sort(run: CommandRun, sort: str) -> str:
 
 @app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
-    """Show one table: its facts, and the sizes of its files as the last scan saw them."""
+    """Show one table: its facts, and the sizes of its files at the last scan."""
     with command_run(json, config) as run:
         found = run.client.table(table)
         run.out.result(found, lambda: print_table(run, found))
@@ -215,10 +215,10 @@ def repair(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Remove file groups that a commit replaced but that readers see again; exits 3 when some have to stay.
+    """Delete replaced file groups that readers see again; exits 3 if some could not be deleted.
 
     This happens when a commit leaves the timeline while the files that it replaced are still in storage: their rows are
-    read twice. The archived timeline proves that they were replaced. Groups written to since are left alone.
+    read twice. The archived timeline proves that they were replaced. Groups that a writer changed since are left alone.
     Without a terminal nothing is deleted unless --yes is given.
     """
     from lake.capabilities import FindsResurrected, RepairsResurrected
@@ -274,7 +274,7 @@ def explain(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Scan a table now and account for every file: chosen for a plan, or left alone, why, and by which setting."""
+    """Scan a table now and explain every file: chosen for a plan, or left alone, with the reason and the setting."""
     with command_run(json, config) as run:
         found = run.client.explain(table, partition, files=files)
         if json:

@@ -11,7 +11,7 @@ from service.cli.commands.output import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_age
 
-app = typer.Typer(help="Tokens of the HTTP API: several at a time, each with a scope.", no_args_is_help=True)
+app = typer.Typer(help="Tokens of the HTTP API, each with a scope.", no_args_is_help=True)
 _SCOPES = ("read", "write")
 Name = Annotated[str, typer.Argument(metavar="NAME", help="The use of the token, such as airflow.")]
 
@@ -30,9 +30,9 @@ def add(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Make a token and print it once: the database stores only its hash.
+    """Create a token and print it once: the database stores only its hash.
 
-    It works within seconds. To replace a token, add a new one under another name, hand it out, and revoke the old.
+    It works within seconds. To replace a token, add a token under another name, hand it out, and revoke the old token.
     """
     from lake.units import parse_duration
     from service.control.store import TableScope
@@ -89,7 +89,7 @@ def list_(json: Json = False, config: ConfigFile = None) -> None:
             if tokens:
                 run.out.table([TableColumn(title) for title in columns], rows)
             else:
-                run.out.note("No tokens; lakefold tokens add NAME --scope read|write makes one.")
+                run.out.note("No tokens; lakefold tokens add NAME --scope read|write creates one.")
 
         run.out.results(tokens, text)
 

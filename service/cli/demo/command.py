@@ -20,13 +20,13 @@ def add_to(root: typer.Typer) -> None:
 
 def demo(
     workdir: Annotated[
-        Path | None, typer.Option("--workdir", metavar="DIR", help="Where table, database and logs go.")
+        Path | None, typer.Option("--workdir", metavar="DIR", help="The directory of table, database and logs.")
     ] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave writer and service running at the end.")] = False,
     format: Annotated[Format, typer.Option("--format", help="The format of the table.")] = Format.HUDI,
     json: Json = False,
 ) -> int:
-    """Watch a real table being written with small files, compacted, cleaned and compared; about three minutes."""
+    """Write a real table with small files, compact and clean it, and compare its rows; about three minutes."""
     from service.cli.demo.demo_run import run as run_demo
 
     require_local()

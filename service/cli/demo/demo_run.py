@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
 _FILL_ROWS, _FILL_FILES = 96_000, 12
-#: the longest duration of the live view of plans once a plan has completed
+#: the maximum duration of the live view of plans after a plan has completed
 _WATCH_SECONDS = 75.0
 #: a step without any progress for this long is an error; a slow machine is no error
 _TIMEOUT_SECONDS = 600.0
@@ -341,7 +341,7 @@ class _Demo:
         show.line()
         if not result.equal:
             show.line(f"The table differs from the ledger. Please report it with {self._directory} attached.")
-        show.line(f"Done in {elapsed}. Where to look next:")
+        show.line(f"Done in {elapsed}. Next steps:")
         show.line(f"  cd {self._directory}")
         if shutil.which("lakefold") is None:
             show.line(f'  PATH="$PATH:{Path(sys.executable).parent}"')
@@ -349,21 +349,19 @@ class _Demo:
             *(() if self._keep else self._lake.commands_after),
             (f"lakefold tables show {settings.TABLE}", "its facts, and file sizes at the last scan"),
             (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),
-            ("lakefold plans list", "what was planned; then plans show PLAN"),
-            (f"lakefold plans request {settings.TABLE} -n", "the exact plan there would be now"),
+            ("lakefold plans list", "the plans; details: plans show PLAN"),
+            (f"lakefold plans request {settings.TABLE} -n", "the exact plan that would be created now"),
             (f"lakefold verify {settings.TABLE} --rows", "storage against the table's commits"),
         ):
             show.line(f"  {command:<40} {what}")
         if self._keep:
             pids = " ".join(str(child.pid) for child in self._children)
-            show.line(
-                f"  {self._url + '/tables/' + settings.TABLE:<40} the page: sizes before and now, plans as they run"
-            )
-            show.line(f"  {'lakefold tokens add me --scope write':<40} to ask for plans on the page")
+            show.line(f"  {self._url + '/tables/' + settings.TABLE:<40} the page: sizes before and now, live plans")
+            show.line(f"  {'lakefold tokens add me --scope write':<40} a token to request plans on the page")
             show.line(f"  {'curl ' + self._url + '/metrics':<40} metrics")
             show.line(f"Writer and daemon continue; stop them with: kill {pids}")
         else:
-            show.line(f"  {'lakefold serve':<40} go on; the page is {self._url}/")
+            show.line(f"  {'lakefold serve':<40} continue; the page is {self._url}/")
             show.line(f"Remove everything with: rm -r {self._directory}")
         show.finished(directory=self._directory, equal=result.equal, page=f"{self._url}/")
 
@@ -382,7 +380,7 @@ class _Demo:
             code = child.stop()
             self._children.remove(child)
             if code != 0:
-                raise child.failure(f"exited {code} when it was asked to stop")
+                raise child.failure(f"exited {code} after the request to stop")
         self._writer_events.read_new()
 
     def _check_alive(self, *children: Child) -> None:
@@ -402,6 +400,6 @@ class _Demo:
             self._check_alive(*children)
             if time.monotonic() > deadline:
                 raise children[-1].failure(
-                    f"made no progress for {format_duration(_TIMEOUT_SECONDS)}: waited for {what}"
+                    f"made no progress for {format_duration(_TIMEOUT_SECONDS)} while the demo waited for {what}"
                 )
             time.sleep(_POLL_SECONDS / 2)

@@ -134,7 +134,7 @@ class HiveLake:
         settings = (part for key, value in session.items() for part in ("--spark", f"{key}={value}"))
         self.writer_arguments = ("--metastore", self._uri, "--table", str(directory), *settings)
         self.source_config = f"""\
-[[sources]]                        # every Parquet and ORC table that this metastore knows
+[[sources]]                        # every Parquet and ORC table of this metastore
 metastore = {json.dumps(self._uri)}
 
 [[tables]]

@@ -159,7 +159,7 @@ concurrency = "occ"                # the writer and lakefold take the same lock
 
 
 def read_table(location: str, columns: Sequence[str] = (), passengers: int | None = None) -> pa.Table:
-    """Read the newest snapshot of the Hudi table at ``location`` with hudi-rs: no JVM, and none of lakefold's code.
+    """Read the newest snapshot of the Hudi table at ``location`` with hudi-rs, without a JVM or lakefold's code.
 
     Returns ``columns``, or all columns if empty, of all trips or of the trips with at least ``passengers`` passengers.
     """
@@ -170,5 +170,5 @@ def read_table(location: str, columns: Sequence[str] = (), passengers: int | Non
     table = HudiTableBuilder.from_base_uri(location).build()
     batches = table.read(HudiReadOptions(filters=filters, projection=list(columns)) if columns else None)
     rows = pa.Table.from_batches(batches) if batches else TRIPS.empty_table()
-    # hudi-rs prunes by the filter; whether it also drops rows is not promised, so it is applied here.
+    # hudi-rs prunes files by the filter but does not promise to drop rows, so the filter is applied here.
     return rows if passengers is None else rows.filter(pc.greater_equal(rows["passengers"], passengers))

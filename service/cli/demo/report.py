@@ -125,7 +125,7 @@ class DemoReport:
         for event in observed.writer_events:
             self.show_writer_event(event)
         for plan in observed.plans:
-            # Once for each state, and once for waiting: the error text of each wait names another instant.
+            # A line for each state, and only one line for waiting: the error text of each wait names another instant.
             waits = bool(plan.error) and plan.state.value == "requested"
             key = (plan.plan_id, plan.state.value, waits)
             if key not in self._reported_states:
@@ -141,7 +141,7 @@ class DemoReport:
         elif kind == "conflict":
             text = f"could not commit {batch} beside a plan ({event['error']}), tries again"
         elif kind == "unknown":
-            text = f"{batch} failed ({event['error']}), {'but it landed' if event['committed'] else 'it did not land'}"
+            text = f"{batch} failed ({event['error']}); {'committed' if event['committed'] else 'not committed'}"
         else:
             return
         self._emit("writer", said=dict(event))

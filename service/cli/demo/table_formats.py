@@ -23,7 +23,7 @@ class DemoLake(Protocol):
 
     @property
     def reader(self) -> str:
-        """The library that reads the table at the end, which is not lakefold's own code."""
+        """The library that reads the table at the end; it is not part of lakefold."""
 
     @property
     def has_write_conflicts(self) -> bool:

@@ -6,8 +6,8 @@ its number of commits is reached or a SIGTERM arrives. Each batch is recorded in
 when the table contains it. The writer prints one JSON object per line on stdout:
 
 - ``{"event": "commit", "batch": "000012-upsert", "rows": 300, "attempts": 2, "seconds": 1.4}``
-- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, will be repeated
-- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure; whether the table has the batch
+- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, is repeated
+- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure; true if the table has the batch
 - ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write runs in between, while the ``--hold`` file exists
 - ``{"event": "stopped", "commits": 31, "conflicts": 2}``: the last line
 """
@@ -120,7 +120,7 @@ class TripsWriter:
             seconds = round(time.monotonic() - started, 3)
             self._emit("commit", batch=batch.label, rows=batch.rows.num_rows, attempts=attempt, seconds=seconds)
             return True
-        raise WriterError(f"batch {batch.label} did not get through in {_MAX_ATTEMPTS} attempts")
+        raise WriterError(f"batch {batch.label} was not committed in {_MAX_ATTEMPTS} attempts")
 
 
 def _causes(error: Exception) -> tuple[list[str], str]:
@@ -177,11 +177,13 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger")
     parser.add_argument("--seed", type=int, default=2026, help="makes the rows repeatable (default %(default)s)")
     parser.add_argument("--fill-rows", type=int, default=96_000, help="rows of the first fill (default %(default)s)")
-    parser.add_argument("--fill-files", type=int, default=12, help="files a partition and commit (default %(default)s)")
+    parser.add_argument(
+        "--fill-files", type=int, default=12, help="files per partition and commit (default %(default)s)"
+    )
     parser.add_argument("--fill-commits", type=int, default=2, help="commits of the first fill (default %(default)s)")
     parser.add_argument("--days", type=int, default=4, help="days the trips span (default %(default)s)")
     parser.add_argument("--rows", type=int, default=120, help="rows of a later batch (default %(default)s)")
-    parser.add_argument("--commits", type=int, help="stop after so many commits that follow the fill (default: never)")
+    parser.add_argument("--commits", type=int, help="stop after this number of commits after the fill (default: never)")
     parser.add_argument("--pause", type=float, default=1.0, help="seconds between batches (default %(default)s)")
     parser.add_argument("--hold", type=Path, help="write nothing while this file exists")
     parser.add_argument("--merge-on-read", action="store_true", help="a MERGE_ON_READ table with log files")

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration: the file, the environment over it, and the settings of each table."""
+"""The configuration: the file, the environment, and the settings of each table."""

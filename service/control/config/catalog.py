@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables of the configuration: sources resolved to tables, and a person's word resolved to one table.
+"""The tables of the configuration: it resolves sources to tables, and a given name or path to one table.
 
 The name of a table found by searching a directory is its path below that directory, with dots for slashes. So a copy of
 a table in another directory never takes its name. A table that is a source itself keeps its own name.
@@ -44,8 +44,9 @@ class RegisteredTable(Protocol):
 class Catalog:
     """The tables of a configuration.
 
-    ``registered`` returns the tables in the store. A name among them is found without searching any directory, and a
-    table of a catalog database without a JVM. ``spark`` resolves catalog databases in a process that has a session.
+    ``registered`` returns the tables in the store. A registered table is found by its name without a search of
+    directories, and without a JVM even if it is in a catalog database. ``spark`` resolves catalog databases in a
+    process that has a session.
     """
 
     def __init__(
@@ -58,7 +59,7 @@ class Catalog:
         self.config = config
         self._registered = registered
         self._spark = spark
-        #: what the last ``table_refs`` could not resolve, one line each; the other tables are served
+        #: a line for each part of a source that the last ``table_refs`` could not resolve; other tables are served
         self.problems: list[str] = []
         #: the tables that each source named at the last ``table_refs``, by the source's number from 1
         self.names_by_source: dict[int, list[str]] = {}
@@ -80,8 +81,8 @@ class Catalog:
             identity, taken = location_identity(ref.location), found.get(ref.name)
             same = by_place.get(identity)
             if same is not None:
-                # Sources may overlap: the first one names the table. Two paths to one directory are more likely a
-                # mistake, and so are two catalog tables in one directory.
+                # Sources may overlap: the first source names the table. Two paths to one directory, or two catalog
+                # tables in one directory, are likely a mistake and are reported.
                 two = None not in (same.catalog, ref.catalog) and same.catalog != ref.catalog
                 if two or same.location != ref.location:
                     self.problems.append(
@@ -113,7 +114,7 @@ class Catalog:
     def find(self, name: str) -> ConfiguredTable:
         """Return the table called ``name``: its full name, an ending that only one name has, or its path.
 
-        Raises ProblemError: not found (with the nearest names), or usage if several names end so.
+        Raises ProblemError: not found (with the nearest names), or usage if several names have this ending.
         """
         if _is_path(name):
             return configure_table(self.config, self._find_at(canonical_location(name)))
@@ -162,7 +163,7 @@ class Catalog:
         )
 
     def _covers(self, source: SourceSettings, location: str) -> bool:
-        """Return True if a table at ``location``, or at the target of its links, may be one of ``source``."""
+        """Return True if a table at ``location``, or at the target of its links, may belong to ``source``."""
         if source.path is None:
             return False
         path = self._absolute_path(source.path)
@@ -191,7 +192,7 @@ class Catalog:
     def _resolve(self, source: SourceSettings) -> Iterator[TableRef | SearchFailure]:
         """Yield the tables of a source, and the parts of it that can't be searched.
 
-        Raises the error if it concerns the whole source.
+        Raises an error that concerns the whole source.
         """
         if source.metastore is not None:
             yield from self._metastore_tables(source, source.metastore)
@@ -262,7 +263,7 @@ class Catalog:
 def _search_or_report(
     location: str, search: Callable[[], Iterable[TableRef | SearchFailure]]
 ) -> Iterator[TableRef | SearchFailure]:
-    """Yield the results of ``search``, and after an error the error as a result; results before it are kept."""
+    """Yield the results of ``search``; an error becomes the last result."""
     try:
         yield from search()
     except (LakefoldError, OSError) as error:
@@ -274,7 +275,7 @@ def _registered_ref(known: RegisteredTable) -> TableRef:
 
 
 def _find_by_location(refs: Sequence[TableRef], location: str) -> TableRef | None:
-    """Return the table at ``location``, by its spelling or the directory that both lead to; None if there is none."""
+    """Return the table with this ``location`` or with another path to the same directory; None if there is none."""
     spelled = next((ref for ref in refs if ref.location == location), None)
     if spelled is not None or not is_local(location) or not os.path.isdir(location):
         return spelled

@@ -58,11 +58,11 @@ class WorkSettings(SettingsSection):
     bytes_per_hour: Bytes = Field(
         default=0, description="bytes that all plans may rewrite in any 60 minutes; 0: any number"
     )
-    bytes_per_day: Bytes = Field(default=0, description="… in any 24 hours")
+    bytes_per_day: Bytes = Field(default=0, description="the same bytes in any 24 hours")
     cpu_hours_per_hour: float = Field(
         default=0.0, ge=0, description="hours of a core that all plans may take in any 60 minutes; 0: any number"
     )
-    cpu_hours_per_day: float = Field(default=0.0, ge=0, description="… in any 24 hours")
+    cpu_hours_per_day: float = Field(default=0.0, ge=0, description="the same hours of a core in any 24 hours")
 
     @field_validator("objective")
     @classmethod

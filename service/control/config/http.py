@@ -36,12 +36,12 @@ class HttpSettings(SettingsSection):
     """``[http]``: the address of a process's HTTP server, and the limits of requests."""
 
     address: str = Field(default="127.0.0.1", description="the address to listen on")
-    port: int = Field(default=9464, ge=0, le=65535, description="the port to listen on; 0 takes a free one")
+    port: int = Field(default=9464, ge=0, le=65535, description="the port to listen on; 0: any free port")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
         description="names, without port, by which clients may call the server besides `localhost`, `127.0.0.1` and "
         "`[::1]`; "
-        "on an address other than the loopback all names are allowed unless some are listed",
+        "on an address other than the loopback, an empty list allows all names",
     )
     metrics_need_token: bool = Field(default=False, description="`/metrics` needs a token too")
     max_body_size: Annotated[int, BeforeValidator(parse_bytes)] = Field(
@@ -53,8 +53,8 @@ class HttpSettings(SettingsSection):
     max_connections: int = Field(
         default=1000,
         ge=8,
-        description="connections open at once, at most half of the files that the process may open; beyond that the "
-        "connection that has waited longest for its client is closed for the next one",
+        description="connections open at once, at most half of the files that the process may open; at this limit, a "
+        "new connection closes the connection that has waited longest for its client",
     )
     rate_limit: float = Field(
         default=50.0,
@@ -65,7 +65,7 @@ class HttpSettings(SettingsSection):
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),
         description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` name the client "
-        "and the scheme; from any other address these headers change nothing",
+        "and the scheme; from any other address these headers are ignored",
     )
     hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
         default=None,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The configuration: one TOML file, the environment over it, rules for tables; each value has its origin.
+"""The configuration from a TOML file and the environment: settings, rules for tables, and the origin of each value.
 
 The file is the first of ``--config``, ``$LAKEFOLD_CONFIG``, ``./lakefold.toml`` and
 ``~/.config/lakefold/lakefold.toml``; all of its content is optional. ``LAKEFOLD_SECTION__KEY`` in the environment wins
@@ -222,7 +222,7 @@ def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Con
         raise ConfigError(str(error)) from None
     except ValidationError as error:
         raise ConfigError(_describe_validation_error(error, path, text)) from error
-    except ValueError as error:  # the environment's JSON
+    except ValueError as error:  # invalid JSON in an environment variable
         raise ConfigError(f"environment: {' '.join(str(error).split())}") from error
     name = path.name if path else FILE_NAME
     environment = _environment_keys("DEFAULTS")
@@ -280,7 +280,7 @@ def _layer_place(layer: Layer, path: Path | None, text: str, key: str) -> str:
 
 
 def _setting_place(path: Path | None, text: str, section: tuple[int | str, ...], key: str) -> str:
-    """Return the place of a setting in messages; without a line it is one of the environment's."""
+    """Return the place of a setting in messages: its line in the file, or else its environment variable."""
     line = find_line(text, (*section, key))
     return f"{path}:{line}" if path and line else f"environment variable {ENV_PREFIX}{str(section[0]).upper()}"
 

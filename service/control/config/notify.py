@@ -30,7 +30,7 @@ _KEY_HINT = "make one with: openssl rand -base64 32"
 
 
 class NotifySettings(SettingsSection):
-    """``[notify]``: a webhook, and addresses that expect heartbeats. Nothing is sent to an address that is not set."""
+    """``[notify]``: a webhook, and addresses that expect heartbeats. No address is set by default."""
 
     webhook_url: SecretAddress | None = Field(
         default=None,
@@ -39,11 +39,12 @@ class NotifySettings(SettingsSection):
     webhook_secret: SecretStr | None = Field(
         default=None,
         description="the secret that signs messages: base64 of 24 to 64 bytes, with or without `whsec_` in front; "
-        "several, separated by "
-        "blanks, sign each message",
+        "of several secrets, separated by blanks, each signs every message",
     )
     webhook_secret_file: Path | None = Field(
-        default=None, description="a file with the secret instead; relative to the configuration"
+        default=None,
+        description="instead of `webhook_secret`: the path of a file with the secret, relative to the configuration "
+        "file",
     )
     webhook_timeout: Duration = Field(
         default=timedelta(seconds=10), description="time-out for connecting, sending and each part of the answer"
@@ -68,10 +69,10 @@ class NotifySettings(SettingsSection):
         default=None, description="an address that is called after each successful scan"
     )
     clean_heartbeat_url: SecretAddress | None = Field(
-        default=None, description="an address that is called after each round of cleaning without a failed table"
+        default=None, description="an address that is called after each round of cleaning in which no table failed"
     )
     heartbeat_interval: Duration = Field(
-        default=timedelta(minutes=1), description="the least time between two calls of one of them"
+        default=timedelta(minutes=1), description="the least time between two calls of the same address"
     )
 
     @model_validator(mode="after")
@@ -81,7 +82,7 @@ class NotifySettings(SettingsSection):
                 raise ValueError(f"{name} must be above zero")
         for pattern in self.events:
             if not any(fnmatchcase(event, pattern) for event in EVENTS):
-                raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and fits none")
+                raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and matches none of them")
         if self.webhook_secret is not None and self.webhook_secret_file is not None:
             raise ValueError("webhook_secret and webhook_secret_file exclude each other")
         if self.webhook_url is not None and self.webhook_secret is None and self.webhook_secret_file is None:

@@ -32,7 +32,7 @@ Place = Callable[[str], str]
 
 
 class RenamedConflictError(ValueError):
-    """One source gives a setting under its former and under its present name; one line with the place."""
+    """One source gives a setting under its former and under its present name; the error is one line with the place."""
 
 
 def former_keys(section: str, key: str) -> Iterator[str]:
@@ -68,7 +68,10 @@ def with_present_names(section: str, given: Mapping[str, Any], place: Place, not
 def variables_with_present_names(
     variables: Mapping[str, str | None], prefix: str, notices: list[str]
 ) -> dict[str, str | None]:
-    """Do the same for environment variables, whose names are in lower case: ``lakefold_http__hosts``."""
+    """Return ``variables`` under the present names of their settings, as ``with_present_names`` does.
+
+    The names of variables are in lower case: ``lakefold_http__hosts``.
+    """
     renamed = dict(variables)
     for section in {*RENAMED_KEYS, *(section for section, _ in RENAMED_VALUES)}:
         whole = f"{prefix}{section}".lower()

@@ -65,9 +65,9 @@ class SourceSettings(SettingsSection):
     catalog: str | None = Field(default=None, description="the catalog that `database` is in")
     database: str | None = Field(
         default=None,
-        description="with `metastore`: a pattern for the names of its databases, `*` if unset. Without: the "
-        "tables of a Spark catalog's database; processes with a Spark session list them, and all other processes read "
-        "the result from lakefold's database",
+        description="with `metastore`: a pattern for the names of its databases, `*` if unset. Without `metastore`: "
+        "the tables of a Spark catalog's database; processes with a Spark session list them, and all other processes "
+        "read the result from lakefold's database",
     )
     table: str | None = Field(
         default=None, description="with `metastore`: a pattern for the names of tables, `*` if unset"
@@ -134,18 +134,20 @@ class TableRule(BaseModel):
     access: Access | None = Field(
         default=None,
         description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
-        "and writer gets the location of files from the metastore, and none overwrites a partition from itself while "
-        "others append to it · `path`: some do not, so that the table is only scanned · tools that use paths: "
+        "and writer gets the location of files from the metastore, and none overwrites a partition with rows "
+        "selected from it while others append to it · `path`: some readers or writers use paths, so that the table is "
+        "only scanned · tools that use paths: "
         "Flink's streaming and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, "
         "`hdfs dfs -put`, distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; tools that cache locations: Impala "
         "without polled events, Trino and Presto with `hive.metastore-cache-ttl` "
-        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name the tools of which "
-        "they find signs",
+        "([each with its consequence](formats.md#hive-tables)); `init` and `tables explain` name the tools for which "
+        "they find evidence",
     )
     sessions_refresh: bool | None = Field(
         default=None,
-        description="for Hive tables without partitions that Spark created (`USING`), which are only scanned without "
-        "it · `true`: every long-lived session runs `REFRESH TABLE` before it reads or writes the table",
+        description="for Hive tables without partitions that Spark created (`USING`); without this setting these "
+        "tables are only scanned · `true`: every long-lived session runs `REFRESH TABLE` before it reads or writes the "
+        "table",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(
         default=None,

@@ -33,7 +33,7 @@ from service.problems import BAD_SETTING, ServiceError
 
 REQUEST_ORIGIN = "request"
 DEFAULT_ORIGIN = "default"
-#: the key of a layer that describes the layer and sets no policy field
+#: a key that describes its layer and sets no policy field
 _DIALECT_KEY = "dialect"
 #: policy fields of a table's objectives, which a request can't change
 OBJECTIVE_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith("slo_"))
@@ -174,7 +174,7 @@ def global_budget(config: Config) -> Budget:
 def _resolve_mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode | None]) -> tuple[Mode, Origin]:
     """Return the mode of the last layer that sets one, with its origin.
 
-    A layer sets it as ``mode`` or by Spark's switch, which turns a table off and on.
+    A layer sets the mode as ``mode`` or by Spark's switch, which turns a table off and on.
     """
     mode: Mode = "observe"
     said_by, off = Origin(source=DEFAULT_ORIGIN), None
@@ -258,7 +258,7 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
             if slot in chosen and chosen[slot][1] is layer:
                 for old in {key, chosen[slot][0].key} & FORMER_NAMES.keys():
                     raise _setting_error(config, layer, old, conflict_text(old, setting_name(slot)))
-            chosen.pop(slot, None)  # of two spellings the later layer's has to come last
+            chosen.pop(slot, None)  # with two spellings of a setting, the spelling of the later layer has to come last
             chosen[slot] = Origin(source=layer.origin, key=key, value=value), layer
     settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT_KEY}
     dialect = chosen[_DIALECT_KEY][0] if _DIALECT_KEY in chosen else None
@@ -294,7 +294,7 @@ def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Laye
         for slot, (origin, layer) in chosen.items()
         if origin.key in words
         or (slot in FIELD_PARSERS and setting_name(slot) in words)
-        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # such a key is no setting name
+        or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # not one word
     ]
     if len(named) == 1:
         origin, layer = named[0]

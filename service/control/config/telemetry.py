@@ -12,8 +12,8 @@ class OpenLineageSettings(SettingsSection):
     """``[openlineage]``: the receiver of run events; nothing is sent without ``url``."""
 
     url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
-    endpoint: str = Field(default="api/v1/lineage", description="the path on that server")
-    api_key: SecretStr | None = Field(default=None, description="sent as a bearer token")
+    endpoint: str = Field(default="api/v1/lineage", description="the path of run events on the server")
+    api_key: SecretStr | None = Field(default=None, description="the key that is sent as a bearer token")
     namespace: str = Field(default="lakefold", min_length=1, description="the namespace of the jobs")
     timeout: Duration = Field(default=timedelta(seconds=5), description="time-out of one event")
 

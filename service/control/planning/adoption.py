@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Adoption: plans for rewrites that other processes scheduled on a table's timeline, and a log of abandoned ones."""
+"""Adoption: plans for rewrites that other processes scheduled on a table's timeline, and a log of abandoned actions."""
 
 import logging
 from collections.abc import Sequence
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from service.control.store import Store
 
 logger = logging.getLogger(__name__)
-#: how long an orphaned action is left alone after a plan that adopted it ended without executing it
+#: how long an orphaned action is left alone after its last plan ended without executing it
 READOPTION_DELAY = timedelta(hours=1)
 
 
@@ -34,10 +34,10 @@ def adopt_pending_actions(
     """Store a plan for every scheduled rewrite that has not begun and that we may execute; return these plans.
 
     An instant is adopted once: if its plan was cancelled or failed, the instant is left to its owner. But an action
-    that a plan of ours left and could not withdraw has no other owner. It is adopted until it is executed, at most once
-    in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next one too. An action with a
-    partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like any
-    other. ``snapshot_instant`` is the newest instant of the table.
+    that a plan of ours left and could not withdraw has no other owner. It is adopted again until it is executed, at
+    most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
+    with a partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like
+    other plans. ``snapshot_instant`` is the newest instant of the table.
     """
     unknown = table.policy.adopt_pending
     waiting = [
@@ -102,8 +102,8 @@ def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
 def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:
     """Return True if a plan of ours has ended, no process works on its action, and the action still has to be executed.
 
-    If this database knows that the plan has ended, only a suspended executor could still work on it, and that executor
-    signed the action. If the plan is unknown, any sign of life counts.
+    If this database records that the plan has ended, only a suspended executor could still work on the action, and that
+    executor signed it. If the plan is unknown, any sign of life counts.
     """
     if not entry.must_execute or entry.plan_id is None:
         return False

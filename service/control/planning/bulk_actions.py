@@ -37,10 +37,10 @@ _RULES = {
 def preview_bulk_action(
     store: "Store", action: BulkActionName, plan_filter: "PlanFilter", after: str | None = None
 ) -> dict[str, Any]:
-    """Return the document of the effect of ``run_bulk_action``. Raises ProblemError.
+    """Return the document of the effect that ``run_bulk_action`` would have. Raises ProblemError.
 
-    Its ``until`` is never later than now by the database's clock, which sets the creation time of plans. With this
-    ``until`` the same filter matches no plan that is created after the preview.
+    The document's ``until`` is never later than now by the database's clock, which sets the creation time of plans.
+    With this ``until`` the same filter matches no plan that is created after the preview.
     """
     now = store.database_time()
     until = min(plan_filter.get("until") or now, now)
@@ -139,7 +139,7 @@ def _matching_plans(
 ) -> "list[PlanView]":
     if not any(value is not None for key, value in plan_filter.items() if key != "until"):
         what = "table, name, state, proposed, error or since"
-        raise ProblemError(problems.USAGE, f"{action} of which plans? Give at least one of {what}")
+        raise ProblemError(problems.USAGE, f"{action} needs a filter of plans: give at least one of {what}")
     if action in APPROVAL_ACTIONS:
         if plan_filter.get("proposed") is False:
             raise ProblemError(problems.USAGE, _RULES[action])

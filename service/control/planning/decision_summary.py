@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A summary of planning's decisions: each slice of a snapshot is in one line, so the sums are those of the table."""
+"""A summary of planning's decisions: each slice of a snapshot is in one line, so the lines add up to the table."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -116,13 +116,13 @@ class DecisionSummary:
 
         The columns are those of ``service.control.store.PARTITION_SCHEMA``.
         """
-        cells = self._cells  # sorted by partition, so that the list of lines can be cut
+        cells = self._cells  # sorted by partition, so that each partition's lines are adjacent
         summed = [field.name for field in PARTITION_SCHEMA if field.type == pa.int64()]
         found = (
             cells.group_by("partition")
             .aggregate([([], "count_all"), *((name, "sum") for name in summed)])
             .rename_columns({f"{name}_sum": name for name in summed})
-            .sort_by("partition")  # grouping keeps no order
+            .sort_by("partition")  # group_by does not keep the order
         )
         ends = np.cumsum(found["count_all"].to_numpy(), dtype=np.int32)
         lines = pa.ListArray.from_arrays(pa.array(np.concatenate(([0], ends)), pa.int32()), self._line_structs())
@@ -167,7 +167,7 @@ def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
     """Return a row for each partition and reason, sorted by both: sums, and the least and greatest number of the
     slices.
 
-    ``row`` is one of these slices in ``planning.decisions``.
+    ``row`` is the index of the first of these slices in ``planning.decisions``.
     """
     decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
     is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
@@ -242,10 +242,10 @@ def explanation_document(
     is_partial: bool = False,
     writers: Sequence[LikelyWriter] = (),
 ) -> dict[str, Any]:
-    """Return the summary as a document; an item is a line for each partition and reason, or with ``files`` a slice.
+    """Return the summary as a document, with an item for each partition and reason, or with ``files`` for each slice.
 
-    Objectives concern a whole table, so there are none if ``is_partial``. ``writers`` are the tools that likely write
-    or read the table.
+    Objectives concern a whole table, so the document has none if ``is_partial``. ``writers`` are the tools that likely
+    write or read the table.
     """
     account, snapshot = DecisionSummary(planning), planning.snapshot
     return {

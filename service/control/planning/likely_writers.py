@@ -52,5 +52,5 @@ def _access_setting_text(table: ConfiguredTable) -> str:
         return "Setting: access, which is not set."
     where = table.origins["access"].source
     return f'Setting: access = "{table.access}", from {where}' + (
-        ", which excludes this." if table.access == "catalog" else "."
+        ", which contradicts this evidence." if table.access == "catalog" else "."
     )

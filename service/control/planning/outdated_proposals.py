@@ -32,12 +32,12 @@ def find_outdated_proposals(
     snapshot: Snapshot,
     pending: Collection[PendingAction],
 ) -> dict[str, OutdatedProposal]:
-    """Return the outdated ones of ``proposals`` by plan id; a scan of ``table`` withdraws or replaces them.
+    """Return the outdated proposals by plan id; a scan of ``table`` withdraws or replaces them.
 
     In mode propose a proposal is outdated if one of its files or its settings changed. In every other mode all
     proposals are outdated. New files beside those of a proposal do not make it outdated: the approval covers the files
-    that were reviewed. An adopted proposal names an instant of the table, which has to be ``pending`` and to name the
-    same files.
+    that were reviewed. An adopted proposal names an instant of the table; it is outdated unless the instant is
+    ``pending`` with the same files.
     """
     if table.mode != "propose":
         return mark_all_outdated(proposals, f"{table.name} is in mode {table.mode} now")
@@ -99,7 +99,7 @@ def _slices_of_action(entry: PendingAction) -> list[FileSlice]:
 
 
 def _changed_files_text(slices: Sequence[FileSlice], current_files: Mapping[_FileGroup, _PathAndLogs]) -> str | None:
-    """Return the changes of ``slices`` in words; None if there is no change."""
+    """Return the changes of ``slices`` as text; None if there is no change."""
     changed = [
         item for item in slices if current_files.get((item.partition, item.file_id)) != (item.path, item.log_files)
     ]

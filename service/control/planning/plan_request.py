@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A request for plans and its response, the same for a command, a program over HTTP and the page."""
+"""A request for plans and its response: the same types for a command, a program over HTTP and the page."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, field
@@ -16,10 +16,10 @@ from service.text import to_jsonable
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanRequest:
-    """The plans wanted of one table; with ``dry_run`` only a preview of them.
+    """A request for plans of one table, or with ``dry_run`` for a preview of them.
 
     ``partitions`` and ``kind`` are None for all; ``overrides`` are policy settings for this request alone. A second
-    request with the same ``idempotency_key`` is the first request.
+    request with the same ``idempotency_key`` returns the first request.
     """
 
     partitions: Collection[str] | None = None
@@ -37,9 +37,9 @@ class PlanResponse:
     """The result of scanning and planning a table, the same for scheduled scans, requests and dry runs.
 
     ``outcome`` is 'planned', 'dry_run', 'nothing', 'observed' (a scan that may not plan) or 'problem', which has the
-    kind of error in ``problem``. ``plans`` describe each plan with its groups, ``reasons`` the slices left alone and
-    why, ``holders`` the live plan that holds each requested partition. ``refused`` is the reason why the plans of a dry
-    run would not be stored; '' if they would be.
+    kind of error in ``problem``. ``plans`` has each plan with its groups, ``reasons`` has the slices left alone with
+    the reason, and ``holders`` has the live plan that holds each requested partition. ``refused`` is the reason why the
+    plans of a dry run would not be stored; '' if they would be.
     """
 
     table: str

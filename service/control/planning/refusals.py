@@ -52,7 +52,7 @@ def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, st
 
 
 def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:
-    """Return the setting that a rule has to set before such a table is planned, and its allowed values.
+    """Return the setting that a rule has to set before ``table`` is planned, and its allowed values.
 
     Returns None if the table's own format isolates concurrent commits.
     """
@@ -62,9 +62,9 @@ def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] |
 
 
 def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None:
-    """Return why a table in mode propose or compact is not planned: a required setting about its use is missing.
+    """Return why ``access`` or ``concurrency`` lets a table in mode propose or compact only be scanned; else None.
 
-    No table records its use, and a wrong guess loses rows.
+    A table does not record how programs read and write it, and a wrong guess loses rows.
     """
     if table.mode not in PLANNED_MODES:
         return None
@@ -72,7 +72,7 @@ def missing_required_rules(config: Config, table: ConfiguredTable) -> str | None
     if (adapter := _catalog_only_format(table)) is not None:
         if table.access == "catalog":
             return None
-        reason = "no rule says" if table.access is None else f'access = "{table.access}" denies'
+        reason = "no rule confirms" if table.access is None else f'access = "{table.access}" denies'
         return (
             f"mode {table.mode} is for tables whose readers and writers all use the catalog, which {reason}; "
             f'{adapter.catalog_only_reason}. If none of this happens, set access = "catalog" {rule} (docs/formats.md)'
@@ -96,7 +96,7 @@ def _has_optimistic_commits(table: ConfiguredTable) -> bool:
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
     """Return the reason for each of ``tables`` that is not planned or can't be read, without tables in mode off.
 
-    Reads as much as the check of the table's format, and lists no files.
+    Runs the check of the table's format, and lists no files.
     """
 
     def refusal_of(table: ConfiguredTable) -> str | None:

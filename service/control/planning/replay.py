@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replay: a table's own history under its policy and under others, and advice for its writers."""
+"""Replay: a table's own history under its policy and under other policies, and advice for its writers."""
 
 import itertools
 import time
@@ -92,7 +92,7 @@ def replay_table(
 def load_history(
     store: "Store", table: ConfiguredTable, days: float, check: CancellationCheck = no_check
 ) -> TableHistory:
-    """Return the last ``days`` of ``table``. Raises as ``replay_table`` does."""
+    """Return the history of the last ``days`` of ``table``. Raises the same errors as ``replay_table``."""
     if not 0 < days <= MAX_PERIOD.days:  # this order of the comparison refuses NaN as well
         raise ProblemError(USAGE, f"--days {days:g} is not between 0 and {MAX_PERIOD.days}")
     adapter = table.adapter
@@ -116,7 +116,7 @@ def advise_table(
 ) -> tuple[TableHistory, Advice]:
     """Return the history of the last ``days``, and advice about the writes that made small files. Stores nothing.
 
-    Raises as ``replay_table`` does, except for policies.
+    Raises the same errors as ``replay_table``, except the errors about policies.
     """
     history = load_history(store, table, days, check)
     terms, writer = table_cost_inputs(store, table), WriterKind(history.writer_model)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for plans: checked, stored and answered in one way for commands, programs over HTTP and the page."""
+"""Requests for plans: checked, stored and answered by the same code for commands, programs over HTTP and the page."""
 
 import time
 from collections.abc import Collection
@@ -62,7 +62,7 @@ def submit_request(
 ) -> str:
     """Store a request; return its id.
 
-    Raises OverrideError for a bad override before anything is stored, IdempotencyMismatch for a known key with another
+    Raises OverrideError for a bad override before anything is stored, IdempotencyMismatch for the key of another
     request, and the store's other errors.
     """
     configure_table(config, table.ref, plan_request.overrides)
@@ -84,7 +84,8 @@ def raise_if_refused(
 ) -> None:
     """Raise the ProblemError that would answer a request for plans, if the refusal is known without a scan.
 
-    This is the case if the table may not be planned, or if live plans hold all of ``partitions``; proposals make way.
+    This is the case if the table may not be planned, or if live plans hold all of ``partitions``. Proposals do not
+    count, because a request replaces them.
     """
     refused = planning_refusal(config, store, table, store.table_state(table.name))
     if refused is not None:
@@ -105,7 +106,7 @@ def submit_and_wait(
     actor: str,
     timeout_seconds: float,
 ) -> PlanResponse:
-    """Submit a request and return its answer: the live scheduler's, else our own.
+    """Submit a request and return its answer. Without a live scheduler this process answers the request.
 
     Raises OverrideError or IdempotencyMismatch for a bad request, the problem of the answer, ProblemError if the
     scheduler did not answer in time, and the store's errors.

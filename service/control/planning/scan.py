@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 
 #: the most plans of one request for a whole table; later scans plan the rest
 MAX_PLANS_PER_REQUEST = 100
-#: when to scan reported partitions again if the table has as many live plans as it may; such a scan is cheap
+#: when to scan reported partitions again if the table has its maximum of live plans; such a scan is cheap
 _SLOT_RETRY = timedelta(seconds=5)
 _WAITING_FOR_SLOT = (
     Reason.CHOSEN,
@@ -81,9 +81,10 @@ def scan_and_plan(
     """Scan ``table``, record the scan, and store the plans that policy and live plans leave room for.
 
     Without a ``request`` this is a tick. A table that is not in mode propose or compact, or is paused or halted, is
-    only scanned, and no more plans are stored than executors can claim soon; in mode propose they wait for approval.
+    only scanned. For other tables, no more plans are stored than executors can claim soon; in mode propose these plans
+    wait for approval.
 
-    A request needs no approval, and plans all free partitions, including those held by proposals. It raises
+    A request plans all free partitions, including partitions that proposals hold, without approval. It raises
     ProblemError if the table may not be planned, a partition does not exist, or all partitions are held. A dry run
     plans in any mode and stores no plan. ``unfinished`` returns the table's pending actions if the caller has read the
     timeline already.
@@ -97,7 +98,7 @@ def scan_and_plan(
         capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
     state = _register_table(store, table)
-    # Before the snapshot as well as after it: files replaced by a plan that ends in between are live in the snapshot.
+    # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
     refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
     if request is not None and refused is not None and not dry_run:
@@ -200,9 +201,10 @@ def scan_written_partitions(
 ) -> WrittenScan:
     """Run a tick for only those ``partitions`` of ``table`` that a writer reported. A deleted partition is no error.
 
-    The record of the last scan of the whole table stays. Two kinds of partitions are in ``rescan_in``: partitions whose
-    files are only too young, after the quiet period of the youngest file; and partitions that could be planned as soon
-    as a running plan ends. Raises the outcomes of ``lake.errors`` if the table can't be read.
+    The record of the last scan of the whole table stays. ``rescan_in`` has two kinds of partitions. For partitions
+    whose files are only too young, it has the time until the quiet period of the youngest file ends. For partitions
+    that could be planned as soon as a running plan ends, it has a short time. Raises the outcomes of ``lake.errors`` if
+    the table can't be read.
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
         return WrittenScan()
@@ -239,9 +241,10 @@ def scan_written_partitions(
 
 
 def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget: bool) -> dict[str | None, timedelta]:
-    """Return when to scan the partitions again whose slices wait for nothing but time or room for another plan.
+    """Return when to scan again the partitions whose slices wait only for time or for room for another plan.
 
-    Slices that do not fit into the table's budget are left to scans of the whole table, since this may take hours.
+    Slices that do not fit into the table's budget are left to scans of the whole table, since their wait may take
+    hours.
     """
     rows = pa.table(
         {
@@ -318,7 +321,7 @@ def _read_snapshot(
 
 
 def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy; the reason of each halt is theirs."""
+    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy, with the reason of the halt."""
     if not halted:
         return snapshot
     slices, name = snapshot.slices, snapshot.table.name

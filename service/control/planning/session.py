@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The planning of one table at one snapshot: plan after plan, as long as there is room and a free partition."""
+"""The planning of one table at one snapshot: plans are made while there is room and a free partition."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import asdict, dataclass, replace
@@ -35,9 +35,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanningScope:
-    """The part of a table that is planned: ``partitions`` (None for all of the policy), plans of ``kind``.
+    """The part of a table that is planned: ``partitions`` (None: all that the policy selects), and plans of ``kind``.
 
-    Plans of a scope that a person requested (``is_requested``) need no approval.
+    If a person requested the scope (``is_requested``), its plans need no approval.
     """
 
     partitions: Collection[str] | None = None
@@ -61,7 +61,7 @@ class PlanningSession:
     ) -> None:
         """In mode ``propose`` plans wait for approval unless requested, and declined plans are not proposed again.
 
-        ``outdated_proposals`` are proposals that new plans replace; none of ``locked_partitions`` is theirs.
+        ``outdated_proposals`` are proposals that new plans replace; ``locked_partitions`` has none of their partitions.
         """
         self.store, self.table, self.snapshot = store, table, snapshot
         self.requested_partitions, self.kind = scope.partitions, scope.kind
@@ -104,7 +104,7 @@ class PlanningSession:
     def plan_and_store(
         self, planning: PlanningResult, max_plans: int, *, dry_run: bool, request: Request | None, actor: str
     ) -> PlanningResult:
-        """Store plan after plan (in a dry run only note them); return the last planning, in which they are live."""
+        """Store plans one by one, or only collect them in a dry run; return the planning after the last plan."""
         room = (
             UNLIMITED
             if dry_run
@@ -199,7 +199,7 @@ class PlanningSession:
         )
 
     def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
-        """Return ``last`` with the slices of our own plans' partitions as the planning of each plan decided on them."""
+        """Return ``last``, in which partitions of our own plans have the decisions of the plan's own planning."""
         decisions = last.decisions
         held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
         for made in self._planned:
@@ -223,12 +223,12 @@ class PlanningSession:
         return {name: self.locked_partitions[name] for name in sorted(wanted)}
 
     def _reason_document(self, line: DecisionLine) -> Mapping[str, Any]:
-        """Return a reason in the words of a request, which may have left out partitions or kinds itself."""
+        """Return a reason as text; if the request excluded the partition or the kind, the text is about the request."""
         words: dict[str, str] = {}
         if self.requested_partitions is not None and line.reason is Reason.FILTERED:
             words = {"text": "partition not requested", "setting": ""}
         elif self.kind is not None and line.reason is Reason.NEXT_PLAN_KIND:
-            words = {"text": f"not asked for, only {self.kind}", "setting": ""}
+            words = {"text": f"not requested, only {self.kind}", "setting": ""}
         return both_names("decision", line.document() | words)
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A first assessment of tables that are in no database yet: layout, whether a plan is possible, and other writers."""
+"""A first assessment of tables that are not in the database: layout, whether a plan is possible, and other writers."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
@@ -41,7 +41,7 @@ class TableAssessment:
 
     @property
     def error_text(self) -> str:
-        """``error`` with the name of the table, which most errors begin with already."""
+        """``error`` with the name of the table in front, unless the error begins with it."""
         name, why = self.table.name, self.error or ""
         return why if why.startswith(name) else f"{name}: {why}"
 

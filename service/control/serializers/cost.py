@@ -19,7 +19,7 @@ PREDICTED_FIELDS = ("cpu_seconds", "bytes", "files_saved")
 def plan_cost(plan: "PlanView") -> dict[str, Any]:
     """Return the predicted and the actual cost of a plan, and the errors of the prediction.
 
-    ``predicted`` is None for a plan from before predictions were made, ``actual`` until the plan is completed.
+    ``predicted`` is None for a plan of a release without predictions, ``actual`` is None until the plan is completed.
     ``errors`` are shares of the actual figures; empty until both are known.
     """
     stored = plan.estimate.get("worth")
@@ -42,7 +42,7 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
 
 
 def describe_hold(held: "BlockedPlan") -> str:
-    """Return the reason, besides a free executor, for which a plan waits."""
+    """Return the reason for which a plan waits, other than for a free executor."""
     budget_owner = (
         f"of {held.table} (budget_bytes_per_…, budget_cpu_hours_per_…)"
         if held.is_table_budget
@@ -58,9 +58,9 @@ def describe_hold(held: "BlockedPlan") -> str:
         return f"waits for the budget {budget_owner}{until}"
     plan_id, table = held.blocker
     return (
-        f"waits for the budget {budget_owner} behind plan {plan_id}, which waits for that of {table} "
+        f"waits for the budget {budget_owner} behind plan {plan_id}, which waits for the budget of {table} "
         "(budget_bytes_per_…, "
-        f"budget_cpu_hours_per_…): raise the latter or cancel that plan{until}"
+        f"budget_cpu_hours_per_…): raise the budget of {table} or cancel plan {plan_id}{until}"
     )
 
 
@@ -72,7 +72,7 @@ def prediction_errors(plans: "Iterable[PlanView]") -> dict[str, float]:
 
 
 def prediction_error(predicted: float, actual: float) -> float | None:
-    """Return the error of a prediction as a share of the actual figure; None if that is 0."""
+    """Return the error of a prediction as a share of the actual figure; None if the actual figure is 0."""
     return abs(predicted - actual) / actual if actual > 0 else None
 
 
@@ -86,7 +86,7 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         source = (
             f"from {plural(predicted['rate_samples'], 'earlier plan')}"
             if predicted["rate_samples"]
-            else "from the constants"
+            else "default estimate"
         )
         lines.append(
             (
@@ -108,7 +108,7 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
         )
     if actual is not None:
         errors = document["errors"]
-        notes = [] if actual["cpu_measured"] else ["by the time of its steps"]
+        notes = [] if actual["cpu_measured"] else ["estimated from the duration of its steps"]
         if errors.get("cpu_seconds") is not None:
             notes.append(f"off by {format_percent(errors['cpu_seconds'])}")
         off = f" ({', '.join(notes)})" if notes else ""
@@ -129,7 +129,7 @@ def _format_cost(document: Mapping[str, Any], name: str, before: str, named: Map
 
 
 def held_reason(store: "Store", plan: "PlanView") -> str | None:
-    """Return the reason, besides a free executor, for which a requested plan waits; None if there is none."""
+    """Return the reason for which a requested plan waits, other than for a free executor; None if there is none."""
     if plan.state != "requested":
         return None
     held = next((held for held in store.work_budget().blocked_plans if held.plan_id == plan.plan_id), None)
@@ -137,7 +137,7 @@ def held_reason(store: "Store", plan: "PlanView") -> str | None:
 
 
 def work_budget_document(work: "WorkBudget") -> dict[str, Any]:
-    """Return the budget of all tables, its use and rest in 60 minutes and in 24 hours, and the plans held back.
+    """Return the budget of all tables, the used and remaining parts in 60 minutes and 24 hours, and plans held back.
 
     A figure without a budget is None.
     """

@@ -21,7 +21,7 @@ def filter_partitions(partitions: "pa.Table", search: str) -> "pa.Table":
 
 
 def worst_partitions(partitions: "pa.Table", limit: int) -> "pa.Table":
-    """Return the ``limit`` partitions of which plans would read most bytes, the worst first."""
+    """Return the ``limit`` partitions from which plans would read the most bytes, the worst first."""
     import pyarrow.compute as pc
 
     return partitions.take(pc.select_k_unstable(partitions, k=limit, sort_keys=list(_WORST_FIRST_KEYS)))

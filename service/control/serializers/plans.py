@@ -84,8 +84,8 @@ def plan_details(
 ) -> dict[str, Any]:
     """Return everything about a plan.
 
-    ``no_executor`` is the reason why no executor would claim it, None if one would. ``held_reason`` is the reason,
-    besides a free executor, for which it waits.
+    ``no_executor`` is the reason why no executor would claim the plan, None if one would. ``held_reason`` is the reason
+    for which the plan waits, other than for a free executor.
     """
     fields = plan_summary(plan) | {
         "location": plan.location,
@@ -127,7 +127,7 @@ def _figure_documents(plan: "PlanView") -> list[dict[str, Any]]:
 def end_reason(plan: "PlanView") -> str | None:
     """Return why a plan failed or was cancelled, and the consequence; None for any other plan.
 
-    A plan that a writer invalidates is cancelled; this is routine, and the text states that.
+    A plan that a writer invalidates is cancelled; the text states that this is routine.
     """
     if plan.state == "cancelled" and plan.cancel_requested_by is None:
         cause = (plan.error or "no reason was kept").rstrip(".")
@@ -149,8 +149,8 @@ def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     speed = None
     running = plan.state is PlanState.INFLIGHT and no_executor is None
     if running and plan.claimed_at and plan.heartbeat_at and 0 < done <= total:
-        # Both times, and the time of the progress, are by the database's clock.
-        # A rewrite that failed because groups were unreadable is repeated; its time is in the milliseconds too.
+        # All of these times are by the database's clock. A rewrite that failed because groups were unreadable is
+        # repeated; its time is in the milliseconds too.
         over = plan.step in (Step.REWRITE, Step.VERIFY, Step.COMMIT, Step.RECORD)
         ended = plan.milliseconds.get(Step.REWRITE) if over else None
         since = (plan.heartbeat_at - plan.claimed_at).total_seconds() - sum(plan.milliseconds.values()) / 1000

@@ -32,7 +32,7 @@ def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterabl
 def process_list(
     processes: "Iterable[ProcessView]", leaders: "Iterable[Leader]", running: "Iterable[PlanView]"
 ) -> list[dict[str, Any]]:
-    """Return every process that is live or was so lately, the live ones first."""
+    """Return the live and recently live processes, live processes first."""
     leads: dict[str, list[str]] = {}
     runs: dict[str, list[PlanView]] = {}
     for leader in leaders:

@@ -16,7 +16,10 @@ if TYPE_CHECKING:
 
 
 def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
-    """Return everything about one table; reads its timeline. If that can't be read, the reason is the only fact."""
+    """Return everything about one table; reads its timeline.
+
+    If the timeline can't be read, the reason is the only fact.
+    """
     state = next(iter(store.table_states([found.name])), None)
     scan = store.last_scan(found.name)
     good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)

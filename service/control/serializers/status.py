@@ -22,18 +22,18 @@ if TYPE_CHECKING:
 def status(lake: "LakeState") -> dict[str, Any]:
     """Return the status of the lake at the reading's time, ``taken_at``.
 
-    ``backlog_seconds`` is computed from the speed of the last completed plans; None without any, and if no process runs
-    plans.
-    ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no request answered.
+    ``backlog_seconds`` is computed from the speed of the last completed plans; None if there are no such plans, or if
+    no process runs plans. ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no
+    request answered.
 
-    ``attention`` has the tables that are halted or paused, have a halted partition, are damaged, could not be scanned
-    or have unreadable files; whose newest plan failed; that are single_writer and were written by others during a plan;
-    whose writers cancel most plans; whose error budgets burn or are used up; that are in mode propose or compact
-    without a setting about their writers; and with plans that wait for approval (``proposed``).
+    ``attention`` has the tables to which at least one of these conditions applies: halted or paused; a halted
+    partition; damage; a failed scan, or unreadable files; the newest plan failed; single_writer, but written by others
+    during a plan; writers cancel most plans; an error budget burns or is used up; mode propose or compact without a
+    setting about the writers; plans that wait for approval (``proposed``).
 
     ``layout`` has the files of the tables in modes propose and compact, and of the tables in mode observe; tables that
     are off are left out. ``trends`` are the changes of the tables in modes propose and compact over 7 and 30 days.
-    ``source_problems`` are the parts of sources that the last search for tables could not read, so that tables there
+    ``source_problems`` are the parts of sources that the last search for tables could not read; tables in these parts
     are unknown; empty for a caller who may see some tables only. ``work`` has the budget of all tables and the plans
     that are held back.
     """
@@ -99,7 +99,7 @@ def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any
     """Return the files of the tables in ``modes``, by the last good scan of each.
 
     Reducible small files are worth a plan, now or once the condition they wait for has passed; residual ones are not.
-    The share before is None unless the first scan of every one of these tables distinguished the two.
+    The first share is None unless the first scan of every one of these tables distinguished these two kinds.
     """
     names = [table.name for table in lake.figures.tables if table.mode in modes]
     # After an upgrade a table counts from its next scan on, which distinguishes reducible files from residual ones.
@@ -172,7 +172,7 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
 
 
 def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -> str:
-    """Return the share of reducible files, with the share at first: ``61 % → 3 %, 1.2 GiB to rewrite``."""
+    """Return the share of reducible files, with the share at the first scans: ``61 % → 3 %, 1.2 GiB to rewrite``."""
     now, before = layout["reducible_share"], layout["reducible_share_before"] if since_first else None
     if now is None:
         return "unknown"

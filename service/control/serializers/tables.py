@@ -36,7 +36,7 @@ def halting_plan_id(reason: str | None) -> str | None:
 
 
 def halted_partitions(state: "TableState | None") -> list[dict[str, Any]]:
-    """Return the partitions of a table that are halted themselves, the first halt first."""
+    """Return the partitions of a table that are halted themselves, in the order of their halts."""
     halts = sorted(state.halted_partitions.items(), key=lambda item: (item[1].at, item[0])) if state else []
     return [{"partition": name, "halted_at": halt.at, "halted_reason": halt.reason} for name, halt in halts]
 
@@ -68,7 +68,7 @@ def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
     check = shlex.join(["lakefold", "verify", table, "--rows"])
     return (
         f"is single_writer, and was written while lakefold worked on it: {plural(overlaps, 'commit')} in the last day, "
-        f"the newest {overlap}. Nothing keeps such a write and a plan apart, so rows may be missing or old; check with "
+        f"the newest {overlap}. No lock separates its writers from plans, so rows may be missing or old; check with "
         f'{check}, then stop that writer while lakefold works, or set concurrency = "occ" and one lock for both'
     )
 
@@ -76,8 +76,8 @@ def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
 def describe_foreign_files(foreign_files: int, foreign_file: str | None) -> str:
     """Return which foreign files are among a table's data, and what to do about them."""
     return (
-        f"{plural(foreign_files, 'file')} of others among its data, left alone, the first {foreign_file}; move them "
-        "out of the table, since its own readers and writers may fail on them"
+        f"{plural(foreign_files, 'file')} of other programs among its data, ignored by lakefold, such as "
+        f"{foreign_file}; move them out of the table, since its own readers and writers may fail on them"
     )
 
 

@@ -59,7 +59,7 @@ def lake_points(lake: "LakeState") -> "list[TrendPoint]":
 
 
 def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
-    """Return the points of the last ``days``, from the newest point at or before their begin."""
+    """Return the points of the last ``days``, from the newest point at or before the begin of this period."""
     if not points:
         return ()
     begin = points[-1].at - timedelta(days=days)

@@ -103,7 +103,7 @@ class Store(
     """Implements ``lake.relocation_store.RelocationStore`` and the queries of scheduler and command line. Thread-safe.
 
     Connects at the first use. Every method raises DatabaseUnreachable or SchemaMismatch if the database can't be used.
-    Leases, backoff, retention and leaders go by the database's clock.
+    Leases, backoff, retention and leaders use the database's clock.
     """
 
     def __init__(self, url: str, settings: views.StoreSettings | None = None) -> None:
@@ -125,15 +125,15 @@ class Store(
         return limited
 
     def set_observer(self, observer: DatabaseObserver) -> None:
-        """Notify ``observer`` from now on of the outcome of every database call."""
+        """Notify ``observer`` of the outcome of every database call from now on."""
         self._database.observer = observer
 
     def check(self) -> None:
-        """Raise SchemaMismatch unless the schema is this lakefold's, DatabaseUnreachable if there is no response."""
+        """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
         schema.check(self._database)
 
     def upgrade(self) -> None:
-        """Create the schema or upgrade it to this lakefold's; does nothing if it is current."""
+        """Create the schema, or upgrade it to the revision of this lakefold; does nothing if it is current."""
         schema.upgrade(self._database)
 
     def close(self) -> None:

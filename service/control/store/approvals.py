@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposals: plans that wait for approval; they are approved, declined, or withdrawn by the scheduler.
 
-A proposal is requested and holds its partitions, but no executor gets it. It is decided once; a second decision is
-refused with the first one.
+A proposal is requested and holds its partitions, but no executor gets it. It is decided once; the refusal of a second
+decision names the first decision.
 """
 
 import logging
@@ -29,7 +29,7 @@ from service.control.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
 
-#: scans leave declined files alone every few minutes; most of them are to write nothing
+#: scans leave declined files alone every few minutes; they record it at most once in this time
 _DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
 
 
@@ -96,7 +96,7 @@ class Proposals(StorePart):
         ]
 
     def record_declines_in_effect(self, plan_ids: Collection[str]) -> None:
-        """Record that files were left alone now because these plans were declined. Writes at most once a day."""
+        """Record that files were left alone now because these plans were declined; at most once a day for a plan."""
         since = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         noted_before = PlanRow.decision == ProposalDecision.DECLINED, since < db_now() - _DECLINE_NOTE_INTERVAL_MS
         for some in in_batches(sorted(plan_ids)):

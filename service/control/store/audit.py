@@ -13,7 +13,7 @@ from service.control.store.models import AuditRow
 from service.control.store.rows import view_of
 from service.control.store.views import AccessChannel, AuditEntry
 
-#: the channel of the action being run; a command on this machine unless it is set
+#: the channel of the current action; by default a command on this machine
 current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
 #: the most entries that are kept, whatever their age
 MAX_ENTRIES = 100_000

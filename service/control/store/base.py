@@ -56,7 +56,7 @@ class RowCache:
         return [row for row in rows if tuple(row) not in before]
 
     def objects_of(self, noun: str, rows: Iterable[Sequence[Any]], make: Callable[[Sequence[Any]], Made]) -> list[Made]:
-        """Return the object of each of ``rows``, which are distinct; forget the objects of other rows."""
+        """Return the object of each of ``rows``, which are distinct; discard the objects of other rows."""
         before, made = self._made.get(noun, {}), {}
         for row in map(tuple, rows):
             there = before.get(row)
@@ -135,7 +135,7 @@ class PackedQuery:
     """A query whose rows arrive in one value: numbers, texts and None, JSON as text.
 
     SQLite's driver releases the interpreter lock at each row. If another thread computes, ten thousand rows would wait
-    for it ten thousand times. An instance that is kept, with named parameters, compiles its query once for all calls.
+    for it ten thousand times. An instance that is reused with named parameters compiles its query only once.
     """
 
     def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
@@ -162,7 +162,7 @@ class TablesQuery:
 
 
 def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
-    """Return the rows of a query that is made for this call, as ``PackedQuery`` does."""
+    """Return the rows of a query, as ``PackedQuery`` does; for a query that is used only once."""
     return PackedQuery(query).rows(connection)
 
 
@@ -210,7 +210,7 @@ def lease_lost_error(claim: Claim) -> LeaseLost:
 
 
 def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:
-    """Return the plan's row, locked and still held by the claim. Raises LeaseLost."""
+    """Return the plan's row, locked. Raises LeaseLost unless the claim still holds the plan."""
     row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*claim_conditions(claim)))).one_or_none()
     if row is None:
         raise lease_lost_error(claim)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of budgets: the charges of plans, and which waiting plans may start, in the transaction of a claim.
+"""The ledger of budgets: it charges plans and decides which waiting plans may start, in the transaction of a claim.
 
 A claim charges the predicted cost of its plan; the excess of the attempt is charged at its end. Charges are never
 refunded. So the predictions charged in any window stay within its budget whichever process claims, and the excess
@@ -31,7 +31,7 @@ from service.control.store.models import ChargeRow, PlanRow
 from service.control.store.plan_filter import claimable_plans
 from service.control.store.views import BlockedPlan, StoreSettings, WorkBudget, WorkLimits
 
-#: an arbitrary number, the same in every lakefold: claims under budgets run one after the other
+#: an arbitrary number, the same in every lakefold, of the lock under which claims with budgets run one after the other
 _CLAIM_LOCK_KEY = 0x6C616B66
 _DAY_MS = timedelta_to_ms(DAY)
 
@@ -39,7 +39,7 @@ _DAY_MS = timedelta_to_ms(DAY)
 def serialize_claims(connection: Connection) -> None:
     """Let claims read and charge the budgets one after the other, until the transaction ends.
 
-    SQLite's writers run one after the other anyway.
+    On SQLite all writers run one after the other anyway.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK_KEY})
@@ -60,7 +60,7 @@ def _insert_charge(connection: Connection, plan_id: str, table: str, amount: Wor
 
 
 def predicted_cost(row: Any) -> WorkAmount:
-    """Return the predicted cost in a plan's row; only the bytes for a plan from before predictions were made."""
+    """Return the predicted cost in a plan's row: only its bytes if a release without predictions made the plan."""
     return WorkAmount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
 
 
@@ -198,9 +198,9 @@ class BudgetLedger(StorePart):
         return WorkBudget(budget=limits.budget, usage=used, blocked_plans=tuple(held)).limited_to(self._table_scope)
 
     def remaining_table_budget(self, table: str, excluded: Collection[str] = ()) -> WorkAmount:
-        """Return the rest of the budget of ``table`` for new plans: without the cost of plans that wait already.
+        """Return the rest of the budget of ``table`` for new plans, after the cost of the plans that already wait.
 
-        The plans ``excluded``, and plans that can never start, take none of it.
+        The cost of ``excluded`` plans, and of plans that can never start, is not subtracted.
         """
         limits = self._settings.limits
         if not limits.for_table(table).budget.is_set:
@@ -216,7 +216,7 @@ class BudgetLedger(StorePart):
             )
 
 
-#: completed plans from which the cost of the next one is predicted
+#: the number of completed plans from which the cost of the next plan is predicted
 _HISTORY_PLANS = 100
 
 
@@ -225,8 +225,9 @@ def attempt_cpu_ms(
 ) -> int:
     """Return the CPU time of an attempt: measured for its rewrite, duration times ``cores`` for the other steps.
 
-    Unless the attempt ``completed`` the plan, tasks that ran at its end may have reported nothing; then the duration of
-    the rewrite counts if that is more. Starting Spark does not count: it says nothing about the next plan.
+    If the attempt did not complete the plan, tasks that ran at its end may have reported no CPU time. Then the duration
+    of the rewrite, times ``cores``, counts if it is more. Starting Spark does not count, because it does not predict
+    the cost of the next plan.
     """
     rewriting = cores * step_milliseconds.get(Step.REWRITE, 0)
     if rewrite_cpu_ms is not None:
@@ -244,7 +245,7 @@ def step_times_until_heartbeat(row: Row[Any]) -> Mapping[str, int]:
     """Return the durations of the steps of a silent executor's attempt; its last step ended at the last heartbeat."""
     steps = list(Step)
     underway = steps[0] if row.step is None else steps[min(steps.index(Step(row.step)) + 1, len(steps) - 1)]
-    known = row.step_at_ms is not None  # unless an earlier lakefold had begun the attempt
+    known = row.step_at_ms is not None  # None if an earlier lakefold had begun the attempt
     since = row.step_at_ms if known else row.claimed_at_ms + sum(row.milliseconds.values())
     return add_step_time(row.milliseconds, underway, max(0, row.heartbeat_at_ms - since))
 

@@ -16,7 +16,7 @@ from service.control.store.plan_queries import resolve_id
 from service.control.store.rows import view_of
 from service.control.store.views import BulkAction
 
-#: the name of each action in the audit of one plan
+#: action → its name in the audit entry of one plan
 _AUDIT_ACTIONS = {
     "cancel": "plan cancelled",
     "retry": "plan retried",

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims: which plan is free, which executor holds it, and until when.
+"""Claims: free plans, the executors that hold plans, and their leases.
 
-A claim is taken by compare-and-set, each with a new epoch. Every write of its holder names that epoch, see
+A claim is taken by compare-and-set, with a new epoch each time. Every write of its holder names that epoch, see
 ``service.control.store.lifecycle``.
 """
 
@@ -29,7 +29,7 @@ from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged import staged_by
 from service.control.store.tables import is_served
 
-#: a claim that lost a race tries again; in a crowded queue another plan is free long before this
+#: a claim that lost a race tries again; even in a crowded queue it gets another plan in far fewer attempts
 _CLAIM_ATTEMPTS = 50
 #: the grace of an adopted plan: its next attempt has to use the same instant, which a suspended executor may still use
 ADOPTED_GRACE = timedelta(minutes=30)
@@ -150,7 +150,7 @@ class Claims(StorePart):
 
         Returns None if no plan is live except plans of paused and halted tables. If a requested plan's table is at
         ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held back counts from the
-        time at which that may be over.
+        time at which its wait may end.
         """
         backoff = (
             runnable_plans(self._settings)
@@ -174,9 +174,9 @@ class Claims(StorePart):
     def heartbeat(
         self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
     ) -> bool:
-        """Extend the lease, ``at_least`` for so long; True if a cancel was requested. Raises LeaseLost.
+        """Extend the lease; return True if a cancel was requested. Raises LeaseLost.
 
-        A lease never becomes shorter. Neither does the grace after its end, which is also ``at_least``.
+        The lease lasts for ``at_least`` or longer, and so does the grace after it. Neither becomes shorter.
         """
         values: dict[str, Any] = {
             "lease_until_ms": _later_of(

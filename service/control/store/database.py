@@ -32,10 +32,10 @@ _IDLE_TRANSACTION_SECONDS = 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTimeouts:
-    """Time limits of PostgreSQL, each on its own: to connect, to run a statement, and to respond at all.
+    """Independent time limits for PostgreSQL: to connect, to run a statement, and to respond at all.
 
-    The last limit is enforced by this side: a server that is stopped, or a proxy before it, still acknowledges
-    requests.
+    The last limit is enforced by this side: the kernel of a stopped server, or a proxy in front of it, still
+    acknowledges requests.
     """
 
     connect_seconds: int = 10
@@ -107,7 +107,7 @@ class Database:
         if self.dialect == "postgresql":
             self._reader = self._engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )  # several queries of one view see one moment, as they do on SQLite
+            )  # all queries of a transaction see one moment, as they do on SQLite
 
     def _create_engine(self, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
         make = _sqlite_engine if self.dialect == "sqlite" else _postgresql_engine
@@ -122,9 +122,9 @@ class Database:
     def write(self, *, urgent: bool = False) -> Iterator[Connection]:
         """A transaction that may write: committed at the end of the block, rolled back by any exception.
 
-        With ``urgent`` it does not wait for other threads' connections, and less long for the server. On SQLite it
-        holds the database's only write lock from its first line (BEGIN IMMEDIATE), so that the rows it reads can't
-        change before it writes. Raises DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
+        With ``urgent`` it does not wait for other threads' connections, and it waits a shorter time for the server. On
+        SQLite it holds the database's only write lock from its first line (BEGIN IMMEDIATE), so that the rows it reads
+        can't change before it writes. Raises DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
         """
         engine = self._urgent_writer if urgent else self._writer
         with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
@@ -148,9 +148,9 @@ class Database:
     def _sqlite_write_turn(self) -> Iterator[None]:
         """On SQLite, let one thread of this process at a time request the write lock.
 
-        SQLite gives the lock to any thread that requests it while it is free, and a thread that finds it taken sleeps
-        before it tries again. Among a daemon's many threads on a busy machine one could wait for seconds, even the
-        renewal of its leadership.
+        SQLite gives a free lock to any thread that requests it. A thread that finds the lock taken sleeps before it
+        tries again. So on a busy machine one of a daemon's many threads could wait for seconds, even the thread that
+        renews leadership.
         """
         if self.dialect != "sqlite":
             yield
@@ -206,7 +206,7 @@ class Database:
         except DBAPIError as error:
             translated = self._translate(error)
             if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaMismatch)):
-                # A connection stays with the file that it has opened, even if that file has been replaced since.
+                # A connection keeps using the file that it has opened, even if the file was replaced meanwhile.
                 self.close()
             raise translated from error
         except PoolTimeout as error:
@@ -255,7 +255,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
     defaults = {
         "connect_timeout": (timeouts or DEFAULT_TIMEOUTS).connect_seconds,
         "application_name": "lakefold",
-        # A server that vanished silently is noticed in seconds, not after the kernel's quarter of an hour.
+        # A vanished server is detected in seconds, not after the kernel's quarter of an hour.
         "tcp_user_timeout": _TCP_TIMEOUT_SECONDS * 1000,
         "keepalives_idle": _TCP_TIMEOUT_SECONDS // 2,
         "keepalives_interval": _TCP_TIMEOUT_SECONDS // 2,
@@ -302,7 +302,7 @@ def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
             except psycopg.OperationalError:
                 waited = time.monotonic() - began
                 if timeout is None and waited >= longest:
-                    self.pgconn.finish()  # the late response would be taken for that of the next query
+                    self.pgconn.finish()  # a late response would be taken for the response to the next query
                     raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
                 raise
 

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The executor's side of a plan's life after its claim: its steps, and the ways out of inflight.
+"""The executor's writes for a claimed plan: its steps, and its transitions out of inflight.
 
-Every write names the claim's epoch and executor. A write for a plan that has moved on touches no row and raises
-``LeaseLost``, so an executor that was suspended and resumed can do no harm here.
+Every write names the claim's epoch and executor. If the claim is no longer in force, the write touches no row and
+raises ``LeaseLost``. So an executor that was suspended and resumed can't corrupt a plan's state.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -41,7 +41,7 @@ _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Lifecycle(StorePart):
-    """The records that the holder of a claim writes about its plan, and the sweep's corrections after its end."""
+    """The records that the holder of a claim writes about its plan, and later corrections by the sweep."""
 
     def record_step(
         self,
@@ -159,7 +159,7 @@ class Lifecycle(StorePart):
             row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*this_plan))).one_or_none()
             if row is None:
                 return False
-            plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: put right"
+            plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: state corrected"
             values = _completion_values(commit, figures(plan))
             connection.execute(
                 update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
@@ -181,7 +181,7 @@ class Lifecycle(StorePart):
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
         """Record the relocations of a commit of a plan that completed with another commit.
 
-        Returns False for any other plan, or if the relocations are known.
+        Returns False for any other plan, or if the relocations are already recorded.
         """
         other = select(PlanRow.__table__).where(
             PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
@@ -194,10 +194,10 @@ class Lifecycle(StorePart):
             return True
 
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
-        """Transient: back to requested with a backoff, or failed after ``max_attempts`` (then False).
+        """Requeue the plan with a backoff after a Transient error; return True. Raises LeaseLost.
 
-        Unless it ``counts_as_attempt``, the plan keeps its number of attempts. A plan with a cancel request is
-        cancelled instead (also False). Raises LeaseLost.
+        Returns False if the plan failed instead, after ``max_attempts``, or was cancelled instead, by a cancel request.
+        If ``counts_as_attempt`` is False, the plan keeps its number of attempts.
         """
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
@@ -240,7 +240,7 @@ class Lifecycle(StorePart):
             return True
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
-        """Rejected or Integrity: failed, partitions freed. Raises LeaseLost.
+        """End the plan as failed after Rejected or Integrity; free its partitions. Raises LeaseLost.
 
         With ``halt`` the table is halted, or only ``partitions`` if these are the cause.
         """
@@ -253,7 +253,7 @@ class Lifecycle(StorePart):
                 self._halt(connection, row, error, partitions)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """Conflict or an operator's cancel: cancelled, partitions freed. Raises LeaseLost."""
+        """End the plan as cancelled after Conflict or an operator's cancel; free its partitions. Raises LeaseLost."""
         with self._database.write() as connection:
             is_requested = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
             values = {"error": storable_text(reason), "error_class": None if is_requested else ErrorClass.CONFLICT}
@@ -262,11 +262,13 @@ class Lifecycle(StorePart):
     def _record_superseded(
         self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False
     ) -> None:
-        """Record the versions and stagings that the commit of the plan ``row`` ended. ``is_late``: it was found later.
+        """Record the versions that the commit of the plan ``row`` replaced, and clear its stagings.
+
+        ``is_late`` is True if the commit was found after the plan's end.
 
         The table is halted if this database has no record of the attempt that made the commit. Then either the database
-        was restored to an earlier state, which this record corrects, or another lakefold runs plans from a copy of it
-        and will continue.
+        was restored to an earlier state, which this record corrects, or another lakefold runs plans from a copy of the
+        database and will continue.
         """
         others = frozenset[str]()
         if is_late:
@@ -303,7 +305,7 @@ class Lifecycle(StorePart):
         actor: str,
         reason: str,
     ) -> None:
-        """Leave inflight in one of the four ways, with an event; free the partitions unless the plan stays live."""
+        """Change the plan from inflight to ``new_state``, with an event; free its partitions if it has ended."""
         final, plan = new_state is not PlanState.REQUESTED, claim.plan
         fenced_update(
             connection,

@@ -42,7 +42,7 @@ class NotifiedEvent:
 
 
 def enqueue_notification(connection: Connection, settings: StoreSettings, event: NotifiedEvent) -> None:
-    """Write a message in the transaction of its event, unless no message is wanted of such events."""
+    """Write a message in the transaction of its event, if the webhook receives this kind of event."""
     if event.event not in settings.notify_events:
         return
     now = connection.execute(select(db_now())).scalar_one()
@@ -108,7 +108,7 @@ class Notifications(StorePart):
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Send dead messages again (all of them with None); return how many. A waiting message is left as it is.
+        """Send dead messages again (all of them with None); return how many. A waiting message is not changed.
 
         All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
         """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objectives of tables: judged at each good scan, with the times in which they were met and missed."""
+"""Objectives of tables: each good scan judges them, and adds to the times in which they were met and missed."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -48,7 +48,7 @@ class Objectives(StorePart):
     def update_urgency(self, name: str, urgency: timedelta) -> None:
         """Raise the priority of the waiting plans of table ``name``, as if they were created earlier by ``urgency``."""
         new = timedelta_to_ms(urgency)
-        with self._database.read() as connection:  # runs at each scan, and mostly nothing changes
+        with self._database.read() as connection:  # this runs at each scan, and usually changes nothing
             if (
                 connection.execute(select(PlanRow.id).where(*_has_other_urgency(name, new)).limit(1)).one_or_none()
                 is None
@@ -59,11 +59,11 @@ class Objectives(StorePart):
 
 
 def record_objectives(connection: Connection, table: str, evaluations: Sequence[ObjectiveEvaluation]) -> None:
-    """Count the time since the last good scan of ``table`` for the state then, and store the present state.
+    """Count the time since the last good scan of ``table`` as met or missed, as that scan judged; store this judgement.
 
-    An objective that is no longer set is hidden, but kept: a person who removes one by mistake, or scans with another
-    configuration, does not lose its past. The caller has locked the table's row, so that no other scan counts the same
-    time.
+    An objective that is no longer set is hidden, but kept: a person who removes an objective by mistake, or scans with
+    another configuration, does not lose its history. The caller has locked the table's row, so that no other scan
+    counts the same time.
     """
     rows = connection.execute(select(ObjectiveRow.__table__).where(ObjectiveRow.table_name == table)).all()
     if not rows and not evaluations:

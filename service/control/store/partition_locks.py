@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition locks: of plans, and of other owners beside the plan that holds a partition or instead of one.
+"""Partition locks of plans and of other owners, which lock a partition alongside its plan or without a plan.
 
 A round of the sweep may copy late files into a partition while a plan rewrites it: for the plan they are files that a
-writer has added. Only during its commit the plan needs the partition alone, else files that a round copies then would
-be left in the previous location.
+writer has added. Only during its commit the plan needs exclusive access, because files that a round copies during the
+commit would be left in the previous location.
 """
 
 from collections.abc import Callable, Collection
@@ -33,9 +33,10 @@ class PartitionLocks(StorePart):
     ) -> Collection[str]:
         """Lock ``partitions`` for ``owner`` for some minutes; return the partitions that no other owner holds.
 
-        With ``alongside_plans`` also partitions of plans that are not in their commit. The cleaner gets only those of
-        plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit. An expired lock
-        begins anew, so an owner that has read anything under its lock continues with ``renew_partitions``.
+        With ``alongside_plans``, this includes partitions of plans that are not in their commit. The cleaner gets only
+        partitions of plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit.
+        An expired lock is replaced by a new lock, so an owner that has read anything under its lock continues with
+        ``renew_partitions``.
         """
         row = LivePartitionRow
         is_own = row.keeper == owner.name
@@ -154,7 +155,7 @@ def lock_plan_partitions(connection: Connection, table: str, plan_id: str, parti
 
 
 def renew_locks(connection: Connection, table: str, partitions: Collection[str], owner: LockOwner) -> frozenset[str]:
-    """Return the ``partitions`` that ``keeper`` still holds; they stay locked until the transaction ends."""
+    """Renew locks; return the ``partitions`` that ``owner`` still holds, locked until the transaction ends."""
     row = LivePartitionRow
     these = row.table_name == table, row.partition_path.in_(partitions)
     is_own = (row.keeper == owner.name) & (row.expires_at_ms > db_now())
@@ -173,9 +174,9 @@ def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
 
 
 def release_plan_partitions(connection: Connection, plan_id: str) -> None:
-    """Release the partitions of a plan that has ended; a partition with a guest is held by the guest from now on."""
+    """Release the partitions of a plan that has ended; a partition that has a guest is now held by the guest."""
     row = LivePartitionRow
-    # Only the guest's name is known, and locks are held by name. Mostly the guest is the sweep.
+    # The row has the guest's name, not its kind. Locks are checked by name, and the guest is usually the sweep.
     kept = {
         "holder_kind": LockOwnerKind.SWEEP,
         "plan_id": None,
@@ -194,6 +195,6 @@ def delete_expired_locks(connection: Connection, table: str) -> None:
 
 
 def _is_open_to(co_owner: str) -> ColumnElement[bool]:
-    """Return the condition that no other owner is in a plan's partition."""
+    """Return the condition that no owner but ``co_owner`` is the guest of a plan's partition."""
     row = LivePartitionRow
     return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

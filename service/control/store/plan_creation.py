@@ -22,11 +22,11 @@ from service.control.store.tables import table_values
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueEntry:
-    """How a plan waits for an executor.
+    """The position of a plan in the queue.
 
     ``cpu_seconds`` is the predicted cost, which budgets need. ``priority_offset`` moves the plan forward by that time
-    in the order of creation. ``urgency`` is added to it if the table misses an objective; ``urgency_reason`` is the
-    reason in words. A plan that ``needs_approval`` is a proposal.
+    in the order of creation. ``urgency`` is added to the offset if the table misses an objective; ``urgency_reason``
+    names the objective. A plan that ``needs_approval`` is a proposal.
     """
 
     cpu_seconds: float | None = None

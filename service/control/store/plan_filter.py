@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest plans that match a filter, out of a million: each kind of filter has an index that ends with the page."""
+"""The newest plans that match a filter, out of a million: an index for each filter, so that a query reads one page."""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -39,8 +39,8 @@ def _tables_with_newest_plans(
 ) -> list[str]:
     """Return the tables with the newest plans among those whose name matches.
 
-    The newest plan of each of ``limit`` tables is newer than every plan of the tables behind them, so the other tables
-    have none of the newest ``limit`` plans.
+    Each of these ``limit`` tables has a plan that is newer than all plans of every other table. So no other table has
+    one of the newest ``limit`` plans.
     """
     last = _newest_plans_of(TableRow.name, conditions, 1).correlate(TableRow).scalar_subquery().label("last")
     having = func.lower(TableRow.name).contains((plan_filter.get("name") or "").lower(), autoescape=True)
@@ -90,9 +90,9 @@ def is_approved_or_exempt() -> ColumnElement[bool]:
 
 
 def runnable_plans(settings: StoreSettings) -> Any:
-    """Return the query of requested plans that need no approval, due or not, whose tables may have one more inflight.
+    """Return the query of requested plans that need no approval and whose tables may have one more inflight plan.
 
-    They are in the order of their priority.
+    It includes plans that are not due yet, and is ordered by priority.
     """
     busy = (
         select(PlanRow.table_name)

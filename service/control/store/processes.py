@@ -11,7 +11,7 @@ from service.control.store.models import LeaderRow, ProcessRow
 from service.control.store.rows import view_of
 from service.control.store.views import Leader, ProcessFacts, ProcessView
 
-#: how long a process is shown that fell silent without unregistering
+#: how long a process that stopped without unregistering is shown
 _SILENT_REMEMBERED = timedelta(days=1)
 
 
@@ -39,7 +39,7 @@ class Processes(StorePart):
                 connection.execute(delete(ProcessRow).where(old))
 
     def unregister_process(self, name: str) -> None:
-        """Delete the process ``name``, which ends."""
+        """Delete the process ``name``, because it ends."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(ProcessRow).where(ProcessRow.name == name))
 

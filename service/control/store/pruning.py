@@ -20,7 +20,7 @@ from service.control.store.models import (
     SupersededRow,
 )
 
-#: plans, or requests, of one transaction, so that it is no longer than other writes
+#: the most plans or requests in one transaction, so that it takes no longer than other writes
 _BATCH_SIZE = 200
 _KEY = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
 #: the columns of pruned plans that are summed, each in a column of the same name
@@ -34,9 +34,9 @@ class Pruning(StorePart):
         """Delete some of the plans that ended longer than ``retention`` ago, or else old requests or bulk actions.
 
         Requests are old if they were answered before then and no plan of theirs is left, bulk actions if they were
-        begun before then. Returns how many rows were deleted: call it until that is 0. Events, groups, stagings and
-        deleted superseded versions go with their plan. A plan with a version that still waits for deletion stays.
-        ``figures`` are the same afterwards.
+        begun before then. Returns how many rows were deleted: call it until it returns 0. Events, groups, stagings and
+        deleted superseded versions are deleted with their plan. A plan with a version that still waits for deletion
+        stays. ``figures`` are the same afterwards.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)

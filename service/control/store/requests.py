@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for plans, written by people and programs, answered by the scheduler."""
+"""Requests for plans: people and programs write them, the scheduler answers them."""
 
 import json
 from collections.abc import Mapping, Sequence

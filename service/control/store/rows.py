@@ -80,9 +80,9 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     """Return the whole plan of a row of ``plan``, including its lists of files.
 
-    Location and identity stay as planned, since its instants are there. Catalog, concurrency, write options and the
-    side that wins a conflict are the table's present ones, since these decide which writers an attempt excludes, and
-    how.
+    Location and identity stay as planned, since the plan's instants are at that location. Catalog, concurrency, write
+    options and the side that wins a conflict are those of the present registration, since they decide which writers an
+    attempt excludes, and how.
     """
     today = _registration(connection, row)
     groups = connection.execute(
@@ -109,7 +109,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
 
 
 def obsolete_reason(connection: Connection, row: Row[Any]) -> str | None:
-    """Return why the plan of a row of ``plan`` must not run on its table as registered now; None if it may."""
+    """Return why the plan of a row of ``plan`` must not run on its table as now registered; None if it may."""
     today = _registration(connection, row)
     if (today.format, today.location) != (row.format, row.location):
         return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"

@@ -24,7 +24,7 @@ class StagedJournal(StorePart):
     def record_staged(self, claim: Claim, staged: StagedWork) -> None:
         """Record the files that this attempt is about to stage. Raises LeaseLost.
 
-        Attempts at an adopted plan share its instant; the record is then the last attempt's.
+        Attempts at an adopted plan share its instant; then the record of the last attempt replaces earlier records.
         """
         key = {"plan_id": claim.plan.plan_id, "token": staged.token}
         values = {"epoch": claim.epoch, "paths": list(staged.paths), "staged_at_ms": db_now(), "cleared_at_ms": None}

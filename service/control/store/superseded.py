@@ -28,7 +28,7 @@ class SupersededVersions(StorePart):
     def due_for_deletion(
         self, table: TableRef, retention: timedelta, limit: int = 10_000
     ) -> Sequence[SupersededRecord]:
-        """Return superseded versions older than ``retention`` (the present one), in the order of being superseded."""
+        """Return superseded versions older than the present ``retention``, in the order of being superseded."""
         return self._load_due(
             _undeleted(table)
             .where(SupersededRow.superseded_at_ms <= db_now() - timedelta_to_ms(retention))
@@ -47,7 +47,8 @@ class SupersededVersions(StorePart):
         """
         if not tables:
             return []
-        # The most frequent retention is the default, so that few other tables have to be named.
+        # The most frequent retention is the query's default, so that the query names only tables with another
+        # retention.
         usual, *others = sorted(tables, key=lambda retention: -len(tables[retention]))
         retention: Any = literal(timedelta_to_ms(usual))
         if others:
@@ -94,7 +95,7 @@ class SupersededVersions(StorePart):
         return waiting
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
-        """Set ``deleted_at_ms`` to now for these rows; rows that have it keep it."""
+        """Set ``deleted_at_ms`` of these rows to now; rows that have a value keep it."""
         freed: Counter[str] = Counter()
         with self._database.write() as connection:
             for start in range(0, len(rows), _BATCH_SIZE):

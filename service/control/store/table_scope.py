@@ -37,7 +37,7 @@ class TableScope:
         return "all tables" if self.patterns is None else ", ".join(self.patterns)
 
     def has_table(self, name: str | None) -> bool:
-        """Return True if the table ``name`` is in the scope; None, for a record of no table, only if all tables are."""
+        """Return True if the table ``name`` is in the scope. None, no table, is only in the scope of all tables."""
         if self.patterns is None:
             return True
         return name is not None and self._expression.fullmatch(name) is not None

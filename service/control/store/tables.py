@@ -70,7 +70,7 @@ class Tables(StorePart):
     def register_table(self, table: TableRef, mode: str, owner: str | None = None) -> None:
         """Register ``table``, or update its registration to the present configuration.
 
-        Every later use of the table depends on it, including an executor with a plan of last week. Pause, halt and
+        Every later use of the table reads the registration, even an executor with an older plan. Pause, halt and
         quarantine stay as they are, and so does the identity if ``table`` has none.
         """
         values = table_values(table, mode) | {"owner": owner}
@@ -114,7 +114,7 @@ class Tables(StorePart):
         return table_state(row)
 
     def pause(self, name: str | None, actor: str, reason: str = "") -> None:
-        """Claim no plan of table ``name``, or of any table with None, until ``resume``. Raises NotFound."""
+        """Let executors claim no plan of table ``name`` (None: of any table) until ``resume``. Raises NotFound."""
         reason = storable_text(" ".join(reason.split()))
         with self._database.write() as connection:
             if name is None:
@@ -254,7 +254,7 @@ class Tables(StorePart):
                 for batch in in_batches([id_ for id_, _ in cache.uncached_rows("scan", keys)])
                 for id_, record, at in _SCANS_QUERY.rows(connection, ids=batch)
             }
-        # The scans of all tables would evict those of a page from the cache.
+        # The scans of all tables would evict the scans of a page from the cache.
         make = _scan_from_json if names is None else _cached_scan_from_json
         scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
@@ -338,7 +338,7 @@ def is_served(table_name: Any) -> Any:
 
 
 def _scan_columns(scan: ScanRecord) -> dict[str, Any]:
-    """Return the figures of a good scan that its table's row has too."""
+    """Return the figures of a good scan that are also stored in its table's row."""
     return {
         "good_scanned_at_ms": datetime_to_ms(scan.taken_at),
         "good_files": scan.files,
@@ -377,12 +377,12 @@ class Halts(StorePart):
     """Halts of tables and of partitions; implements a part of ``lake.plan_store.PlanStore``."""
 
     def halt_table(self, table: TableRef, reason: str) -> bool:
-        """Halt a table until a person resumes it; False if it is halted already, whose first reason stays."""
+        """Halt a table until a person resumes it; False if it is halted already: the first reason stays."""
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
-        """Halt one partition until a person resumes it; False if it is halted already, whose first reason stays.
+        """Halt one partition until a person resumes it; False if it is halted already: the first reason stays.
 
         The table is halted instead if it has no partitions, or if too many of them are halted.
         """
@@ -397,7 +397,7 @@ class Halts(StorePart):
         return {partition: one["reason"] for partition, one in found.items()}
 
     def resume_partitions(self, name: str, partitions: Collection[str], actor: str) -> None:
-        """End the halts of these partitions of the table ``name``; halts of others, and of the table, stay."""
+        """End the halts of these partitions of table ``name``; halts of other partitions and of the table stay."""
         with self._database.write() as connection:
             known = _lock_halted_partitions(connection, name) or {}
             ended = sorted(known.keys() & set(partitions))

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trends of tables and of the lake over weeks: figures of scans, fewer with age."""
+"""Trends of tables and of the lake over weeks: figures of scans, at longer intervals for older scans."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -40,7 +40,7 @@ class Trends(StorePart):
     """A few points of the last 30 days for each table, and for the lake."""
 
     def record_trends(self) -> bool:
-        """Store a point from the last good scan of each table, unless this step has one; return whether it did.
+        """Store a point from the last good scan of each table, unless this step has one; return True if it did.
 
         Deletes points by their age, so that a table never has more than 67.
         """
@@ -49,7 +49,7 @@ class Trends(StorePart):
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
             if last is None and not _is_every_table_scanned(connection):
-                return False  # a trend that began with half of the tables would show growth
+                return False  # a trend that began with half of the tables would show growth later
             if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)

@@ -24,7 +24,7 @@ from service.control.store.rows import view_of
 from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
-#: a scan due to a plan's end waits for this many times the duration of the last scan
+#: a scan that a plan's end causes waits for this many times the duration of the last scan
 _RESCAN_DELAY_FACTOR = 10
 _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
@@ -48,7 +48,7 @@ class WriteReports(StorePart):
     def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
         """Return the reported partitions that are due now, by table.
 
-        Partitions of paused and halted tables wait for the resume, partitions that are held wait for the holder's end.
+        Partitions of paused and halted tables wait for the resume, partitions that are held wait until the holder ends.
         """
         row = WrittenPartitionRow
         held = exists().where(
@@ -108,7 +108,7 @@ def _write_report(row: Any) -> WriteReport:
 
 
 def schedule_rescan(connection: Connection, table: str) -> None:
-    """Have a table scanned again once the last of its plans has ended, so that its recorded layout is not outdated.
+    """Schedule a scan of a table once its last live plan has ended, so that its recorded layout is not outdated.
 
     A scan takes from milliseconds to minutes; at most a tenth of the time is spent on these scans.
     """

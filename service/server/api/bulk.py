@@ -42,7 +42,7 @@ def cancel_plans(
     """Cancel the selected plans: requested ones at once, inflight ones before their commit.
 
     At most 1,000 plans, newest first; `next` is the `after` of the next call, null if there are no further plans.
-    `skipped` has the plans that could not be cancelled, each with the reason. 400 if nothing selects plans.
+    `skipped` has the plans that could not be cancelled, each with the reason. 400 if the body has no filter.
     """
     return _apply(context, "cancel", caller, chosen, idempotency_key)
 

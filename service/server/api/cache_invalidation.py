@@ -11,7 +11,7 @@ from service.server.api.security import Caller, require
 
 
 def _invalidate_lake_cache(context: ContextDep, writer: Annotated[Caller, require("write")]) -> Iterator[None]:
-    # Only requests with the write scope: otherwise refused requests of strangers could cause readings of the lake.
+    # Only for requests with the write scope: otherwise refused requests of strangers could cause queries of the lake.
     try:
         yield
     finally:

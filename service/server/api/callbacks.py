@@ -57,7 +57,7 @@ def _add_route(name: str, callback: CommitCallback) -> None:
         openapi_extra={"requestBody": {"required": True, "content": {"application/json": {"schema": schema}}}},
     )
     async def report(context: ContextDep, request: Request, caller: Annotated[Caller, Depends(check_key)]) -> Response:
-        # Read here and not as a parameter, so that the key is checked before a body is read.
+        # The body is read here and not as a parameter, so that the key is checked first.
         body = await request.body()
         return await to_thread.run_sync(_report_commit, context, model, body, caller)
 

@@ -7,9 +7,9 @@ from starlette.datastructures import MutableHeaders
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-#: when the names of earlier releases were deprecated
+#: the time when the names of earlier releases were deprecated
 DEPRECATED_SINCE = datetime(2026, 11, 26, tzinfo=UTC)
-#: the document that names the present ones
+#: the document with the present names
 _DOCUMENT = "/openapi.json"
 _MARK = "uses_former_names"
 

@@ -18,7 +18,7 @@ router = APIRouter(prefix="/events", tags=["events"])
 
 
 class CommitReport(RequestBody):
-    """A commit to a table (its name or location), to `partitions` or, without them, to any part of it."""
+    """A commit to a table (its name or location): to `partitions` or, without them, to an unknown part of the table."""
 
     table: TableName
     partitions: Partitions | None = None

@@ -17,15 +17,15 @@ from service.server.api.request_types import TimeOrAge
 class PlanSelection(BaseModel):
     """The filter of plans in a request: the query of a list, the body of a bulk action, or a page's address."""
 
-    table: str | None = Field(None, description="Only this table's.")
-    name: str | None = Field(None, max_length=1024, description="Only of tables whose name contains this.")
+    table: str | None = Field(None, description="Only plans of this table.")
+    name: str | None = Field(None, max_length=1024, description="Only plans of tables whose name contains this.")
     state: PlanState | None = Field(None, description="Only plans in this state.")
     proposed: bool | None = Field(
-        None, description="Only plans that wait for approval (mode `propose`), or only others."
+        None, description="true: only plans that wait for approval (mode `propose`); false: only other plans."
     )
     error: ErrorClass | None = Field(None, description="Only plans with this kind of error.")
-    since: TimeOrAge = Field(None, description="Created then or later: a date, a time, or how long ago.")
-    until: TimeOrAge = Field(None, description="Created before then.")
+    since: TimeOrAge = Field(None, description="Only plans created since this date, time or age (2d).")
+    until: TimeOrAge = Field(None, description="Only plans created before this time.")
 
     def plan_filter(self) -> PlanFilter:
         """Return the filter of the fields that are set."""

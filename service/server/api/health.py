@@ -42,7 +42,7 @@ async def healthy() -> str:
 
 @health.get("/ready")
 async def ready(context: ContextDep) -> Response:
-    """Answer 200 if the role can work: the database answered lately and an executor has Spark; else 503 and why."""
+    """Answer 200 if the database answered lately and, in an executor, Spark can be used; else 503 with the reason."""
     reason = context.readiness_problem()
     return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
 

@@ -24,7 +24,7 @@ Number = Annotated[RowNumber, Path()]
 
 
 class NotificationNumbers(RequestBody):
-    """The numbers of dead messages; without `numbers` all dead messages."""
+    """The numbers of dead messages; without `numbers`, all dead messages are meant."""
 
     numbers: Annotated[list[RowNumber], Field(min_length=1, max_length=_MAX_NUMBERS)] | None = None
 
@@ -69,7 +69,7 @@ def drop_notifications(context: ContextDep, caller: Writer, chosen: Notification
 
 @router.post("/{number}/retry", dependencies=[invalidates_lake_cache])
 def retry_notification(context: ContextDep, caller: Writer, number: Number) -> Response:
-    """Send a dead message again with a new set of attempts; `retried` is 0 if it already waits, 409 if delivered."""
+    """Send a dead message again with a new set of attempts; `retried` is 0 if it waits; 409 if it was delivered."""
     return json_response(notifications_retried(context.store.retry_notifications([number], actor=caller.actor)))
 
 

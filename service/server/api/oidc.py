@@ -138,14 +138,14 @@ class OidcProvider:
             )
             claims.validate(leeway=_LEEWAY_SECONDS)
         except (JoseError, KeyError, ValueError, TypeError) as error:
-            what = f"what {self.display_name} says about who signed in is not valid: {one_line(error)}"
+            what = f"the ID token of {self.display_name} is not valid: {one_line(error)}"
             raise ProblemError(problems.FORBIDDEN, what) from error
         return dict(claims)
 
     def _merge_userinfo(self, claims: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
         if more.get("sub") != claims["sub"]:
             raise ProblemError(
-                problems.FORBIDDEN, f"{self.display_name} described another person than the one who signed in"
+                problems.FORBIDDEN, f"{self.display_name} returned the user information of another person"
             )
         return {**more, **claims}
 
@@ -170,9 +170,7 @@ class OidcProvider:
             issuer = self.settings.issuer or ""
             found = self._request_json(f"{issuer.rstrip('/')}/.well-known/openid-configuration")
             if found.get("issuer") != issuer:
-                raise self._provider_error(
-                    f"it calls itself {found.get('issuer')!r}, and [oidc] issuer says {issuer!r}"
-                )
+                raise self._provider_error(f"its issuer is {found.get('issuer')!r}, and [oidc] issuer is {issuer!r}")
             missing = [name for name in _ENDPOINTS if not isinstance(found.get(name), str)]
             if missing:
                 raise self._provider_error(f"its metadata have no {missing[0]}")
@@ -195,9 +193,9 @@ class OidcProvider:
         """GET the JSON object at ``url``, or POST the form ``data`` and return the answer."""
         import httpx
 
-        # A request that waits for a silent provider blocks a thread that others need: hence the limit.
+        # Limited, because a request that waits for a silent provider blocks a thread that other requests need.
         if not self._request_slots.acquire(blocking=False):
-            raise self._provider_error(f"{_MAX_CONCURRENT} others are waiting for it already")
+            raise self._provider_error(f"{_MAX_CONCURRENT} requests are waiting for it already")
         try:
             response = httpx.request("POST" if "data" in more else "GET", url, timeout=_TIMEOUT_SECONDS, **more)
             found = response.json()
@@ -206,7 +204,7 @@ class OidcProvider:
         finally:
             self._request_slots.release()
         if not isinstance(found, dict):
-            raise self._provider_error(f"{urlsplit(url).path} is no JSON object")
+            raise self._provider_error(f"{urlsplit(url).path} is not a JSON object")
         if response.is_error:
             why = found.get("error_description") or found.get("error") or f"status {response.status_code}"
             raise ProblemError(problems.FORBIDDEN, f"{self.display_name} refuses: {why}")

@@ -18,19 +18,19 @@ router = APIRouter(tags=["service"])
 
 @router.get("/status")
 def status(context: ContextDep) -> Response:
-    """The state of the lake, its processes and open problems, at `taken_at`, at most a second ago."""
+    """The state of the lake, its processes and open problems at `taken_at`, which is at most a second ago."""
     return json_response(serializers.status(context.lake_cache.get(fresh=True)))
 
 
 @router.get("/trend", responses=TREND_RESPONSES)
 def trend(context: ContextDep) -> Response:
-    """The trend of all tables in modes propose and compact together over 30 days, with points as in a table's trend."""
+    """The trend of all tables in modes propose and compact together over 30 days; its points are as in a table's."""
     return json_response(queries.trend_document(serializers.lake_points(context.lake_cache.get(fresh=True))))
 
 
 @router.get("/processes", responses=LIST_RESPONSES)
 def processes(context: ContextDep, request: Request) -> Response:
-    """The processes of this lakefold: role, running plans, leaderships, state of Spark, and when each was last seen.
+    """The processes of this lakefold: role, running plans, leaderships, state of Spark, and the last sign of life.
 
     A process that ended without a sign-off is listed for a day, with `live` false.
     """

@@ -29,7 +29,7 @@ router = APIRouter(prefix="/plans", tags=["plans"])
 MAX_STREAMS = 200
 _POLL_SECONDS = 1.0
 _HEARTBEAT_SECONDS = 10
-#: how long a browser waits before it reopens a broken stream
+#: the time that a browser waits before it reopens a broken stream
 _RETRY_MILLISECONDS = 2000
 
 
@@ -133,7 +133,7 @@ async def plan_progress_events(
     if plan.state not in LIVE_STATES and last_event_id == _event_id(plan):
         return Response(status_code=204)
     if hub.is_full:
-        detail = f"{hub.max_streams} streams are open; ask for the plan itself from time to time"
+        detail = f"{hub.max_streams} streams are open; poll the plan itself instead"
         raise HttpProblemError(problems.TRANSIENT, detail, {"Retry-After": "10"})
     events = _progress_events(hub, plan, last_event_id, request.state.token)
     return EventSourceResponse(events, ping=_HEARTBEAT_SECONDS, sep="\n")

@@ -30,7 +30,7 @@ router = APIRouter(prefix="/tables", tags=["tables"])
 _MAX_CONCURRENT = 1
 _MAX_SECONDS = 30.0
 _replay_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
-Days = Annotated[float, Query(gt=0, le=MAX_PERIOD.days, description="How much of the past.")]
+Days = Annotated[float, Query(gt=0, le=MAX_PERIOD.days, description="The length of the replayed history, in days.")]
 
 
 @contextmanager
@@ -73,7 +73,7 @@ def replay(
 
 @router.get("/{table}/advice")
 def advice(context: ContextDep, table: str, days: Days = DEFAULT_DAYS) -> Response:
-    """The writes that made the table's small files, and the writer's setting whose change would have saved most.
+    """The writes that made the table's small files, and the change of a writer's setting that would have saved most.
 
     `recommended_change` is null if no change is worth it. Nothing is stored. 422 and 429 as for a replay.
     """

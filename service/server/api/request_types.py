@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 
 from service.text import parse_time_or_age
 
-#: a longer list is refused; without a list a request means the whole table
+#: a longer list is refused; a request without a list means the whole table
 MOST_PARTITIONS = 10_000
 #: the largest row number that both databases can compare
 MAX_ROW_NUMBER = 2**63 - 1
@@ -16,7 +16,7 @@ MAX_ROW_NUMBER = 2**63 - 1
 
 def _check_relative_path(path: str) -> str:
     if {".", ".."} & set(path.split("/")):
-        raise ValueError("a partition is a path inside its table; . and .. are none")
+        raise ValueError("a partition is a path inside its table, without . and ..")
     return path
 
 
@@ -31,14 +31,14 @@ class RequestBody(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
 
-#: a date, a time, or how long ago
+#: a date, a time or an age
 TimeOrAge = Annotated[
     datetime | None, BeforeValidator(_parse_time), WithJsonSchema({"type": "string", "examples": ["2026-03-01", "2d"]})
 ]
 RowNumber = Annotated[int, Field(ge=1, le=MAX_ROW_NUMBER)]
 Reason = Annotated[str, Field(max_length=1000)]
 TableName = Annotated[str, StringConstraints(min_length=1, max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$")]
-#: a partition's path, such as ``dt=2026-03-01/hour=7``; empty for the one of an unpartitioned table
+#: a partition's path, such as ``dt=2026-03-01/hour=7``; empty for the only partition of an unpartitioned table
 PartitionPath = Annotated[
     str, StringConstraints(max_length=1024, pattern=r"^[^\x00-\x1f\x7f]*$"), AfterValidator(_check_relative_path)
 ]

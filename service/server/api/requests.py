@@ -42,7 +42,7 @@ Setting = str | int | float | bool | list[str]
 
 
 class PlanRequestBody(RequestBody):
-    """A request for plans of a table or of `partitions`, of any kind or one, with policy settings as `overrides`."""
+    """A request for plans of a table or of `partitions`, of any `kind` or one kind; `overrides` are policy settings."""
 
     table: TableName
     partitions: Partitions | None = None
@@ -67,11 +67,11 @@ async def request_plans(
         Header(
             min_length=1,
             max_length=255,
-            description="The same key requests only once.",
+            description="Repeated requests with the same key count as one.",
         ),
     ] = None,
 ) -> Response:
-    """Request plans. 202 while the scheduler has not answered, then 200 with its answer, the same as for GET.
+    """Request plans. 202 while the scheduler has not answered, then 200. The body is the same as for GET.
 
     409 if the table may not be planned now, or if live plans hold every requested partition: `holders` names them.
     "Nothing to do" is an answer, with reasons.

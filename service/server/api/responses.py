@@ -56,7 +56,7 @@ class TrendDocument(BaseModel):
     """A trend: its points, and their changes."""
 
     points: list[TrendFigures] = Field(description="oldest first")
-    trends: list[TrendChange] = Field(description="of 7 days and of 30; empty before there are two points")
+    trends: list[TrendChange] = Field(description="over 7 and over 30 days; empty before there are two points")
 
 
 #: for ``responses`` of routes

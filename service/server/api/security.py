@@ -26,7 +26,7 @@ SAFE_METHODS = ("GET", "HEAD", "OPTIONS")
 #: headers that proxies add; a forwarded request may come from anywhere
 _FORWARDING_HEADERS = ("forwarded", "x-forwarded-for", "x-real-ip", "via")
 _LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-#: a name or IPv4 address, or an IPv6 address in brackets, and a port; a list or user information is neither
+#: a name or IPv4 address, or an IPv6 address in brackets, and a port; no list and no user information
 _HOST_PATTERN = re.compile(r"(?:(?P<name>[A-Za-z0-9._-]+)|\[(?P<ipv6>[0-9A-Fa-f:.]+)\])(?::[0-9]{1,5})?")
 
 #: only for the OpenAPI document; the Guard has already read the header
@@ -67,8 +67,8 @@ class Caller:
 def require(scope: str, *, all_tables: bool = False) -> Any:
     """Return a dependency that admits only callers with ``scope`` (read or write); its value is the Caller.
 
-    Every route except those of health has one. 401 if a token is missing or not valid, 403 if its scope does not
-    suffice; with ``all_tables`` also if it is limited to some tables.
+    Every route except the routes of health has this dependency. It answers 401 if a token is missing or not valid, and
+    403 if its scope does not suffice or, with ``all_tables``, if the token is limited to some tables.
     """
 
     async def required(request: Request, _: _TokenSecurityScheme) -> Caller:
@@ -143,11 +143,11 @@ def allows_anonymous_reads(context: Context, host: str, headers: Headers) -> boo
 
 
 def allowed_hosts(context: Context) -> frozenset[str] | None:
-    """Return the host names that requests may use; None for any.
+    """Return the host names that requests may use; None if any name may be used.
 
-    Another site can point its own name at the loopback (DNS rebinding); such a name is refused. Outside the loopback
-    everything needs a token, which such a site does not have, so names are only restricted if
-    http.allowed_hosts is set.
+    Another site can point its own name at the loopback (DNS rebinding), so on the loopback only its own names
+    and http.allowed_hosts are accepted. Outside the loopback everything needs a token, which another site does not
+    have, so names are only restricted if http.allowed_hosts is set.
     """
     http = context.config.http
     if not is_loopback(http.address) and not http.allowed_hosts:

@@ -43,7 +43,7 @@ class BatchWrite(RowAmount):
 
 
 class BatchBody(RowAmount):
-    """Writes that are committed together: a single one, or those of `writes`."""
+    """Writes that are committed together: a single write, or the list `writes`."""
 
     operation: Operation | None = None
     writes: Annotated[list[BatchWrite], Field(max_length=_MAX_BATCHES)] | None = None

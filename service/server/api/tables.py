@@ -29,18 +29,18 @@ def list_tables(
     table_filter: TableFilterQuery,
     sort: Sort = "-rewrite_bytes",
     limit: Limit = 1000,
-    after: Annotated[str | None, Query(description="The `next` of the page before.")] = None,
+    after: Annotated[str | None, Query(description="The `next` of the previous page.")] = None,
     number: Annotated[
         int | None,
         Query(
             alias="page",
             ge=1,
             le=MAX_ROW_NUMBER,
-            description="The page with this number, not the one `after`.",
+            description="The page with this number; not together with `after`.",
         ),
     ] = None,
 ) -> Response:
-    """The tables, by default those with most reducible bytes first; `total` is their number.
+    """The tables, by default sorted by descending reducible bytes; `total` is their number.
 
     Orders and states use the last good scan; `scan` is the last scan, good or not.
     """
@@ -75,7 +75,7 @@ def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, An
 
 @databases_router.get("/databases", tags=["tables"], responses=LIST_RESPONSES)
 def list_databases(context: ContextDep, request: Request, table_filter: TableFilterQuery) -> Response:
-    """The totals of each database's tables, those with most to rewrite first.
+    """The totals of each database's tables, the database with most bytes to rewrite first.
 
     A table's database is its name up to the last dot, '' if there is none.
     """
@@ -97,14 +97,14 @@ def list_partitions(
     after: Annotated[str | None, Query(description="Continue after this partition.")] = None,
     search: Annotated[str, Query(description="Only partitions whose path contains this, ignoring case.")] = "",
     worst: Annotated[
-        bool, Query(description="Those with most reducible bytes first; `limit` of them, without a next page.")
+        bool, Query(description="Most reducible bytes first; only the first `limit` partitions, no next page.")
     ] = False,
 ) -> Response:
-    """The partitions by path or worst first, as of the last complete scan; `taken_at` is null before the first.
+    """The partitions by path or worst first, as of the last complete scan; `taken_at` is null before that scan.
 
     Small files were below the limit in force at the scan. Reducible files are the small files that a plan takes now,
-    or after an obstacle such as a live plan of the partition has ended. Reducible bytes are all bytes that plans would
-    read. `lines` explain every file slice: chosen for a plan, or left alone, why, and by which setting.
+    or after an obstacle such as a live plan of the partition has ended. Reducible bytes are all bytes that plans
+    would read. `lines` explain every file slice: chosen for a plan, or left alone, why, and by which setting.
     """
     layout = context.store.partition_layout(find_table(context, table).name)
     if layout is None:

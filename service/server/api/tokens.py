@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from service.control.store.tokens import Tokens
     from service.control.store.views import Bearer
 
-#: how long the tokens are cached
+#: the time for which the tokens are cached
 _CACHE_SECONDS = 3.0
 #: the shortest interval between two records of tokens' last use
 _USE_RECORDING_SECONDS = 60.0

@@ -45,7 +45,7 @@ class OutageLog(DatabaseObserver):
 
     def call_failed(self, error: StoreError) -> None:
         lost = isinstance(error, (DatabaseUnreachable, SchemaMismatch))
-        if lost or type(error) is StoreError:  # its subclasses are answers, for example that a partition is locked
+        if lost or type(error) is StoreError:  # a subclass is an answer of a working database, such as PartitionsLocked
             self._metrics.record_database_error()
         if not lost:
             return

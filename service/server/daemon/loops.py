@@ -22,9 +22,10 @@ _REPEAT_LOG_SECONDS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Loop:
-    """A loop that calls ``tick`` every ``interval``, with ``runs_while_draining`` also while the daemon drains.
+    """A loop that calls ``tick`` every ``interval``.
 
-    A draining daemon begins nothing new and waits for its running plans.
+    While the daemon drains, only loops with ``runs_while_draining`` continue. A draining daemon begins nothing new and
+    waits for its running plans.
     """
 
     name: str
@@ -73,7 +74,7 @@ class LoopRunner:
         )
 
     def add_loop(self, interval: timedelta, name: str, function: Callable[[], None]) -> None:
-        """Call ``function`` now and then every ``interval``, with a jitter of a tenth so that daemons spread out.
+        """Call ``function`` at once and then every ``interval``, with a jitter of a tenth so that daemons spread out.
 
         A tick that is due while the previous one runs is skipped. Raises ValueError for more than ``_MAX_LOOPS``
         loops.

@@ -31,13 +31,13 @@ from service.control.store import Figures, Store, StoreError, TableState
 logger = logging.getLogger(__name__)
 
 RECENT_RELOCATION = timedelta(hours=1)
-"""How long a relocation is recent: writers that began before it may still end, so that the sweep runs often."""
+"""The age up to which a relocation is recent: writers that began before it may still commit, so it is swept often."""
 
 FORGET_INTERVAL = timedelta(days=1)
-"""How often each table's old relocations are pruned."""
+"""The interval between prunings of a table's old relocations."""
 
 RELOCATION_SEARCH_INTERVAL = timedelta(minutes=10)
-"""How often a table is searched for relocations that the database does not know, which costs two listings."""
+"""The interval between searches of a table for relocations that the database does not have; each costs two listings."""
 
 
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
@@ -91,12 +91,12 @@ class Maintenance:
         self._missing: set[str] = set()
         self._watch = PartitionWatch()
         self._recent_sweep = RecentLocations()
-        #: table → when its relocations were last pruned, or the partition after which pruning continues
+        #: table → time of the last pruning of its relocations, or the partition after which pruning continues
         self._forget_progress: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
-        #: name and location of a table → when it was last searched for relocations
+        #: name and location of a table → time of the last search for its relocations
         self._searched_at: dict[tuple[str, str], float] = {}
-        #: table → when its services last ran
+        #: table → time of the last run of its services
         self._services_ran_at: dict[str, float] = {}
 
     def clean(self) -> list[CleanReport]:
@@ -151,7 +151,7 @@ class Maintenance:
             def forget(
                 ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else ""
             ) -> int:
-                self._forget_progress[ref.name] = time.monotonic()  # after a failure the next try waits, too
+                self._forget_progress[ref.name] = time.monotonic()  # even a failed try delays the next one
                 count, last = prune_relocations(ref, format=adapter, store=self._store, after=after)
                 self._forget_progress[ref.name] = last or time.monotonic()
                 return count
@@ -240,7 +240,7 @@ class Maintenance:
         )
 
     def _is_search_due(self, table: TableRef) -> bool:
-        """Return True if a search for relocations that the database lacks under the table's name is due."""
+        """Return True if the table must be searched again for relocations that the database does not have."""
         asked_at = self._searched_at.get((table.name, table.location), -math.inf)
         return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds()
 

@@ -60,7 +60,7 @@ _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
 _RECENT_SWEEP_TICK = timedelta(seconds=5)
 _PRUNE_TICK = timedelta(minutes=10)
 _TRENDS_TICK = timedelta(minutes=5)
-#: figures older than so many refreshes mean that the database does not answer
+#: if the figures are older than this many refresh intervals, the database does not answer
 _READY_REFRESHES = 3
 
 
@@ -142,7 +142,7 @@ class Daemon:
             settings=WorkerSettings(slots=max(1, slots), poll_interval=settings.claim_interval),
         )
         failures = LoopFailureLog()
-        #: the loops that run until the process drains, and those that run until it ends
+        #: the loops that run until the process drains, and the loops that run until it ends
         self._work_loops, self._drain_loops = LoopRunner(failures.log_failure), LoopRunner(failures.log_failure)
         self._sweep_interval = durations.sweep_interval
         self._refreshed_at: datetime | None = None
@@ -196,7 +196,7 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
-        """Scan, answer requests, run every plan, then clean, as far as the role includes it. Serves no metrics.
+        """Scan, answer requests, run every plan, then clean; only the parts of the role. Serves no metrics.
 
         Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
         """
@@ -359,7 +359,7 @@ class Daemon:
             if self._refreshed_at is None:
                 self._on_first_refresh()
             self._refreshed_at = datetime.now(UTC)
-        finally:  # the counters of this process are current without a database, too
+        finally:  # the page shows this process's current counters even without a database
             self._metrics_page.render()
 
     def _run_worker(self) -> None:
@@ -429,8 +429,8 @@ def serve(config: Config, role: str, once: bool = False) -> int:
 def _freeze_heap() -> None:
     """Exclude all current objects from later garbage collections.
 
-    Most of them live as long as the process: modules, routes, the states of the tables. Traversing them stops every
-    thread, for more than a tenth of a second at each reading of a large lake.
+    Most of these objects live as long as the process: modules, routes, the states of the tables. A collection that
+    traverses them stops every thread, for more than a tenth of a second at each refresh of a large lake's figures.
     """
     gc.collect()
     gc.freeze()

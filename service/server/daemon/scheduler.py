@@ -39,7 +39,7 @@ _WRITTEN_RETRY_DELAY = timedelta(seconds=30)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanHooks:
-    """What surrounds a scan: ``on_success`` is called after one, ``planning_trace`` (table, traceparent) spans one."""
+    """The hooks of a scan: ``on_success`` follows success, ``planning_trace(table, traceparent)`` surrounds it."""
 
     on_success: Callable[[], None] = lambda: None
     planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext()
@@ -81,7 +81,7 @@ class Scheduler:
         known = {state.name: state for state in self._store.table_states()}
         for table in tables.values():
             state = known.get(table.name)
-            # The identity is compared without its value: only scans determine it.
+            # The identity is left out of the comparison: only scans determine it.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
                 self._store.register_table(table.ref, table.mode, table.owner)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
@@ -240,12 +240,16 @@ class Scheduler:
             except (Transient, OSError) as error:
                 again_in = dict.fromkeys((entry.partition for entry in written), _WRITTEN_RETRY_DELAY)
                 wait = _WRITTEN_RETRY_DELAY.total_seconds()
-                logger.warning("table %s: written partitions, again in %.0f s: %s", name, wait, one_line(error))
+                logger.warning(
+                    "table %s: written partitions not scanned, again in %.0f s: %s", name, wait, one_line(error)
+                )
             except StoreError as error:
-                logger.warning("table %s: written partitions: %s; again at once", name, one_line(error))
+                logger.warning(
+                    "table %s: written partitions not recorded: %s; trying again at once", name, one_line(error)
+                )
                 return
             except Exception as error:
-                # A full scan will meet and record the same error; the report must not be retried every second.
+                # A full scan meets and records the same error; the report must not be retried every second.
                 expected = isinstance(error, LakefoldError)
                 logger.warning("table %s: written partitions: %s", name, one_line(error), exc_info=not expected)
             with suppress(StoreError):

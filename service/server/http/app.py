@@ -75,7 +75,10 @@ _PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
                         "status": {"type": "integer"},
                         "detail": {"type": "string"},
                         "instance": {"type": "string", "description": "The requested path"},
-                        "exit_code": {"type": "integer", "description": "What the command line would exit with"},
+                        "exit_code": {
+                            "type": "integer",
+                            "description": "The exit code of the command line for this error",
+                        },
                     },
                 }
             }

@@ -99,8 +99,8 @@ class BoundedConnections(ServerState):
         if len(self._open) <= self.max_connections:
             return
         logger.warning(
-            "%d connections are open, as many as may be (http.max_connections and the limit of open files); "
-            "those that wait for their client end",
+            "%d connections are open, the maximum (http.max_connections and the limit of open files); "
+            "connections that wait for their client are closed",
             self.max_connections,
         )
         idle = next((other for other in self._open if other is not connection and other.is_waiting_for_client), None)
@@ -134,7 +134,7 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
         super().__init__(config, server_state, app_state, _loop)
         assert isinstance(server_state, BoundedConnections)
         self._registry, self._timeouts = server_state, server_state.timeouts
-        #: ends the connection unless the headers arrive, or a closing connection ends, before
+        #: the timer that aborts the connection if the headers are late, or if closing takes too long
         self._abort_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
         self._is_lingering = False

@@ -25,7 +25,7 @@ from service.server.web.problems import problem_page, wants_html
 
 #: the maximum number of digits in a Content-Length header
 _MAX_LENGTH_DIGITS = 18
-#: maximum body bytes of paths that need no token or another kind of key; other paths have http.max_body_size
+#: maximum body bytes of paths with another key or none instead of a token; other paths have http.max_body_size
 _MAX_BODY_WITHOUT_TOKEN = callbacks.MAX_BODY_BYTES | login.MAX_BODY_BYTES
 #: maximum body bytes of paths that need only the read scope
 _MAX_BODY_OF_READERS = simulate.MAX_BODY_BYTES
@@ -45,7 +45,7 @@ class Guard:
     """The middleware that refuses a request or passes it on with ``request.state.caller``.
 
     A refusal is a problem document, for browsers a page. ``caller`` is None if there is no valid token and reads need
-    one; the routes decide with ``require``.
+    a token; the routes decide with ``require``.
     """
 
     def __init__(self, app: ASGIApp, context: Context) -> None:
@@ -86,7 +86,7 @@ class Guard:
     async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
             raise HttpProblemError(
-                problems.WRONG_HOST, f"this is not {host!r}; http.allowed_hosts adds names", host=host
+                problems.WRONG_HOST, f"the host name {host!r} is not served; add it to http.allowed_hosts", host=host
             )
         token, by_cookie = security.request_token(request)
         caller = await self._find_caller(token)
@@ -112,7 +112,7 @@ class Guard:
 
 
 def _reads_body(request: Request) -> bool:
-    """Return True if the body is read: from callers with the write scope, and on paths where less suffices.
+    """Return True if the body is read: from callers with the write scope, and on paths that need no write scope.
 
     Routes refuse all other callers because of their scope, so that reading their bodies would only cost memory.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The middleware that measures the latency of each route, and the one that reads the ``traceparent`` header."""
+"""Middleware: the latency of each route is measured, and the ``traceparent`` header is read."""
 
 import time
 from collections.abc import Sequence
@@ -18,7 +18,7 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class TimingMiddleware:
-    """The middleware that records in ``metrics`` when each answer began, with status 500 if it never did.
+    """The middleware that records in ``metrics`` the time until each answer began; status 500 if no answer began.
 
     This is the metric ``lakefold_http_request_duration_seconds``. ``routes`` are the application's; a request is
     counted under the template of its path, such as ``/v1/plans/{plan}``.

@@ -4,7 +4,7 @@
 import time
 from collections import OrderedDict
 
-#: the maximum number of buckets; the least recently used is removed first, and its client later gets a full one
+#: the maximum number of buckets; the least recently used is removed first; its client then starts with a full bucket
 _MAX_CLIENTS = 10_000
 #: the burst: a client may send the requests of this many seconds at once
 _BURST_SECONDS = 4.0

@@ -17,12 +17,12 @@ FORMER_METRICS: Mapping[str, str] = MappingProxyType(
     }
 )
 
-#: present name of a family, which counters have without ``_total`` → former name, present name
+#: present name of a metric family (without a counter's ``_total``) → former name, present name
 _RENAMED_FAMILIES = {new.removesuffix("_total"): (old, new) for old, new in FORMER_METRICS.items()}
 
 
 class FormerMetrics(Collector):
-    """The metrics of ``sources``, each of which has a former name, under that name."""
+    """The collector of ``sources`` under former names; every metric of ``sources`` has a former name."""
 
     def __init__(self, sources: Sequence[Collector]) -> None:
         self._sources = sources

@@ -56,7 +56,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_log_files", _TABLE_LABELS, "Log files of the latest slices (merge-on-read)."
             ),
-            _stored_metric("lakefold_table_log_bytes", _TABLE_LABELS, "Bytes of those log files."),
+            _stored_metric("lakefold_table_log_bytes", _TABLE_LABELS, "Bytes of the log files of the latest slices."),
             _stored_metric("lakefold_table_partitions", _TABLE_LABELS, "Partitions with at least one live slice."),
             _stored_metric(
                 "lakefold_table_file_size_bytes", _TABLE_LABELS, "Live base files by size.", "gaugehistogram"
@@ -84,8 +84,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
-                "Small files that plans rewrite, now or after an obstacle has ended; for tables that are only observed "
-                "the small files that plans would rewrite.",
+                "Small files that plans rewrite, now or after an obstacle has ended; in observed tables, the small "
+                "files that plans would rewrite.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(
@@ -179,7 +179,7 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_planner_written_scan_duration_seconds",
                 "histogram",
                 ("format",),
-                "Seconds of one such scan, planning included.",
+                "Seconds of one scan of reported partitions, planning included.",
                 buckets=_STEP_SECONDS,
             ),
             MetricSpec(
@@ -214,7 +214,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_plan_oldest_requested_timestamp_seconds",
                 (),
-                "Time since which the oldest requested plan may run; absent without such a plan. Plans that wait for "
+                "Time when the oldest requested plan became due; absent without such a plan. Plans that wait for "
                 "approval do not count.",
             ),
             MetricSpec(
@@ -289,11 +289,10 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_work_budget",
                 ("quantity", "window"),
                 "The maximum that plans of all tables may use in any 60 minutes (hour) or 24 hours (day), if "
-                "limited: bytes, "
-                "cpu_seconds.",
+                "limited: bytes, cpu_seconds.",
             ),
             _stored_metric(
-                "lakefold_work_used", ("quantity", "window"), "The part of these budgets that is used, if limited."
+                "lakefold_work_used", ("quantity", "window"), "The used part of each lakefold_work_budget, if limited."
             ),
             _stored_metric(
                 "lakefold_plans_held",
@@ -366,15 +365,15 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_source_problems",
                 (),
-                "Parts of sources that the last search for tables could not read; known tables there are not scanned, "
-                "new ones are not found.",
+                "Parts of sources that the last search for tables could not read; known tables in them are not "
+                "scanned, and new tables are not found.",
             ),
             _stored_metric("lakefold_paused", (), "1 while the whole service is paused."),
             MetricSpec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),
             _stored_metric(
                 "lakefold_stored_metrics_timestamp_seconds",
                 (),
-                "Time when the figures of the database were last read; every stored gauge has this age.",
+                "Time when the stored gauges were last read from the database.",
             ),
             MetricSpec(
                 "lakefold_http_request_duration_seconds",

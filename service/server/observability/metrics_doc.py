@@ -23,14 +23,14 @@ in `deploy/grafana/`.
   `max` and not `sum` over processes. `lakefold_stored_metrics_timestamp_seconds` shows the age of the rows.
 - **process** metrics count the work of one process since its start: take `sum` over processes.
 - Series whose labels are known beforehand start at 0. `_created` series are off unless
-  `PROMETHEUS_DISABLE_CREATED_SERIES=false`; metrics with the label `table` have no such series. The usual `process_*`
+  `PROMETHEUS_DISABLE_CREATED_SERIES=false`; metrics with the label `table` never have them. The usual `process_*`
   metrics are included.
 - In the plain text format the size distribution appears as `lakefold_table_file_size_bytes_bucket`, `_gsum` and
   `_gcount`; its buckets range from 1 KiB to 16 GiB in factors of four.
 
-A table in mode propose or compact costs about 53 series, one that is only observed 34, and each objective 5 more. With
+A table in mode propose or compact costs about 53 series, an observed table 34, and each objective 5 more. With
 10,000 tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
-`scrape_interval` to a minute there, and let few processes export them.
+`scrape_interval` to a minute for such a lake, and let few processes export the metrics.
 
 `GET /-/healthy` answers 200 while the process runs; `GET /-/ready` answers 200 when the database's figures were read
 within the last three intervals, else 503.

@@ -18,7 +18,7 @@ from service.server.observability.table_series import SampleColumn, TableKey, Ta
 
 #: tables in one block of lines
 _BLOCK = 500
-#: the pause for each line, taken together after a column: three times as long as a line takes at most
+#: the pause for each line, three times the longest time of a line; a column's pauses are taken together after it
 _PAUSE_SECONDS = 1e-6
 #: zlib's window bits for a gzip stream
 _GZIP = 16 + zlib.MAX_WBITS
@@ -84,7 +84,7 @@ class MetricsPage:
 
 
 class _LabelPrefixes(dict[TableKey, str]):
-    """A cache of each table's labels as text; it keeps its entries, as the database keeps its tables."""
+    """A cache of each table's labels as text; no entry is removed, because the database keeps its tables, too."""
 
     def __missing__(self, table: TableKey) -> str:
         name, format_ = table

@@ -48,7 +48,7 @@ class Telemetry:
 
     @property
     def planning_trace(self) -> Callable[[str, str | None], AbstractContextManager[None]]:
-        """A context around the planning of a table (its name, the request's trace): new plans carry the trace."""
+        """The context of a planning, from the table's name and the request's trace: new plans carry the trace."""
         if self._tracing is not None:
             return self._tracing.planning_trace
         return lambda table, traceparent: traced(traceparent)

@@ -8,7 +8,7 @@ from service.server.web import actions, login, oidc, pages
 
 
 def add_pages(root: APIRouter) -> None:
-    """Add the page to the application. Reading needs the same scope as reading ``/v1``; the sign-in needs none."""
+    """Add the page to the application. Reading needs the same scope as reading ``/v1``; the sign-in needs no scope."""
     root.include_router(pages.public_router)
     root.include_router(login.router)
     root.include_router(oidc.router)

@@ -12,13 +12,13 @@ from service.server.web.charts import column_chart
 from service.server.web.rendering import PageContent
 from service.text import plural
 
-#: days drawn; the table below lists them all
+#: the number of days in the chart; the table below it lists all days
 _DAYS_DRAWN = 14
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionDayLine:
-    """The files that are deleted on one day; ``is_soon`` if the day is tomorrow or earlier."""
+    """The files that are deleted on one day; ``is_soon`` is true if the day is tomorrow or earlier."""
 
     day: date
     name: str

@@ -28,7 +28,7 @@ from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import TrendPanel
 from service.text import plural
 
-#: notices about tables that are shown; the state filter finds the other tables
+#: the maximum number of notices about tables; the state filter finds the other tables
 _MAX_NOTICES = 8
 
 
@@ -147,7 +147,7 @@ def notices(lake: LakeState, now: datetime) -> list[Notice]:
     if more > 0:
         tables = tables[:_MAX_NOTICES]
         tables.append(
-            Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="to look at; filter by state.")
+            Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="with problems; filter by state.")
         )
     found += tables
     found += approval_notices(lake, now)

@@ -13,7 +13,7 @@ from service.server.web.formatting import browsable_url
 from service.server.web.rendering import PageContent
 from service.text import partition_name
 
-#: partitions of a plan listed at most; the command line lists them all
+#: the maximum number of listed partitions of a plan; the command line lists all
 _MAX_PARTITIONS = 200
 
 STEP_DESCRIPTIONS: dict[str, str] = {
@@ -54,7 +54,7 @@ class PartitionLine:
 def plan_page(
     plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
 ) -> PageContent:
-    """Return the page of a plan, with the reasons why it waits: ``no_executor``, and ``held_reason`` for all others."""
+    """Return the page of a plan. ``no_executor`` and ``held_reason`` are reasons why it waits."""
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"
@@ -79,7 +79,7 @@ def plan_page(
         end_reason=end_reason(plan),
         cost_lines=tuple(describe_cost(plan_cost(plan))),
         can_retry=plan.state is PlanState.FAILED,
-        # "" if there is none, or if a browser should not open it
+        # "" if there is no UI, or if a browser should not open it
         spark_ui=browsable_url(plan.spark_ui),
         commands=tuple(commands),
     )

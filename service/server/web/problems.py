@@ -51,7 +51,7 @@ def redirect_to_login(request: Request) -> Response:
 
 
 def page_of_action(path: str) -> str:
-    """Return the page with the form that posts to ``path``."""
+    """Return the address of the page whose form posts to ``path``."""
     return path.rpartition("/")[0] or "/"
 
 

@@ -8,7 +8,7 @@ from service.server.web.rendering import PageContent
 
 
 def processes_page(lake: LakeState) -> PageContent:
-    """Return the page for one reading of the lake."""
+    """Return the page of the processes in ``lake``."""
     return PageContent(
         notices=tuple(process_notices(lake, lake.figures.taken_at)),
         processes=serializers.process_list(lake.processes, lake.leaders, lake.running_plans),

@@ -28,7 +28,7 @@ from service.text import format_percent, process_label, share_of, short_id
 THEME_COOKIE = "lakefold_theme"
 #: the positions where a name may break: after a sign, but not inside a number, and anywhere in long words
 _BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{20})(?=[^\s._/=-])")
-#: longer words of a command may be broken
+#: words of a command that are longer than this may be broken
 _LONG_WORD = 40
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: only lakefold's own files, nothing inline, no frames: text that is injected into a page can load nothing
@@ -39,7 +39,7 @@ CONTENT_SECURITY_POLICY = (
 
 
 class PageContent(SimpleNamespace):
-    """What a template shows as ``page``; a field that the template names and the page lacks is an error."""
+    """The content of a page, ``page`` in its template; a missing field is an error."""
 
 
 @cache

@@ -72,7 +72,7 @@ def checked_overrides(
     overrides: dict[str, str] = {}
     for key, value in _filled_in(keys, values):
         if not key:
-            raise OverrideError(f"{value!r} is the value of which setting?")
+            raise OverrideError(f"the value {value!r} has no setting")
         if key in overrides:
             raise OverrideError(f"{key} is set twice: {overrides[key]!r} and {value!r}")
         overrides[key] = value

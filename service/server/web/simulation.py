@@ -19,9 +19,9 @@ from service.text import plural
 _SCENARIO_DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[3] / "docs" / "scenarios")
 #: files of all batches together; the limit is low because a foreign link can make a browser request the page
 _MAX_FILES = 5_000
-#: the last batches, which are drawn; the table lists all
+#: the number of batches in the chart, the last ones; the table lists all batches
 _BATCHES_DRAWN = 30
-#: maximum number of files in a column that are drawn one by one; otherwise they are drawn in groups
+#: maximum number of files that a column draws one by one; more files are drawn in groups
 _MAX_FILES_DRAWN = 80
 _WIDTH, _HEIGHT, _TOP, _BOTTOM = 960.0, 260.0, 20.0, 24.0
 _MAX_COLUMN_WIDTH = 110.0

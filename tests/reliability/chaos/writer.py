@@ -30,8 +30,8 @@ _BATCH_KEY = "chaos.step"
 _ATTEMPTS = 3
 #: what Hudi 1.2.0 says of every write in a JVM whose first one compacted the metadata table; another JVM can go on
 _BROKEN = "ArrayIndexOutOfBoundsException: Index 7 out of bounds for length 7"
-#: what Hudi says of a restore to before the oldest base file of the metadata table
-_TOO_FAR_BACK = "delete metadata table and retry"
+#: the messages of Hudi for a restore to before the oldest base file of the metadata table, and to before its creation
+_TOO_FAR_BACK = ("delete metadata table and retry", "Unable to find completion time for instant")
 #: what a writer with the eager policy says where commits ended in another order than they began, as Hudi itself takes
 #: them back in the order of their ends
 _OTHER_ORDER = "please rollback greater commits first"
@@ -175,7 +175,7 @@ class Writer:
                 return
             except Exception as failure:  # py4j's types
                 cause = _cause(failure)
-                if left == 0 or not (_TOO_FAR_BACK in cause or _OTHER_ORDER in cause):
+                if left == 0 or not (_OTHER_ORDER in cause or any(message in cause for message in _TOO_FAR_BACK)):
                     raise
             if _OTHER_ORDER in cause:
                 other["hoodie.clean.failed.writes.policy"] = "LAZY"

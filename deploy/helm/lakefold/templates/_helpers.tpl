@@ -27,7 +27,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- if hasPrefix "k8s://" .Values.spark.master }}yes{{ end }}
 {{- end }}
 
-{{/* What every container of lakefold may do: nothing that needs a privilege, and write only to its volumes. */}}
+{{/* The security context of every container of lakefold: no privileges, and writes only to its volumes. */}}
 {{- define "lakefold.containerSecurity" -}}
 allowPrivilegeEscalation: false
 readOnlyRootFilesystem: true

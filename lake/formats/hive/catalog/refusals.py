@@ -28,8 +28,8 @@ _MANAGED_REASON = (
     "external"
 )
 _CACHED_REASON = (
-    "the table has no partitions and is Spark's (USING): a session that has read it uses the directory that it cached "
-    "until it ends or runs REFRESH TABLE; if all sessions do so, set sessions_refresh = true in a rule"
+    "the table has no partitions and is Spark's (USING): a session that has read the table uses its cached directory "
+    "until the session ends or runs REFRESH TABLE; if all sessions run it, set sessions_refresh = true in a rule"
 )
 _PROVIDER_KEY = "spark.sql.sources.provider"
 _FORMATS_BY_PROVIDER = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC}
@@ -39,7 +39,7 @@ _VIEW_KINDS = frozenset({"VIRTUAL_VIEW", "MATERIALIZED_VIEW"})
 def file_format_of(table: MetastoreTable) -> FileFormat | None:
     """Return the format of the table's data files. None if the format is not served.
 
-    If the table has types that Hive does not know, only Spark's property names the format; the storage names another
+    If the table has types that Hive does not have, only Spark's property names the format; the storage names another
     one.
     """
     return _format_by_provider(table) or _format_by_storage(table.storage)
@@ -120,7 +120,7 @@ def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogParti
 
 
 def excluded_as_cached(table: MetastoreTable) -> Mapping[str, str]:
-    """Return what is left alone, as ``excluded_partitions`` does, unless sessions are known to refresh their caches."""
+    """Return, like ``excluded_partitions``, a table whose directory sessions may have cached; it is left alone."""
     is_by_name = not table.partition_columns and table.parameters.get(_PROVIDER_KEY, "hive").lower() != "hive"
     return {"": _CACHED_REASON} if is_by_name else {}
 
@@ -143,9 +143,9 @@ def _overlapping_partitions(partitions: Sequence[CatalogPartition]) -> dict[str,
         while above and not below.startswith(above[-1][0]):
             above.pop()
         for directory, other in above:
-            found[name] = f"its directory is that of partition {other} too, or in it: give each one of its own"
+            found[name] = f"its directory is that of partition {other} or lies in it: give each partition its own"
             found.setdefault(
-                other, f"partition {name} is in its directory {directory.rstrip('/')} too: give each one of its own"
+                other, f"partition {name} is in its directory {directory.rstrip('/')} too: give each partition its own"
             )
         above.append((below, name))
     return found

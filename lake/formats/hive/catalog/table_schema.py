@@ -126,7 +126,7 @@ def _expect_token(tokens: list[str], token: str) -> None:
 
 
 def _comparable(schema: Any) -> Any:
-    """Return a type in a form for comparison: names in lower case, without what only Spark records."""
+    """Return a type in a form for comparison: names in lower case, without fields that only Spark records."""
     if isinstance(schema, str):
         return "string" if _CHAR_TYPE.fullmatch(schema) else schema
     if not isinstance(schema, Mapping):

@@ -20,13 +20,13 @@ from lake.model import CatalogRef, SearchFailure, TableRef, partition_label
 from lake.storage.locations import canonical_location
 
 CATALOG_KIND = "metastore"
-"""The ``CatalogRef.kind`` of such a table."""
+"""The ``CatalogRef.kind`` of a table that was found in a metastore."""
 
 DATA_DIR = ".lakefold"
 """The directory, in the table's own directory, that holds versions.
 
 Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
-none of our other names. ``docs/formats.md`` has the rule of each reader.
+none of lakefold's other names. ``docs/formats.md`` has the rule of each reader.
 """
 
 LEGACY_DATA_DIR = "_lakefold"
@@ -165,8 +165,8 @@ def find_lost_update(
     """Return how a partition differs from the one that a call has just ``written``. None if no partition differs.
 
     The metastore refuses the call if a partition is missing. A partition that is missing now, or has another creation
-    time, was therefore dropped after the call: its owner has undone only what is dropped anyway, and the call has
-    undone no change of the owner.
+    time, was therefore dropped after the call. So the call has undone no change of the owner, and the owner has undone
+    only a change to a partition that is dropped anyway.
     """
     now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
     for name, one in written.items():

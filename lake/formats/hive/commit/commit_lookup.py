@@ -69,16 +69,16 @@ def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, par
             "drop such partitions and add them with their own directories as LOCATION",
         )
         if table.partition_columns
-        else (ref.name, f"SET LOCATION to there, UNSET TBLPROPERTIES ('{PLAN_KEY}', '{EPOCH_KEY}', '{VERSION_KEY}')")
+        else (ref.name, f"SET LOCATION to it, UNSET TBLPROPERTIES ('{PLAN_KEY}', '{EPOCH_KEY}', '{VERSION_KEY}')")
     )
     return (
-        f"{what} is read from the version of plan {plan_id}, which is gone: an overwrite of all of {ref.location}, "
-        f"where the rows were before, removed it; if so, {how}, then lakefold resume {ref.name}"
+        f"{what} is read from the version of plan {plan_id}, which is gone, probably removed by an overwrite "
+        f"of all of {ref.location}; if so, {how}, then lakefold resume {ref.name}"
     )
 
 
 def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Return the ``versions`` that exist in storage, are of no commit, and of no commit that may be in flight.
+    """Return the ``versions`` in storage that belong to no commit, neither to one that was made nor to one in flight.
 
     A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
     table removes the records, and the version holds its rows. A directory with the name of a version but without any
@@ -117,7 +117,7 @@ def committed_versions(
 def applied_commits(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
 ) -> Sequence[Commit]:
-    """Return the commits of those of ``versions`` whose call was made, as far as the table shows it."""
+    """Return the commits of ``versions`` whose call was made, as far as the table shows it."""
     records = [record for record in (read_record(ref, version) for version in versions) if record is not None]
     return [one.commit for one in records if _is_applied(metastore, table, ref, one)]
 
@@ -137,7 +137,7 @@ def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef
     """True if the call of a commit was made: a partition names the version, or a writer has written into the version.
 
     A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
-    INSERT. Only a writer that read the new location before that writes into the version.
+    INSERT. A writer writes into the version only if it had read the new location before that.
     """
     return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
 

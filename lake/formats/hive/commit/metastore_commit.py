@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one call of the metastore that commits. It compares nothing, so partitions are checked right before and after it.
 
-If the owner changes a partition between the check and the call, a moment later, that change is undone, as it is by any
-client of a metastore that changes the same partition. Files that a writer adds to the partition then are late files.
+If the owner changes a partition in the moment between the check and the call, the call undoes that change. Any client
+of a metastore that changes the same partition does so. Files that a writer adds to the partition then are late files.
 """
 
 from collections.abc import Callable, Mapping
@@ -21,7 +21,7 @@ from lake.plan import Commit
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionUpdate:
-    """What a commit changes in the metastore: by name the partitions as ``expected``, and as ``updated``.
+    """The change that a commit makes in the metastore: the partitions by name, as ``expected`` and as ``updated``.
 
     For a table without partitions ``updated`` is the table itself.
     """

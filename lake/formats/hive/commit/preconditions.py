@@ -53,7 +53,7 @@ class PartitionSnapshot:
         if now is None:
             return "it is no longer in the metastore"
         if now.exclusion != self.exclusion:
-            return now.exclusion or "it is no longer left alone"
+            return now.exclusion or "it is no longer excluded from rewrites"
         before, after = self.partition, now.partition
         if before.created_at != after.created_at:
             return "it was dropped and created again"
@@ -106,7 +106,7 @@ def _is_incomplete(file: ListedFile, now: float) -> bool:
 def read_partitions(
     metastore: MetastoreClient, ref: TableRef, partitions: Collection[str], complete_files: CompleteFiles
 ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-    """Return the table and those of ``partitions`` that exist, as they are now. Raises TableGone, Transient."""
+    """Return the table and the existing ones of ``partitions``, as they are now. Raises TableGone, Transient."""
     table = load_table(metastore, ref)
     # Only all partitions of all tables together show whether a directory belongs to one partition alone.
     alone = excluded_partitions(table, list(list_partitions(metastore, table)))

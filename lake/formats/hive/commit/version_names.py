@@ -21,7 +21,7 @@ PLAN_KEY, EPOCH_KEY, VERSION_KEY = "lakefold.plan", "lakefold.epoch", "lakefold.
 """The properties of a partition that a plan's commit has relocated."""
 
 RELOCATION_KEY = "lakefold.moved"
-"""The property, instead of these three, of a partition that was last relocated by no plan.
+"""The property that replaces the other three if no plan made a partition's last relocation.
 
 Such a relocation brings a partition back to the location that a writer uses.
 """

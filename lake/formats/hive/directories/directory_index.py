@@ -83,8 +83,8 @@ class DirectoryCache:
     def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
         """Return all directories, at most ``max_age`` old; those of known partitions at most ``max_partition_age`` old.
 
-        Raises Transient if the connection breaks. ``DirectoryIndex.unreadable`` has what the metastore refuses to
-        return.
+        Raises Transient if the connection breaks. ``DirectoryIndex.unreadable`` has the tables and databases
+        that the metastore refuses to return.
         """
         with self._lock:
             began = time.monotonic()

@@ -35,8 +35,8 @@ def table_root_conflict(
         if not found.partition and _is_other_table(found, table) and _is_current(metastore, found):
             return (
                 f"its directory {own_root.rstrip('/')} and that of table {found.database}.{found.table}, "
-                f"{found.path.rstrip('/')}, are the same or one in the other: what is replaced here may be read there; "
-                "give each one of its own"
+                f"{found.path.rstrip('/')}, are the same or one in the other: files replaced in one may be read by the "
+                "other; give each table a directory of its own"
             )
     return None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files in readers' sight.
+"""Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files that readers see.
 
 A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not rewritten, not linked
 by a commit, and not copied from a previous location until it has one.

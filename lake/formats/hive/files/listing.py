@@ -42,7 +42,7 @@ def to_located_file(table_location: str, path: str, size: int, modified_ns: int)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionListing:
-    """The contents of a partition's directory. Readers differ in whether they read from the ``directories`` in it."""
+    """The contents of a partition's directory. Readers differ in whether they read from the ``directories`` inside."""
 
     partition: CatalogPartition
     files: tuple[ListedFile, ...] = ()
@@ -127,7 +127,7 @@ def _list_partition(partition: CatalogPartition) -> PartitionListing:
 
 
 def _nested_directory_reason(listing: PartitionListing) -> str | None:
-    """Return why a partition with directories in its own is left alone. None if it has no directories."""
+    """Return why a partition whose directory contains directories is left alone. None if it contains none."""
     if not listing.directories:
         return None
-    return f"there is a directory in its own, {listing.directories[0]}: readers differ in whether they read files in it"
+    return f"its directory contains the directory {listing.directories[0]}: readers differ in whether they read it"

@@ -32,7 +32,7 @@ MAX_DIRECTORIES_PER_CHECK = 100_000
 """The number of directories after which a check ends; the next check continues there."""
 
 _MIN_RELIABLE_AGE_SECONDS = 60
-"""How old a directory's time must be to show all changes: two changes within one tick of the clock have one time."""
+"""How old a directory's time must be to show all changes: two changes within one clock tick have the same time."""
 
 
 class HiveChangeDetector:

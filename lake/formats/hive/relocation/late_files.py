@@ -34,7 +34,7 @@ _FILE_ARCHIVE_DIR = "_aside"
 def target_path(source: LocatedFile, location: str, nonce: str) -> str:
     """Return the path to which a file is copied.
 
-    The name holds the digest that identifies the source, and the ``nonce`` of the round that copies it.
+    The name holds the digest that identifies the source, and the ``nonce`` of the sweep that copies it.
     """
     digest = source_digest(source)
     stem, dot, suffix = source.name.partition(".")
@@ -129,7 +129,7 @@ def remove_copies(
 ) -> None:
     """Remove copies that must not be read. Copies under their target names are removed only if ``published`` has them.
 
-    Raises Conflict if another copy is under its target name now. The round that made it was suspended right before it
+    Raises Conflict if another copy is under its target name now. The sweep that made it was suspended right before it
     renamed the copy, and the copy may count as one of the partition's files since. A copy whose hidden file was removed
     can't be renamed later.
     """
@@ -147,7 +147,7 @@ def remove_copies(
 def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[], None]) -> Mapping[LocatedFile, str]:
     """Move files out of readers' sight, each to a path that follows from its name. Returns the new paths.
 
-    If a writer has given another file that name meanwhile, that file is put back.
+    If a writer has meanwhile put another file at a path, that file is put back.
     """
     moved, storage = {}, file_io_of(ref.location)
     for file in files:
@@ -161,7 +161,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
                 storage.make_directories(dirname(target))
                 fence()
                 storage.rename(source, _hidden_path(target))
-        # Also after a round, perhaps of an earlier release, that was killed between the two renames.
+        # Also after a sweep, perhaps of an earlier release, that was killed between the two renames.
         for name in names:
             target = resolve_path(ref.location, name)
             with suppress(FileNotFoundError):
@@ -221,7 +221,7 @@ def update_catalog(
         raise Conflict(f"{partition_label(last.partition)} is not at the location of its last relocation")
     to, files = move or last, file_io_of(ref.location)
     directory = resolve_path(ref.location, to.location)
-    if move is not None and not files.exists(directory):  # a writer's overwrite by nothing
+    if move is not None and not files.exists(directory):  # an overwrite without rows removed it
         files.make_directories(directory)
         files.copy_permissions(directory, partition.location)
     there = partition if partition.location == directory else partition.with_location(hadoop_uri(directory))
@@ -247,7 +247,7 @@ def update_catalog(
     except CommitUnknown:
         raise
     except Transient as error:
-        # Listeners of the metastore run after the change and may fail: the change was made even so.
+        # Listeners of the metastore run after the change: if one fails, the change was still made.
         now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
         written_keys = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
         if (

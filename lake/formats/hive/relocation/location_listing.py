@@ -22,7 +22,7 @@ _MAX_CONCURRENT_LISTINGS = 8
 
 
 ReaderLookup = Callable[[Collection[str]], Mapping[str, str]]
-"""Returns those of some directories that other partitions or tables are read from, each with the reader, in words."""
+"""Returns the given directories that other partitions or tables are read from, each with the reader, in words."""
 
 
 def list_locations(
@@ -32,7 +32,7 @@ def list_locations(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """Return what the metastore has of ``relocated`` partitions, and the files in their locations at ``now``.
+    """Return the state of ``relocated`` partitions in the metastore, and the files in their locations at ``now``.
 
     ``find_readers`` is called only for dropped partitions with replaced files in their own directory. Raises Transient.
     """
@@ -68,7 +68,7 @@ def list_locations(
 def _cleaned_locations(
     ref: TableRef, relocated: RelocatedPartition, states: Mapping[str, LocationState]
 ) -> Mapping[str, LocationState]:
-    """Return previous locations with missing files that lakefold has deleted, unknown to the database.
+    """Return previous locations whose missing files lakefold has deleted without a record in the database.
 
     The database was restored to a time before the deletion. Without this, late files in such a location would look like
     an overwrite, since they are all that is there.

@@ -147,8 +147,8 @@ def _find_late_copies(
 ) -> Iterator[UnrecordedLateCopy]:
     """Yield the late files in the commit's previous locations that were copied to their partition before.
 
-    The name of a copy holds the digest of its source. A commit, too, was made only when no late file waited to be
-    copied, so the ``last_records`` show that files which arrived before them were copied.
+    The name of a copy holds the digest of its source. A commit is made only if no late file waits to be copied.
+    So the ``last_records`` show that all files that arrived before them were copied.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:

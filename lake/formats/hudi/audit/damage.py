@@ -7,8 +7,8 @@ groups are never rewritten.
 
 Three views of each file group are compared: the files that the commits name, with sizes; the files in storage; and the
 slices that readers list, which may differ from storage because of the metadata table. The comparison leaves out files
-of commits older than the oldest known one, log files of layout 1 that no commit names (failed writes and their
-rollbacks leave such files), and commits made during the comparison.
+of commits older than the oldest known commit, and commits made during the comparison. It also leaves out log files of
+layout 1 that no commit names, which failed writes and their rollbacks leave behind.
 """
 
 from collections import defaultdict
@@ -113,8 +113,8 @@ def _add_archived(
 ) -> tuple[FileHistory, dict[FileGroupId, Damage]]:
     """Return ``history`` with the archived commits, if one of ``slices`` needs them, and the groups of unknown state.
 
-    Groups of unknown state are those that need the archived timeline if it can't be read. If there is a savepoint,
-    later commits may be archived whose files readers (and so ``slices``) do not list: then the archive is always read.
+    The state of a group is unknown if the group needs the archived timeline and this can't be read. With a savepoint
+    the archive is always read: readers, and so ``slices``, may not list the files of later archived commits.
     """
     older = _slices_needing_archive(history, timeline, slices)
     if not older and not any(instant.action == "savepoint" for instant in timeline.completed):
@@ -199,7 +199,7 @@ class DamageCheck:
                 self._extra_files[file.group_id].append(file)
 
     def can_judge(self, instant: str) -> bool:
-        """True if the known commits decide which files belong to ``instant``: it isn't too old, pending or newer."""
+        """True if the known commits show the files of ``instant``: it is completed, and neither too old nor too new."""
         known = self._oldest_commit_time <= instant <= self._newest_instant_time and instant not in self._pending
         return known and not self._history.is_commit_without_files(instant)
 
@@ -241,7 +241,7 @@ class DamageCheck:
                 yield _damage(group, Fault.UNOWNED, path, None, self._listing.sizes[path])
 
     def _is_appended_to(self, wrote: CommittedFile, size: int) -> bool:
-        """True if a log is longer than committed because of an active write, or a failed one and its rollback."""
+        """True if a log is longer than committed because of an active write, or a failed write and its rollback."""
         return wrote.is_log and self._has_logs_named_by_base and size > (wrote.bytes or 0)
 
     def _is_unowned(self, file: DataFileName, expected: ExpectedSlice) -> bool:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The resurrected file groups, live again since the replacing commit was archived, and the reasons against removal.
 
-Hudi's readers take replaced file groups from the active timeline alone. If a replacement is archived while the replaced
+Hudi's readers find replaced file groups in the active timeline alone. If a replacement is archived while the replaced
 files are still in storage, readers read these files again, each of their rows twice. The archived timeline still
-records the replacement. On this evidence the files are deleted, through Hudi's clean action like all deletions, so they
-can't come back.
+records the replacement. On this evidence the files are deleted, through Hudi's clean action like all deletions, so that
+they can't become live again.
 
-Replaced files are deleted only if their successors exist, are sound and are read. A replacement may have been undone
-although the archived timeline records it (a restore to before it, a backup of the table), or its own files may be lost:
-then only the replaced files hold the rows.
+Replaced files are deleted only if their successors exist, are undamaged and are read. A replacement may have been
+undone although the archived timeline records it (by a restore to an earlier commit, or of a backup of the table), or
+its own files may be lost: then only the replaced files hold the rows.
 """
 
 from collections import defaultdict
@@ -147,7 +147,7 @@ class _RemovalRefusals:
         ]
 
     def _find_successors(self, replacement: str, live_groups: Collection[FileGroupId]) -> frozenset[FileGroupId] | None:
-        """Return the groups that succeed those replaced by ``replacement``; None if one of them isn't read."""
+        """Return the live groups that succeed those replaced by ``replacement``; None if a successor is not live."""
         heirs, todo, seen = set(), [replacement], {replacement}
         while todo:
             for group in self._commits.successors.get(todo.pop(), ()):
@@ -180,13 +180,16 @@ class _RemovalRefusals:
             )
         heirs = self._successors[replacement]
         if heirs is None:
-            return f"not all that {replacement} wrote in its place is read now, so its rows may be nowhere else"
+            return f"a file group that {replacement} wrote in its place is not read, so its rows may exist nowhere else"
         damaged = next((self._damage_by_group[heir] for heir in sorted(heirs) if heir in self._damage_by_group), None)
         if damaged is not None:
-            return f"what {replacement} wrote in its place is damaged, so its rows may be nowhere else: {damaged.text}"
+            return (
+                f"a file group that {replacement} wrote in its place is damaged, so its rows may exist nowhere else: "
+                f"{damaged.text}"
+            )
         busy = self._busy.reason(*group)
         if busy is not None:
-            return f"{busy} has it; try again when that has ended"
+            return f"{busy} uses it; try again after that action has ended"
         for instant in self._undeclared_writes:
             return f"{instant.kind} {instant.time} is in progress and does not name its files; try again later"
         saved = next((self._savepoint_of_path[path] for path in files if path in self._savepoint_of_path), None)
@@ -195,5 +198,5 @@ class _RemovalRefusals:
         gone, wrote = self._commits.clusterings.get(replacement, (frozenset(), 0))
         counted = [count for other in gone if (count := self._rows.get(other)) is not None]
         if gone and len(counted) == len(gone) and sum(counted) != wrote:
-            return f"clustering {replacement} wrote {wrote} rows, what it replaced has {sum(counted)}"
+            return f"clustering {replacement} wrote {wrote} rows, the file groups that it replaced have {sum(counted)}"
         return None

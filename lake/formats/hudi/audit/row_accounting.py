@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The row accounting of a table along its commits, which record the rows that they read, added, deleted and wrote.
 
-If a commit without a lock lost rows of another commit, the files do not show it: each is as its own commit wrote it.
-It shows as a commit that does not build on the one before. The rows of slices with logs are known only after merging
-and are not counted, but the files that a commit replaced are checked for them as well.
+If a commit without a lock lost rows of another commit, the files do not show the loss: each file is as its own commit
+wrote it. The loss shows as a commit that does not build on its predecessor. The rows of slices with logs are known only
+after merging and are not counted, but the files that a commit replaced are checked for them as well.
 """
 
 from collections.abc import Mapping
@@ -95,14 +95,14 @@ class RowAccounting:
             previous = stat.get("prevCommit")
             if previous not in (None, "null", before.base.instant, file.instant):
                 self._report(
-                    f"{time} wrote {_group_name(file.group_id)} anew from {previous}, without {before.base.instant}"
+                    f"{time} rewrote {_group_name(file.group_id)} from {previous}, without {before.base.instant}"
                 )
             elif before.rows is not None and previous == before.base.instant:
                 added, dropped = stat.get("numInserts") or 0, stat.get("numDeletes") or 0
                 if rows != before.rows + added - dropped:
                     self._report(
-                        f"{time} left {rows:,} rows in {_group_name(file.group_id)}, of {before.rows:,} with {added:,} "
-                        f"added and {dropped:,} deleted"
+                        f"{time} wrote {rows:,} rows to {_group_name(file.group_id)}, which had {before.rows:,}, with "
+                        f"{added:,} added and {dropped:,} deleted"
                     )
         self._latest_slices[file.group_id] = _LatestSlice(file, rows)
 

@@ -138,10 +138,10 @@ class HudiClient:
     def follow_table_changes(self, current: Mapping[str, str], *, has_metadata_table: bool, doing: str) -> None:
         """Apply changes made to the table since the client was opened; call it under the lock.
 
-        ``current`` are the table's properties. ``has_metadata_table`` is True if a metadata table exists that the
-        properties may name. Writers switch the metadata table and its indexes on and off. With stale settings a commit
-        would be missing in the metadata table, so that readers don't see its files, or would recreate a removed one.
-        Raises Transient if other properties changed: the table must be opened again.
+        ``current`` are the table's properties. ``has_metadata_table`` is True if a metadata table exists, whether or
+        not the properties name it. Writers switch the metadata table and its indexes on and off. With stale settings a
+        commit would be missing in the metadata table, so that readers don't see its files, or would recreate a removed
+        metadata table. Raises Transient if other properties changed: the table must be opened again.
         """
         differing = sorted(key for key in {*current, *self.properties} if current.get(key) != self.properties.get(key))
         changed = [key for key in differing if not key.startswith(_MUTABLE_PROPERTIES)]
@@ -217,11 +217,12 @@ class HudiClient:
 
     @contextmanager
     def own_session(self) -> Iterator[None]:
-        """Give Spark code that Hudi calls in this thread, and the tasks of its jobs, the settings of our own session.
+        """Apply the client's settings to Spark code that Hudi calls in this thread, and to the tasks of its jobs.
 
         Hudi passes its session to its readers. Its row writer uses the settings of the thread's active session when a
         job is created. The code that merges rows reads the settings in its tasks, which get the local properties of the
-        thread that ran the job. Both belong to the thread, and threads started in the block inherit them.
+        thread that ran the job. The active session and the local properties belong to the thread, and threads started
+        in the block inherit them.
         """
         sessions = self.jvm.org.apache.spark.sql.SparkSession
         context = self.spark.sparkContext
@@ -254,7 +255,7 @@ class HudiClient:
         return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._build_config(options))
 
     def new_unlocked_client(self, options: Mapping[str, str]) -> Any:
-        """Return another Java client without locks: the write client's options plus ``options``. Close it."""
+        """Return another Java client without locks, with the write client's options plus ``options``. Close it."""
         return self._new_write_client({**self._unlocked_options, **options})
 
     @property
@@ -306,7 +307,7 @@ class HudiClient:
                 raise Transient(
                     f"{self.table.name}: the writer of {writer} has been in the middle of its streaming write to the "
                     f"metadata table for {format_duration(STREAMING_WRITER_TIMEOUT)} while {doing}; "
-                    "going on would make it fail"
+                    "continuing would make that writer fail"
                 )
             time.sleep(_STREAMING_POLL_SECONDS)
 
@@ -335,7 +336,7 @@ class HudiClient:
         return str(self.write_client.createNewInstantTime(False))
 
     def run_clean(self, instant: str) -> None:
-        """Run the requested clean ``instant`` and no other pending one; call it inside ``locked``."""
+        """Run the requested clean ``instant`` and no other pending clean; call it inside ``locked``."""
         table = self.jvm.org.apache.hudi.table.HoodieSparkTable.create(self.write_config, self.context)
         requested = self.meta.getInstantGenerator().getCleanRequestedInstant(instant)
         self.bundle.run_clean(self.context, self.write_config, table, requested)
@@ -384,7 +385,7 @@ class HudiClient:
         return java
 
     def is_taken_over(self, instant: str) -> bool:
-        """True if another process took over ``instant``, which ``begin_rewrite`` began; for any thread."""
+        """True if another process took over ``instant``, which ``begin_rewrite`` began. Any thread may call it."""
         return (
             self.inflight_file is not None
             and self.inflight_file.instant == instant
@@ -399,7 +400,7 @@ class HudiClient:
         if not self._has_commit_conflict_check():
             return
         model = self.jvm.org.apache.hudi.common.model
-        # The commit's own metadata does not serve: it names no files until Hudi's commit adds them.
+        # The commit's own metadata can't be used: it names no files until Hudi's commit adds them.
         metadata = model.HoodieReplaceCommitMetadata()
         metadata.setOperationType(model.WriteOperationType.CLUSTER)
         groups = self.jvm.java.util.HashMap()

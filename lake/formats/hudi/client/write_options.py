@@ -31,10 +31,10 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """Return how long Hudi waits after it has taken a time, so that no other writer's clock is behind that time.
+    """Return the option for Hudi's wait after forming a time, so that no other writer's clock is behind that time.
 
-    Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short for a
-    writer beside others.
+    Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short if
+    there are other writers.
     """
     if table.concurrency is Concurrency.OCC:
         return {MAX_SKEW: str(max_skew_milliseconds(table))}
@@ -42,7 +42,7 @@ def skew_options(table: TableRef) -> dict[str, str]:
 
 
 def key_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return where Hudi finds the keys of a table without meta columns; it ignores the table's own settings."""
+    """Return the options that name the keys of a table without meta columns: Hudi ignores the table's own settings."""
     if properties.get("hoodie.populate.meta.fields", "true").lower() == "true":
         return {}
     return {
@@ -70,7 +70,7 @@ def plan_options(plan: Plan, engine: EngineChoice, schema_json: str) -> dict[str
 
 
 def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
-    """Return the layout settings: Hudi takes a curve's columns from them, a sort's from the published plan."""
+    """Return the layout settings: Hudi takes a curve's columns from them, a sort's columns from the published plan."""
     columns = plan.options.sort_columns
     curve = plan.options.layout != "linear" and len(columns) > 1
     fields = json.loads(schema_json)["fields"]
@@ -81,7 +81,7 @@ def _layout_options(plan: Plan, schema_json: str) -> dict[str, str]:
             raise Rejected(f"{plan.table.name}: sort_columns names {column!r}, the table has {known}; set sort_columns")
         if not isinstance(kind, str):
             raise Rejected(
-                f"{plan.table.name}: sort_columns names {column!r}, a {kind['type']}, which no layout takes; set "
+                f"{plan.table.name}: sort_columns names {column!r}, a {kind['type']}, which no layout supports; set "
                 "sort_columns to columns of plain types"
             )
     options = {SORT_COLUMNS: ",".join(columns)}

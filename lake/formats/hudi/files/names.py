@@ -39,7 +39,7 @@ class DataFileName:
 
 
 def parse_file_name(path: str) -> DataFileName | None:
-    """Parse the file name of ``path`` (relative to the table). Returns None if Hudi doesn't form such names."""
+    """Parse the file name of ``path`` (relative to the table). Returns None if it isn't a data file's name."""
     partition, _, name = path.rpartition("/")
     match = _LOG.fullmatch(name)
     if match:

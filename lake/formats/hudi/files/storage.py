@@ -24,7 +24,7 @@ from lake.storage.locations import canonical_location, filesystem_key, is_hdfs, 
 
 PROPERTIES = ".hoodie/hoodie.properties"
 _REQUESTS_AT_ONCE = 16
-_KEYS = f"check {s3.PREFIX}access.key and secret.key, or where else the process has its credentials from"
+_KEYS = f"check {s3.PREFIX}access.key and secret.key, or the other source of the process's credentials"
 #: errors of pyarrow's S3 that a retry does not cure, with their remedies
 _REMEDY_OF_S3_ERROR = {
     "ACCESS_DENIED": f"allow s3:ListBucket on the bucket and s3:GetObject on the whole table, or {_KEYS}",
@@ -77,7 +77,7 @@ class TableStorage:
         self.is_local = is_local(location)
         self.fs, self.base = filesystem_of(location)
         self.has_directories = not is_s3(location)
-        #: whether hudi-rs knows the file system
+        #: whether hudi-rs supports the file system
         self.is_supported_by_hudi_rs = not is_hdfs(location)
         self._root = "" if self.is_local else filesystem_key(self.location) if is_hdfs(location) else "s3://"
         self.uri = location if self.has_directories else f"s3a://{self.base}"
@@ -195,7 +195,7 @@ class TableStorage:
         return max((i.mtime for i in found if i.mtime is not None), default=None)
 
     def write(self, relative: str, content: bytes) -> None:
-        """Write a small file of lakefold's atomically: a reader sees all of it or nothing."""
+        """Write a small lakefold file atomically: a reader sees all of it or nothing."""
         with self._translated_errors(relative):
             draft = self.path(relative)
             if self.has_directories:

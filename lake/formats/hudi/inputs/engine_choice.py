@@ -4,7 +4,7 @@
 The copy (Hudi's "stream copy", from 1.1 on) moves compressed row groups unchanged and writes a new footer, in about a
 sixth of the row writer's time. It checks nothing: it writes one file per group, whatever was planned, with the schema
 of the first input, and keeps every row group however small. So this module decides from the plan and the footers of its
-inputs whether a copy is possible and useful. A plan has one engine, since Hudi has one per clustering instant.
+inputs whether a copy is possible and useful. A plan has one engine, since Hudi uses one engine per clustering instant.
 """
 
 import json
@@ -18,7 +18,8 @@ from lake.plan import AUTO, ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
 
 #: A group whose row groups are smaller on average is decoded and encoded again. A scan of files stitched from row
-#: groups of 1 MB took Spark 1.29 s and DuckDB 0.36 s, of 10 MB 0.90 s and 0.24 s. The limit is in between.
+#: groups of 1 MB took 1.29 s in Spark and 0.36 s in DuckDB; from row groups of 10 MB 0.90 s and 0.24 s. The limit is in
+#: between.
 HEALTHY_ROW_GROUP_BYTES = 4 << 20
 #: below ``org.apache.hudi.``
 COPY_STRATEGY = "client.clustering.run.strategy.SparkStreamCopyClusteringExecutionStrategy"
@@ -41,8 +42,8 @@ class EngineChoice:
 def columns_read_as_text(properties: Mapping[str, str], schema_json: str) -> Collection[str]:
     """Return the partition columns that are text in a table's Spark schema because a key generator formats timestamps.
 
-    Spark reads these columns as text, whatever the files hold, and ``UPDATE`` writes the text: afterwards the column
-    is text in the table's schema, but numbers in every file that was not updated.
+    Spark reads these columns as text, whatever the files hold, and ``UPDATE`` writes the text: afterwards the column is
+    text in the table's schema, but has numbers in every file that was not updated.
     """
     names = (properties.get(f"hoodie.table.keygenerator.{key}", "").lower() for key in ("type", "class"))
     if not any("timestamp" in name or "custom" in name for name in names):
@@ -62,16 +63,17 @@ def choose_engine(
 ) -> EngineChoice:
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
-    Reads the footers of all inputs unless the setting or the plan decides. Missing or damaged inputs are skipped:
-    publishing the plan, or the rewrite, reports them. Inputs with numbers in one of ``text_columns`` are copied,
-    whatever the size of their row groups. So are inputs with dates and timestamps that Spark, unlike other readers,
-    would rebase to today's calendar; they are searched only if the table has columns of these types (``has_dates``).
+    Reads the footers of all inputs unless the setting or the plan decides. Missing or damaged inputs are skipped: the
+    publication or the rewrite reports them. Inputs with numbers in one of ``text_columns`` are copied, whatever the
+    size of their row groups. The same holds for inputs with dates and timestamps that Spark, unlike other readers,
+    would rebase to today's calendar; these inputs are searched for only if the table has columns of these types
+    (``has_dates``).
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
     for kept, anew in (
-        (_find_numeric_text_column(plan, storage, text_columns), "anew, without UPDATE in Spark SQL"),
-        (_find_rebased_values(plan, storage) if has_dates else None, "anew by today's calendar"),
+        (_find_numeric_text_column(plan, storage, text_columns), "without UPDATE in Spark SQL"),
+        (_find_rebased_values(plan, storage) if has_dates else None, "with today's calendar"),
     ):
         if kept is not None:
             return _require_copy(plan, storage, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
@@ -120,7 +122,7 @@ def _find_rebased_values(plan: Plan, storage: TableStorage) -> str | None:
 def _require_copy(
     plan: Plan, storage: TableStorage, value_kept: str, how_to_rewrite: str, *, merge_on_read: bool, can_copy: bool
 ) -> EngineChoice:
-    """Choose the copy, which alone keeps the values that ``value_kept`` describes; Rejected if it is impossible."""
+    """Choose the copy, which alone keeps the values in ``value_kept``. Raises Rejected if it is impossible."""
     if plan.kind is PlanKind.COMPACTION:
         obstacle: str | None = _MERGED
     elif plan.options.engine not in {AUTO, "stitch"}:
@@ -130,8 +132,8 @@ def _require_copy(
         obstacle = obstacle or _find_difference(_read_input_footers(plan, storage))
     if obstacle:
         raise Rejected(
-            f"{plan.table.name}: {value_kept}, and only a copy keeps them, but {obstacle}; otherwise write the table "
-            f"{how_to_rewrite}, or leave it out"
+            f"{plan.table.name}: {value_kept}, and only a copy keeps them, but {obstacle}; otherwise recreate the "
+            f"table {how_to_rewrite}, or leave it out"
         )
     return EngineChoice(is_copy=True, reason=f"{value_kept}, and only a copy keeps them")
 
@@ -160,7 +162,7 @@ def _read_input_footers(plan: Plan, storage: TableStorage) -> Iterator[InputFoot
 
 
 def _find_difference(footers: Iterator[InputFooter]) -> str | None:
-    """Describe the first two inputs that can't become one file; None if all can."""
+    """Describe the first two inputs that can't become one file; None if all inputs can."""
     first = next(footers, None)
     for other in footers:
         assert first is not None

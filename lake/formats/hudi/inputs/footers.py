@@ -16,7 +16,7 @@ from lake.formats.hudi.files.storage import TableStorage
 _BLOOM_TYPE = b"hoodie_bloom_filter_type_code"
 _NUMBERS = frozenset({"INT32", "INT64", "FLOAT", "DOUBLE"})
 _BLOOM_FILTERS = (b"org.apache.hudi.bloomfilter", b"com.uber.hoodie.bloomfilter")
-#: metadata that Spark writes into a file: the calendar before 3.0, its version, the time zone of the timestamps
+#: metadata that Spark writes into a file: the calendar before 3.0, Spark's version, the timestamps' time zone
 _LEGACY, _VERSION, _ZONE = b"org.apache.spark.legacyDateTime", b"org.apache.spark.version", b"org.apache.spark.timeZone"
 #: 1582-10-15 in days and 1900-01-01 in seconds, both since 1970
 _GREGORIAN_START_DAYS, _MODERN_ZONES_START_SECONDS = -141_427, -2_208_988_800
@@ -89,7 +89,7 @@ def _legacy_calendar_zone(metadata: Mapping[bytes, bytes]) -> str | None:
 
 
 def _rebased_columns(footer: Any) -> Iterator[str]:
-    """Yield the columns with values from before the calendars agree, and columns without statistics."""
+    """Yield the columns with values so old that the calendars may differ, and columns without statistics."""
     for j in range(footer.num_columns):
         leaf = footer.schema.column(j)
         if leaf.logical_type.type == "DATE":

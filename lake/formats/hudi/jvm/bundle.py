@@ -193,7 +193,7 @@ class Bundle:
         return stats
 
     def commit_clustering(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
-        """Commit a clustering whose statistics were taken."""
+        """Commit a clustering whose statistics were collected."""
         self.call_private(client.getTableServiceClient(), "commitClustering", write_metadata, table, instant)
 
     def prepare_commit(self, client: Any) -> None:
@@ -201,11 +201,11 @@ class Bundle:
         self._find_private_method(client.getTableServiceClient(), "commitClustering", 3)
 
     def begin_compaction(self, client: Any, instant: str) -> Any:
-        """Make a requested compaction inflight. Returns Hudi's write of it as a job that has not run yet."""
+        """Make a requested compaction inflight. Returns Hudi's write of the plan as a job that has not run yet."""
         return client.compact(instant, False)
 
     def commit_compaction(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
-        """Commit a compaction whose statistics were taken."""
+        """Commit a compaction whose statistics were collected."""
         present = self.jvm.org.apache.hudi.common.util.Option.of(table)
         client.getTableServiceClient().commitCompaction(instant, write_metadata, present)
 
@@ -214,7 +214,7 @@ class Bundle:
         method(inflight, pending_rollback, service.getTransactionManager())
 
     def run_clean(self, context: Any, config: Any, table: Any, requested: Any) -> None:
-        """Run the clean plan of the Java instant ``requested`` and no other pending one."""
+        """Run the clean plan of the Java instant ``requested`` and no other pending clean."""
         executor = self.jvm.org.apache.hudi.table.action.clean.CleanActionExecutor(
             context, config, table, requested.requestedTime()
         )
@@ -300,7 +300,7 @@ class Bundle10(Bundle11):
     """The calls of the 1.0 line.
 
     It does not support table version 9. It writes a clustering in the call that begins it, so a plan of another process
-    could only be begun with the table's lock held to the end. It plans a clean only directly onto the timeline.
+    could only be begun with the table's lock held to the end. It can plan a clean only directly onto the timeline.
     """
 
     line = "1.0"

@@ -27,7 +27,7 @@ _NO_BUCKET = "org.apache.hadoop.fs.s3a.UnknownStoreException"
 #: Hudi's message when it lists a base file without a file id in its name
 _NO_FILE_ID = "element cannot be mapped to a null key"
 _OUT_OF_BOUNDS = "java.lang.ArrayIndexOutOfBoundsException"
-#: creates a record of the metadata table, with a schema that is compared by identity
+#: the method that creates a record of the metadata table, with a schema that is compared by identity
 _METADATA_RECORD = "org.apache.hudi.metadata.HoodieMetadataPayload.getInsertValue("
 _METADATA_TABLE = "at org.apache.hudi.metadata."
 #: a Java exception without message and frames, which the JVM omits in hot methods
@@ -189,7 +189,7 @@ def translate_error(error: BaseException, table: TableRef, doing: str, *, commit
 
 
 def _first_foreign_file(table: TableRef) -> str | None:
-    """Return the first foreign file in a partition of the table; None if there is none, or it can't be listed."""
+    """Return the first foreign file in a partition of the table; None if there is none, or if the listing fails."""
     with suppress(LakefoldError, OSError):
         return next(iter(TableStorage(table.location).list_table_files().foreign_files), None)
     return None

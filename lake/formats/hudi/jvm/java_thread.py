@@ -26,14 +26,14 @@ class JavaThread:
         return int(self._jvm.java.lang.Thread.currentThread().getId())
 
     def is_idle(self) -> bool:
-        """True if this thread answers, so that no earlier call runs in it; for the Python thread that created it."""
+        """True if this thread answers, so no earlier call runs in it; call it in the thread that created the object."""
         try:
             return self._current_thread_id() == self._id
         except Exception:  # no answer
             return False
 
     def has_ended(self) -> bool:
-        """True if this thread is verified to have ended, alone or with its process; for any Python thread."""
+        """True if this thread is verified to have ended, alone or with its process. Any Python thread may call it."""
         if self.process is not None and self.process.is_dead:
             return True
         try:

@@ -3,11 +3,11 @@
 
 A table's ``hoodie.table.timeline.timezone`` is UTC or LOCAL, the default, which means the zone of the machines that
 write the table. Hudi keeps the zone in a static variable of the JVM, and LOCAL is the JVM's default zone. lakefold
-serves many tables in one JVM, and its default zone may be fixed for other reasons (ORC timestamps).
+serves many tables in one JVM, and the JVM's default zone may be fixed for other reasons (ORC timestamps).
 
 The zone is therefore set at the beginning of each section that changes a table. Sections of tables with different zones
-exclude each other in this process. LOCAL means the zone of lakefold's process (``TZ``), whatever the JVM's default zone
-is.
+exclude each other in this process. LOCAL means the zone of lakefold's process (``TZ``), regardless of the JVM's default
+zone.
 """
 
 import threading
@@ -89,8 +89,8 @@ class TimeZones:
         now = self.now()
         # Other sections of the same zone may be inside: they must never see another zone in between.
         by_local = bool(offset) and self._local_offsets(now) == {offset}
-        # If the JVM's default zone is not the process's zone, Hudi has no third zone. Its UTC zone then gets this
-        # offset until the next section sets it.
+        # If LOCAL does not have this offset, Hudi has no other zone for it. Its UTC zone then gets the offset until the
+        # next section sets it.
         lent = timedelta() if by_local else offset
         zone_of_utc = self._jvm.java.time.ZoneOffset.ofTotalSeconds(int(lent.total_seconds()))
         self._accessible_field(self._zone_enum.UTC.getClass(), "zoneId").set(self._zone_enum.UTC, zone_of_utc)

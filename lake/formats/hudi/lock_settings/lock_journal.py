@@ -2,16 +2,16 @@
 """The journal of lakefold's lock files: which process holds a table's lock file, and removal of a dead process's file.
 
 Hudi's lock-file provider creates ``lock`` and deletes it, but does not write the owner into it. A process killed in
-between leaves a file that stops every writer for ever and that can't be attributed. The journal attributes lakefold's
+between leaves a file that blocks every writer forever and that can't be attributed. The journal attributes lakefold's
 lock files. Before the lock is requested, an entry names the Java process that will hold it. Once the lock is held, the
 entry records the identity of the file (inode and modification time). The entry is deleted when the lock is released.
 
-Entries are files in the table (``.hoodie/.lakefold/locks``), which all lakefolds that use the lock share, whatever
-database they use. Hudi and its readers do not list this directory.
+Entries are files in the table (``.hoodie/.lakefold/locks``). All lakefold processes that use the lock share them, even
+with different databases. Hudi and its readers do not list this directory.
 
 A lock file is removed only if an entry has its identity and the entry's process is verifiably dead: on this host, in
-this boot and process namespace, with no process of its id and start time. An entry without identity (the process died
-in the milliseconds before recording it, or while waiting) is no evidence, since the file may be another writer's.
+this boot and process namespace, no process has its id and start time. An entry without identity (the process died in
+the milliseconds before recording it, or while waiting) is no evidence, since the file may be another writer's.
 """
 
 import fcntl
@@ -33,9 +33,9 @@ DIRECTORY = ".hoodie/.lakefold/locks"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LockEntry:
-    """One lock of lakefold's. ``inode`` and ``mtime_ns`` are the lock file's, None until the lock is held.
+    """One lock taken by lakefold. ``inode`` and ``mtime_ns`` are the lock file's, None until the lock is held.
 
-    ``next_mtime_ns`` is its modification time after the renewal in progress, None if there is none.
+    ``next_mtime_ns`` is its modification time after the renewal in progress, None without a renewal.
     """
 
     lock: str
@@ -76,7 +76,8 @@ class LockJournal:
     def remove_orphaned_lock(self) -> str | None:
         """Remove the lock file of a dead lakefold process and describe its owner; None if nothing was removed.
 
-        If several processes try at once, one of them removes it. A lock released and acquired again is not removed.
+        If several processes try at once, one of them removes the file. A lock released and acquired again is not
+        removed.
         """
         for path, entry in self._entries():
             if entry.process.is_dead:
@@ -176,7 +177,7 @@ class OpenLockEntry:
                 return False
             taken_ns, begun = self._acquired_at
             now_ns = taken_ns + round((time.monotonic() - begun) * 1e9)
-            # Recorded before and after: whenever the process dies, the file can be attributed to it.
+            # Recorded before and after the change: whenever the process dies, the file can be attributed to it.
             self._entry = replace(self._entry, next_mtime_ns=now_ns)
             self._write()
             os.utime(self._file, ns=(now_ns, now_ns))
@@ -201,7 +202,7 @@ class OpenLockEntry:
 
 @contextmanager
 def _exclusive_entry(path: Path) -> Iterator[bool]:
-    """Lock the entry at ``path`` for removing its lock file. Yields False if another process does or did this."""
+    """Lock the entry at ``path`` to remove its lock file. Yields False if another process has locked or removed it."""
     try:
         file = path.open("rb")
     except FileNotFoundError:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from lake.storage.mounts import mount_with_host_locks
 
-_NO_EXCLUSION = "so that nothing keeps two processes of lakefold apart"
+_NO_EXCLUSION = "so nothing excludes a second lakefold process"
 
 
 def unshared_lock_refusals(path: str | Path) -> Iterator[str]:

@@ -11,7 +11,7 @@ from lake.model import Concurrency, OnConflict, TableRef
 
 CONFLICT_STRATEGY_KEY = "hoodie.write.lock.conflict.resolution.strategy"
 UPDATES_STRATEGY_KEY = "hoodie.clustering.updates.strategy"
-#: without it a writer loses that is inflight but has not declared its file groups yet (since Hudi 1.2)
+#: without this setting, an inflight writer that has not declared its file groups yet loses (since Hudi 1.2)
 PENDING_INGESTION = "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution"
 _PREFER_WRITER = "PreferWriterConflictResolutionStrategy"
 WRITER_WINS_OPTIONS = {
@@ -19,7 +19,7 @@ WRITER_WINS_OPTIONS = {
     UPDATES_STRATEGY_KEY: "org.apache.hudi.client.clustering.update.strategy.SparkAllowUpdateStrategy",
     PENDING_INGESTION: "true",
 }
-"""The settings of both sides if the writer is to win; the last one matters on lakefold's side only."""
+"""The settings of both sides if the writer wins; the last one matters on lakefold's side only."""
 
 
 def effective_on_conflict(table: TableRef) -> OnConflict:
@@ -36,7 +36,7 @@ def is_writer_preferred(table: TableRef) -> bool:
 
 
 def conflict_options(table: TableRef) -> dict[str, str]:
-    """Return lakefold's write options for the effective choice, to add to the table's own."""
+    """Return lakefold's write options for the effective choice, to add to the table's own options."""
     return dict(WRITER_WINS_OPTIONS) if is_writer_preferred(table) else {}
 
 
@@ -47,7 +47,7 @@ def on_conflict_refusals(table: TableRef) -> Iterator[str]:
         if table.on_conflict is not None:
             yield (
                 'on_conflict = "writer_wins" needs concurrency = "occ": with single_writer no writer runs meanwhile; '
-                "set the one or remove the other"
+                "set concurrency, or remove on_conflict"
             )
         return
     for key, value in WRITER_WINS_OPTIONS.items():

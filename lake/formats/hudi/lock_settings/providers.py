@@ -48,7 +48,7 @@ _PROVIDERS: Mapping[str, _Provider] = {
 
 
 def lock_provider_name(table: TableRef) -> str:
-    """Return the simple class name of the provider in the table's options, '' without one."""
+    """Return the simple class name of the provider in the table's options, '' if the option is unset."""
     return table.write_options.get(LOCK_PROVIDER, "").rpartition(".")[2]
 
 
@@ -58,7 +58,7 @@ def has_lock_file_provider(table: TableRef) -> bool:
 
 
 def possible_lock_file(table: TableRef) -> str | None:
-    """Return the path that Hudi's lock file would have, whatever the provider; None if it or the table isn't local."""
+    """Return the path that Hudi's lock file would have with any provider; None if the path or the table isn't local."""
     directory = table.write_options.get(LOCK_DIRECTORY) or f"{table.location}/.hoodie"
     if is_local(table.location) and is_local(directory):
         return f"{canonical_location(directory)}/lock"

@@ -22,13 +22,13 @@ def delete_versions(
 ) -> DeletionResult:
     """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
 
-    Files that a rewrite of any lakefold replaced within ``retention``, by the timeline, stay. ``fence`` is the last
-    check that the deletion still belongs to the caller. Files already gone free no bytes. A file whose size differs
-    from the replaced one stays; its time is not compared, since Hudi uses no name twice and a copy of the table changes
-    times.
+    Files stay if the timeline shows that a rewrite of any lakefold replaced them within ``retention``. ``fence`` is the
+    last check that the deletion still belongs to the caller. Files that no longer exist free no bytes. A file whose
+    size differs from the replaced file's stays. Its time is not compared, since Hudi uses no name twice and copying a
+    table changes times.
 
-    Raises Conflict if a version is live, pending, kept by a savepoint or has to wait for older ones (before anything of
-    its batch is deleted), Transient if Hudi did not delete a file.
+    Raises Conflict, before anything of the batch is deleted, if a version is live, pending, kept by a savepoint or has
+    to wait for older files. Raises Transient if Hudi did not delete a file.
     """
     freed, left = 0, dict[int, str]()
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs the table's own services: its clean policy, its archival, the rollback of failed writes.
 
-Hudi's clean policy does not respect lakefold's retention, and its archiver takes a commit's replaced files as deleted
-as soon as a clean states so. Two rules follow. A clean never deletes files that lakefold still retains. No commit
-leaves the active timeline while a file that it replaced exists: that file would become live again, and every row of it
-would be doubled.
+Hudi's clean policy does not respect lakefold's retention, and its archiver considers a commit's replaced files deleted
+as soon as a clean's bound is later than the commit. Two rules follow. A clean never deletes files that lakefold still
+retains. No commit leaves the active timeline while a file that it replaced exists: that file would become live again,
+and all its rows would be doubled.
 """
 
 import json
@@ -40,8 +40,8 @@ def run_services(
 ) -> list[str]:
     """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock.
 
-    Returns one line for each service that did something. ``retained`` stay, and so do files that a rewrite of any
-    lakefold replaced within ``retention``, by the timeline.
+    Returns one line for each service that did something. The files of ``retained`` stay, and so do all files that the
+    timeline shows as replaced by a rewrite of any lakefold within ``retention``.
     """
     client.bundle.require_foreign_plans(client.table.name, "running the table's own services")
     lines = []
@@ -97,7 +97,8 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     skipped = {path for paths in wanted.values() for path in paths} - {p for paths in deletable.values() for p in paths}
     retained_directories = {path.rpartition("/")[0] for paths in (kept, skipped, *saved.values()) for path in paths}
     deleted_partitions = [name for name in plan.get("partitionsToBeDeleted") or () if name not in retained_directories]
-    # A writer writes its files before it takes the lock: files just written to such a partition would be deleted too.
+    # A writer writes its files before it takes the lock: files just written to a deleted partition would also be
+    # deleted.
     partitions = [] if client.optimistic else deleted_partitions
     if not deletable and not partitions:
         return None
@@ -118,10 +119,10 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
 def _select_deletable_in_order(
     client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
 ) -> tuple[dict[str, list[str]], str]:
-    """Return the ``paths`` that can be deleted in the order of commits, and the newest commit that superseded one.
+    """Return the ``paths`` deletable in the order of commits, and the newest commit that superseded one of them.
 
     ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. If the
-    archiver can be given a bound of its own, all of them can be deleted.
+    archiver can be given a bound of its own, all ``paths`` can be deleted.
     """
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):
@@ -142,8 +143,8 @@ def _select_deletable_in_order(
 def _run_archival(client: HudiClient) -> str | None:
     """Run Hudi's archival, bounded by savepoints and by the oldest commit with existing replaced files.
 
-    The bound applies whatever the table's writers do: readers miss instants archived after a commit that a savepoint
-    keeps.
+    The bound applies regardless of the writers' settings: readers miss instants archived after a commit that a
+    savepoint keeps.
     """
     timeline = client.read_timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
@@ -166,9 +167,8 @@ def _run_archival(client: HudiClient) -> str | None:
 def roll_back_instant(client: HudiClient, time: str) -> str:
     """Roll back the unfinished instant ``time`` of another process. Returns a description of the result.
 
-    A clustering or compaction stays scheduled, except a plan of lakefold's, which is withdrawn; a write is removed.
-    Raises Conflict if the instant is not pending, or its owner is alive; Rejected for actions that Hudi completes by
-    itself.
+    A clustering or compaction stays scheduled, except a lakefold plan, which is withdrawn; a write is removed. Raises
+    Conflict if the instant is not pending, or its owner is alive; Rejected for actions that Hudi completes by itself.
     """
     with translated_errors(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
         timeline = client.read_timeline()

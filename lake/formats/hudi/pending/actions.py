@@ -27,7 +27,7 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, PlanKind
 
-#: clusterings and single writers keep no heartbeats, so their files show their activity; one file may take a task long
+#: clusterings and single writers have no heartbeats: their files show activity, and a task may take long for one file
 WRITER_TIMEOUT = timedelta(minutes=10)
 
 
@@ -74,7 +74,7 @@ def _pending_action(
 
 
 def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
-    """True if a requested compaction has to be executed, because a log file has its instant in the name or still may.
+    """True if a requested compaction has to be executed, because a log file is, or may yet be, named after it.
 
     Up to table version 6 a writer names its logs after the pending compaction. Without the compaction these logs would
     belong to no slice.
@@ -97,7 +97,7 @@ def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> 
 def current_plan_id(plan: Mapping[str, Any] | None, attempts_at_instant: Sequence[AttemptFile]) -> str | None:
     """Return the id of the lakefold plan that a pending rewrite belongs to now; None if the rewrite is foreign.
 
-    It is the plan that requested the rewrite, or a plan that adopted it since.
+    The plan either requested the rewrite or has adopted it since.
     """
     named = extra_metadata(plan).get(PLAN_KEY)
     return attempts_at_instant[-1].attempt.plan_id if named is not None and attempts_at_instant else named
@@ -121,9 +121,9 @@ def _last_activity(
 ) -> tuple[datetime, bool]:
     """Return when ``instant`` was last active, and whether that is recent enough to count as alive.
 
-    lakefold shows activity by its attempt. For a heartbeat Hudi's own limit holds, by the heartbeat settings in the
-    table's write options. If only files show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for
-    instants of lakefold's (``is_ours``).
+    lakefold shows activity by its attempt. A heartbeat has Hudi's own limit, from the heartbeat settings in the table's
+    write options. If only files show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for lakefold's
+    instants (``is_ours``).
     """
     others = instant.state is InstantState.INFLIGHT and is_begun_by_writer(storage, timeline, instant.time)
     if attempts_at_instant and not others:
@@ -142,7 +142,7 @@ def _last_activity(
 
 
 def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
-    """True if a writer executes a pending instant of lakefold's now, so lakefold must not roll it back."""
+    """True if a writer now executes a pending instant of a lakefold plan, so lakefold must not roll it back."""
     if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
         return False
     _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=True)

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The attempts at pending instants of lakefold's: one small file in the table per attempt, renewed while it runs.
+"""The attempts at lakefold's pending instants: one small file in the table per attempt, renewed while it runs.
 
 The timeline records that an instant is pending and which plan it belongs to. It does not record whether a process still
 executes the instant, nor which attempt wrote the present files if several attempts share the instant. Both matter to a
-lakefold to which the plan is unknown (its database was restored, or is another one), and to an executor that continues
-after a successor has begun.
+lakefold whose database lacks the plan (a restored database, or another one), and to an executor that continues after a
+successor has begun.
 
 An attempt has ended when its file is deleted, when its process is verifiably dead (the Java process, which writes and
 commits), or when the file has not been renewed for ``ATTEMPT_TIMEOUT``. Attempts at one instant take turns, counted
-under the table's lock: the present files are those of the last turn. Attempt files are at
-``.hoodie/.lakefold/attempts``, beside the locks.
+under the table's lock: the present files belong to the last turn. Attempt files are at ``.hoodie/.lakefold/attempts``,
+beside the locks.
 """
 
 import json
@@ -31,7 +31,7 @@ from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/attempts"
-#: an attempt that has not been renewed for so long has ended, wherever its process is
+#: an attempt without renewal for this time counts as ended, wherever its process is
 ATTEMPT_TIMEOUT = timedelta(minutes=30)
 _RENEWAL_INTERVAL = timedelta(seconds=30)
 
@@ -126,8 +126,8 @@ class RunningAttempt:
     def is_superseded(self) -> bool:
         """True if another attempt at the same instant has, or may have, begun since; call it under the table's lock.
 
-        If this attempt's file is missing, the attempt was taken for ended: its work was rolled back, and turns are
-        counted from 1 again.
+        If this attempt's file is missing, another process considered the attempt ended: it rolled back the attempt's
+        work, and turns are counted from 1 again.
         """
         known = list_attempts(self._storage).get(self.attempt.instant, ())
         return not known or known[-1].path != self._path
@@ -141,5 +141,5 @@ class RunningAttempt:
             log.warning("%s can't be deleted now: %s", self._path, error)
 
     def _renew(self) -> None:
-        # Never refused: only the table's lock tells whether the attempt is superseded. Without renewal it times out.
+        # Never refused: only the table's lock shows whether the attempt is superseded. Without renewal it times out.
         self._storage.touch(self._path)

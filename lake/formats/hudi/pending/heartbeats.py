@@ -4,9 +4,9 @@
 Only writers under optimistic concurrency keep heartbeats. Interval and tolerance are read from the table's write
 options, which must equal the writers' own settings.
 
-The storage's clock sets the times of these files, and they are compared with this process's clock. So a heartbeat
-expires later by as much as clocks may differ (``max_skew_milliseconds``); the preconditions of a change refuse a clock
-that differs by more.
+The storage's clock sets the times of these files, and they are compared with this process's clock. So the allowed
+difference of clocks (``max_skew_milliseconds``) is added to a heartbeat's timeout; the preconditions of a change refuse
+a clock that differs by more.
 """
 
 from collections.abc import Mapping
@@ -49,7 +49,7 @@ def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -
 
 
 def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
-    """True if ``instant`` is a failed delete_partition whose request and heartbeat are still there.
+    """True if ``instant`` is a failed delete_partition whose request and heartbeat still exist.
 
     Hudi's delete_partition first checks for pending clusterings and compactions. If it finds one, it fails and leaves
     its request, and the JVM renews the heartbeat until the JVM ends. Otherwise it lists file groups and becomes

@@ -2,9 +2,9 @@
 """The late files of lakefold's instants: files written after the instant was withdrawn, or after its commit.
 
 A suspended executor, a Java process that outlives its Python process, and a task on another host continue to write,
-whatever became of their instant meanwhile. No rollback covers such files, and their writer may not exist to delete
-them. Readers that list directories take them for committed and read each of their rows twice: at once if the instant
-is completed, and for a withdrawn instant as soon as the active timeline begins after it.
+regardless of the state of their instant. No rollback covers these files, and their writer may end before it deletes
+them. Readers that list directories consider them committed and read each of their rows twice: at once if the instant is
+completed, and for a withdrawn instant as soon as the active timeline begins after it.
 
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
@@ -29,7 +29,7 @@ from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-#: the first checks are so far apart, later ones a quarter of the record's age: some fifty in all
+#: the interval of the first checks; later intervals are a quarter of the record's age: some fifty checks in all
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 
@@ -42,8 +42,8 @@ _MAX_LAST_CHECKS = 100_000
 class InstantRecord:
     """The record of one of lakefold's instants: the partitions of its files, and lakefold's actions on it.
 
-    ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before. ``committed``
-    is True if lakefold saw the instant completed.
+    ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before the first
+    begin. ``committed`` is True if lakefold saw the instant completed.
     """
 
     instant: str
@@ -58,7 +58,7 @@ def record_path(instant: str) -> str:
 
 
 def record_instant(storage: TableStorage, timeline: Timeline, instant: str, partitions: Collection[str]) -> None:
-    """Record an instant that is about to be published or begun, and delete records past ``STAGED_WATCH_PERIOD``.
+    """Record an instant that is about to be published or begun, and delete records older than ``STAGED_WATCH_PERIOD``.
 
     Call it under the lock.
     """
@@ -124,7 +124,7 @@ def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> 
             continue
         known = read_instant_record(storage, time)
         if known is not None and (list_late_files(storage, timeline, known) or has_markers(storage, time)):
-            found.append(time)  # checked again until it has none
+            found.append(time)  # checked again until it has no late file
             continue
         if len(_last_checks) >= _MAX_LAST_CHECKS:
             _last_checks.clear()
@@ -148,7 +148,7 @@ def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRe
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:
-    """Return the files of the instant that must stay: committed or saved ones. None if they can't be determined."""
+    """Return the instant's committed files, or the files of savepoints, which must stay; None if they are unknown."""
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
     # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
@@ -164,7 +164,7 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
 
 
 def _is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
-    """True if the archived timeline would contain ``instant``, had it ever completed."""
+    """True if the archived timeline would contain ``instant`` if the instant had completed."""
     archived = [entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)]
     return min(archived, default="") < instant
 

@@ -5,10 +5,10 @@ A writer with inline clustering or compaction executes all pending plans. If it 
 lock, plans a rollback of the instant and executes it. Under the lock Hudi does not check again whether the instant has
 completed meanwhile. The rollback then removes the commit from the metadata table, and readers see none of its files.
 
-Hudi plans the rollback of an instant that it takes for inflight by the instant's markers, and fails if it can't read
-their type. So lakefold writes an unreadable type file under the instant while it still holds the lock. Hudi reads no
-markers if it knows that the instant is completed, as in a rollback or a restore by the table's owner, and deletes them
-when it archives the instant.
+Hudi plans the rollback of an instant that it considers inflight from the instant's markers, and fails if it can't read
+the markers' type. So lakefold writes an unreadable type file under the instant while it still holds the lock. Hudi
+reads no markers of an instant that it considers completed, as in a rollback or a restore by the table's owner. It
+deletes the markers when it archives the instant.
 """
 
 import logging
@@ -17,7 +17,7 @@ from lake.errors import LakefoldError
 from lake.formats.hudi.files.storage import TableStorage
 
 log = logging.getLogger(__name__)
-#: where writers mark the files that they are about to write, by instant
+#: the directory of markers, by instant: a writer marks each file that it is about to write
 MARKER_DIRECTORY = ".hoodie/.temp"
 _TYPE = "MARKERS.type"
 _CONTENT = b"this instant was completed by lakefold\n"

@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Executes a plan that another process scheduled, on that process's own instant.
 
-Hudi lets any process execute a pending clustering, and a process that begins rolls back the work of the previous one.
-All attempts have the same instant, so the instant can't separate two attempts, as it does for plans of ours:
+Hudi lets any process execute a pending clustering, and a process that begins it rolls back the work of the previous
+process. All attempts share one instant, so the instant does not distinguish two attempts, as it does for lakefold's own
+plans:
 
 - An attempt begins in ``begin_adopted``, under the table's lock, and only if the instant is merely requested. The work
-  of an earlier attempt is rolled back before, also under the lock, and its data files are deleted.
+  of an earlier attempt is rolled back first, also under the lock, and its data files are deleted.
 - A commit checks under the lock that every file it is about to commit still exists. An executor that was stopped
   (SIGSTOP, a paused machine) while its successor rolled back its work therefore can't commit after it resumes: its
-  files are gone. It can't renew its lease either.
+  files no longer exist. It also can't renew its lease.
 - One case remains: an executor stopped in the middle of its job writes for a moment after it resumes, until its
   heartbeat reports that the plan is lost. A file begun in that moment would carry the instant of its successor's
   commit. The database therefore reassigns such a plan only if its executor is known to have ended, or has been silent
@@ -39,15 +40,15 @@ from lake.ports import PreparedPlan, Rewrite
 ACTION_OF_KIND = {PlanKind.CLUSTERING: "replacecommit", PlanKind.COMPACTION: "commit"}
 
 _BEGINNING = "beginning a plan of another process"
-_ABORTING = "taking back a plan"
+_ABORTING = "aborting an adopted plan"
 
 
 def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[], None]) -> tuple[PreparedPlan, Any]:
-    """Begin an adopted plan that can be executed as it is.
+    """Begin an adopted plan, which is executed unchanged.
 
-    Returns it with Hudi's write of it, a job that has not run yet. Raises Conflict if the instant is no longer pending,
-    names other files than when it was adopted, or is stale: Hudi would lose the rows written since. Raises Transient if
-    another process has begun to execute it.
+    Returns the prepared plan and Hudi's write of the plan, a job that has not run yet. Raises Conflict if the instant
+    is no longer pending, names other files than when it was adopted, or is stale: Hudi would lose the rows written
+    since. Raises Transient if another process has begun to execute it.
     """
     assert plan.adopted_instant is not None
     client.bundle.require_foreign_plans(client.table.name, "executing a plan of another process")
@@ -89,7 +90,7 @@ def check_adopted_commit(client: HudiClient, rewrite: Rewrite) -> None:
 
 
 def _find_pending_instant(client: HudiClient, plan: Plan) -> Instant:
-    """Return the instant of an adopted plan. Raises Conflict if it ended or names other files than adopted."""
+    """Return the instant of an adopted plan. Raises Conflict if it ended or names other files than the plan."""
     timeline = client.read_timeline()
     instant = timeline.find(plan.adopted_instant or "", action=ACTION_OF_KIND[plan.kind])
     if instant is None or not instant.pending:
@@ -120,7 +121,7 @@ def _check_inputs(client: HudiClient, plan: Plan) -> None:
         for slice_ in group.slices:
             reason = stale_reason(slice_, live)
             if reason:
-                stale = f"{plan.kind} {plan.adopted_instant} of another process is stale and left to it"
+                stale = f"{plan.kind} {plan.adopted_instant} of another process is stale and is left to that process"
                 raise Conflict(f"{plan.table.name}: {stale}: {reason}")
 
 
@@ -131,13 +132,13 @@ def abort_adopted(
     own_attempt: RunningAttempt | None = None,
     epoch: int | None = None,
 ) -> int:
-    """Roll back the begun work of the pending rewrite ``time``, which stays requested. Returns 1 if work was begun.
+    """Roll back the begun work of the pending rewrite ``time``, which stays requested. Returns 1 if work had begun.
 
-    Its data files are deleted. Idempotent. A completed or missing instant is left alone, and so is work that does not
-    belong to ``plan_id``, the plan that adopted it (``is_work_of_other_attempt``). Without ``plan_id`` all work is
-    rolled back.
+    The data files of the work are deleted. Idempotent. A completed or missing instant is left alone, and so is work
+    that does not belong to ``plan_id``, the plan that adopted the rewrite (``is_work_of_other_attempt``). Without
+    ``plan_id`` all work is rolled back.
     """
-    client.bundle.require_foreign_plans(client.table.name, "taking back a plan of another process")
+    client.bundle.require_foreign_plans(client.table.name, "aborting a plan of another process")
     with translated_errors(client.table, _ABORTING), client.locked(_ABORTING):
         timeline = client.read_timeline()
         for instant, plan in timeline.pending_plans():
@@ -155,7 +156,8 @@ def abort_adopted(
             partitions = {entry.partition for entry in planned_slices(plan)}
             if begun:
                 roll_back_rewrite(client, time, kind)
-            # Listed before the state is read: files of a writer that begins the instant now are not among them.
+            # The files are listed before the state is read, so they include no file of a writer that begins the instant
+            # now.
             files = list_files_of_instant(client.storage, time, partitions)
             after = client.read_timeline().find(time, action=ACTION_OF_KIND[kind])
             if after is not None and after.state is InstantState.REQUESTED:

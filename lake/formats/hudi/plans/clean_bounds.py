@@ -1,17 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The bounds in a clean of lakefold's: the oldest readable state, and the instant from which other cleaners continue.
+"""The bounds in a clean by lakefold: the oldest readable state, and the instant from which other cleaners continue.
 
 Three parts of Hudi read the newest completed clean.
 
-- Readers answer queries ``as.of.instant``, and savepoints are taken, from its earliest retained instant on. That
-  instant is therefore never older than the commit that superseded a deleted file: Hudi would answer without the file's
-  rows.
-- The archiver holds back the first replacement from that instant on. An older replacement may leave the active
-  timeline; if its replaced files still exist they are live again, and every row of theirs is doubled. If a replacement
-  before that instant has to be held back, the clean lists it as a savepoint (``deletion_blockers.can_bound_archival``).
-  The archiver then holds back every replacement from the oldest listed savepoint on.
-- The incremental cleaner reads only partitions written to from that instant on. If that instant is later than where the
-  table's own cleaner has to continue, the clean lists a savepoint that does not exist, and the cleaner reads the whole
+- From its earliest retained instant on, readers answer ``as.of.instant`` queries and savepoints can be created. That
+  instant is therefore never older than the commit that superseded a deleted file: for an older instant Hudi would
+  answer without the file's rows.
+- The archiver holds back every replacement from that instant on. An older replacement may leave the active timeline; if
+  its replaced files still exist, they are live again and all their rows are doubled. If an older replacement has to be
+  held back, the clean lists it as a savepoint (``deletion_blockers.can_bound_archival``). The archiver then holds back
+  every replacement from the oldest listed savepoint on.
+- The incremental cleaner reads only partitions written to from that instant on. If the table's own cleaner has to
+  continue at an earlier instant, the clean lists a savepoint that does not exist, and that cleaner reads the whole
   table once.
 """
 
@@ -26,11 +26,11 @@ from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, ex
 from lake.model import TableRef
 
 CLEANER_START_KEY = "lakefold.clean.start"
-"""Where the table's own cleaner has to continue; '' if it has to read the whole table."""
+"""The instant at which the table's own cleaner has to continue; '' if it has to read the whole table."""
 NATIVE_CLEAN_KEY = "lakefold.clean.after"
 """The table's own clean that is the source of ``CLEANER_START_KEY``; '' if there is none."""
 NEWEST_DELETED_KEY = "lakefold.clean.deleted"
-"""The newest commit some of whose superseded files lakefold has deleted: no state before it can be read."""
+"""The newest commit that superseded a file that lakefold has deleted: no state before this commit can be read."""
 KEEP_MAX, KEEP_MAX_DEFAULT = "hoodie.keep.max.commits", 30
 """The number of commits above which the archiver archives."""
 
@@ -38,7 +38,7 @@ SAVEPOINTS_KEY = "savepointed_timestamps"
 #: A savepoint that does not exist: if the newest clean names one, Hudi's cleaner reads the whole table once. It is
 #: later than every instant, so that the archiver holds nothing back because of it.
 _NONEXISTENT_SAVEPOINT = "99991231235959999"
-#: The longest time between taking an instant's time and its file on the timeline: a writer takes the time first.
+#: The longest delay from the choice of an instant's time to its file on the timeline: a writer chooses the time first.
 MAX_PUBLICATION_DELAY = timedelta(minutes=10)
 
 
@@ -46,8 +46,9 @@ MAX_PUBLICATION_DELAY = timedelta(minutes=10)
 class CleanerProgress:
     """The progress of the table's own cleaner.
 
-    ``start`` is the instant where it continues, '' if it has to read the whole table. ``newest_commit`` is the newest
-    commit it lists, ``source_clean`` the clean that states this. ``savepoints`` are the table's savepoints.
+    ``start`` is the instant at which it continues, '' if it has to read the whole table. ``newest_commit`` is the
+    newest commit that it recorded, ``source_clean`` the clean that records both. ``savepoints`` are the table's
+    savepoints.
     """
 
     start: str = ""
@@ -58,7 +59,7 @@ class CleanerProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanBounds:
-    """The statements of a clean of ours besides its files."""
+    """The bounds and the extra metadata that a clean by lakefold records besides its files."""
 
     earliest_retained: str
     newest_commit: str
@@ -79,7 +80,7 @@ def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
     if clean is None:
         return ""
     plan = timeline.plan(clean) or {}
-    # Without a start, as with KEEP_LATEST_FILE_VERSIONS, Hudi takes everything replaced before the clean as deleted.
+    # Without a start, as with KEEP_LATEST_FILE_VERSIONS, Hudi treats all files replaced before the clean as deleted.
     earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or clean.time)
     if not can_bound_archival(timeline, options):
         return earliest
@@ -88,7 +89,7 @@ def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
 
 
 def read_cleaner_progress(timeline: Timeline) -> CleanerProgress:
-    """Return the progress of the table's own cleaner, as the newest clean states it or (if ours) passes it on."""
+    """Return the progress of the table's own cleaner, which the newest clean records or, if lakefold's, repeats."""
     clean, saved = newest_clean(timeline), tuple(sorted(timeline.savepoints()))
     if clean is None:
         return CleanerProgress(savepoints=saved)
@@ -96,12 +97,12 @@ def read_cleaner_progress(timeline: Timeline) -> CleanerProgress:
     extra = extra_metadata(record)
     if CLEAN_KEY not in extra:
         start, native = str(record.get("earliestCommitToRetain") or "").strip(), clean.time
-    else:  # a clean of an earlier lakefold has no such key: the whole table is read
+    else:  # a clean by an earlier lakefold lacks the key: the whole table is read
         start, native = extra.get(CLEANER_START_KEY, ""), extra.get(NATIVE_CLEAN_KEY, "")
     known = set(filter(None, extra.get(SAVEPOINTS_KEY, "").split(",")))
     first = min((instant.time for instant in timeline.commits), default="")
     if start < first or known - set(saved):
-        start = ""  # Hudi's cleaner decides likewise
+        start = ""  # as Hudi's cleaner decides
     commit = str(record.get("lastCompletedCommitTimestamp") or "")
     ours_of_old = CLEAN_KEY in extra and CLEANER_START_KEY not in extra
     return CleanerProgress(
@@ -119,7 +120,7 @@ def compute_clean_bounds(
     deleted_paths: Collection[str] = (),
     superseded_by: str = "",
 ) -> CleanBounds:
-    """Return the statements of clean ``clean``, which deletes ``deleted_paths``; call it under the table's lock.
+    """Return the bounds of clean ``clean``, which deletes ``deleted_paths``; call it under the table's lock.
 
     ``superseded_by`` is the newest commit that superseded one of these files, '' if the clean deletes none.
     """
@@ -127,7 +128,7 @@ def compute_clean_bounds(
     deleted = max(superseded_by, replaced.newest_deleted_commit, _newest_deleted_commit(timeline))
     pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING_KINDS]
     held = min(time for time in (_long_before(clean), replaced.oldest_commit, *pending) if time)
-    passed = deleted <= progress.start  # the table's own cleaner states this bound anyway
+    passed = deleted <= progress.start  # the table's own cleaner records this bound anyway
     readable = max(deleted if passed else _first_readable_after(timeline, deleted), _stated_earliest(timeline))
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
@@ -160,7 +161,7 @@ def _stated_earliest(timeline: Timeline) -> str:
 
 
 def _newest_deleted_commit(timeline: Timeline) -> str:
-    """Return the ``NEWEST_DELETED_KEY`` of the newest clean of lakefold's; '' if there is none."""
+    """Return the ``NEWEST_DELETED_KEY`` of the newest clean by lakefold; '' if there is none."""
     for instant in reversed(timeline.completed):
         if instant.action == "clean":
             extra = extra_metadata(timeline.metadata(instant))

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cleans of lakefold's: they delete exactly the named files, through Hudi's clean action.
+"""The cleans by lakefold: they delete exactly the named files, through Hudi's clean action.
 
-Every clean plan states the earliest instant whose state can be read (``compute_clean_bounds``). Without it Hudi's
-archiver takes everything replaced before the clean as deleted and archives commits whose replaced files still exist.
-Those files become live again, and every row of theirs is doubled.
+Every clean plan states the earliest instant whose state can be read (``compute_clean_bounds``). Without this instant
+Hudi's archiver treats all files replaced before the clean as deleted and archives commits whose replaced files still
+exist. These files become live again, and all their rows are doubled.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -29,7 +29,7 @@ from lake.formats.hudi.plans.preconditions import (
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 
 _CLEANING = "cleaning"
-#: files of one clean plan at most: the table's lock is held while they are deleted
+#: the most files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 
 
@@ -43,11 +43,11 @@ def clean_files(
     partitions: Sequence[str] = (),
     fence: Callable[[], None] = lambda: None,
 ) -> None:
-    """Clean these ``paths`` by partition, and whole ``partitions``; call it under the lock.
+    """Delete ``paths``, by partition, and whole ``partitions`` by one clean; call it under the lock.
 
-    ``timeline`` is the timeline on which they were chosen; raises Transient if it has changed since. ``progress`` is
-    the progress of the table's own cleaner after this clean. ``superseded_by`` is the newest commit that superseded one
-    of the files, '' if no file is deleted. ``fence`` is the last check that the deletion still belongs to the caller.
+    The files were chosen on ``timeline``; raises Transient if the timeline has changed since. ``progress`` is the
+    progress of the table's own cleaner after this clean. ``superseded_by`` is the newest commit that superseded one of
+    the files, '' if no file is deleted. ``fence`` is the last check that the deletion still belongs to the caller.
     """
     instant = client.new_instant()
     gone = frozenset(path for files in paths.values() for path in files)
@@ -61,8 +61,8 @@ def clean_files(
 def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
     """Withdraw the pending cleans of killed lakefold processes; call it under the lock. Returns whether there were any.
 
-    A clean of lakefold's runs entirely under the lock, so a clean that is pending now no longer has a process. If it
-    had begun, a new clean reports its deleted files to readers and to the metadata table. The new clean runs before the
+    A clean by lakefold runs entirely under the lock, so the process of a pending clean has ended. If the clean had
+    begun, a new clean reports its deleted files to readers and to the metadata table. The new clean runs before the
     withdrawal: only the pending plan lists the deleted files.
     """
     pending = list_pending_cleans(timeline)
@@ -80,7 +80,7 @@ def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, par
     """Make the archiver hold back the pending replacement ``instant`` after its completion; call it under the lock.
 
     A clean by another process may have passed the instant while it was pending, as cleans by hours and by file versions
-    do. A clean of no file, in ``partition``, then corrects this.
+    do. A clean in ``partition`` that deletes no file then corrects this.
     """
     if archival_bound(timeline, client.table.write_options) > instant:
         clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
@@ -132,7 +132,7 @@ _WITHDRAWING = "withdrawing a clean"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PendingClean:
-    """A pending clean of lakefold's: its files by partition, and the extra metadata of its plan."""
+    """A pending clean by lakefold: its files by partition, and the extra metadata of its plan."""
 
     instant: Instant
     paths: Mapping[str, Sequence[str]]
@@ -140,7 +140,7 @@ class PendingClean:
 
 
 def list_pending_cleans(timeline: Timeline) -> list[PendingClean]:
-    """Return the pending cleans of lakefold's, by time."""
+    """Return the pending cleans by lakefold, sorted by time."""
     found = []
     for instant in timeline.pending:
         if instant.kind == "clean":
@@ -167,7 +167,7 @@ def find_deleted_files(client: HudiClient, clean: PendingClean) -> dict[str, lis
 
 
 def withdraw_clean(client: HudiClient, timeline: Timeline, clean: PendingClean) -> None:
-    """Remove a pending clean of lakefold's from the timeline; call it under the table's lock."""
+    """Remove a pending clean by lakefold from the timeline; call it under the table's lock."""
     check_preconditions(
         client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, clean.instant, _WITHDRAWING)
     )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Clustering plans of ours: published with exact slices, and verified against the table before the commit."""
+"""lakefold's clustering plans: published with exact slices, and verified against the table before the commit."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -29,7 +29,7 @@ _STRATEGY = "org.apache.hudi.client.clustering.run.strategy.SparkSortAndSizeExec
 def select_live_groups(
     plan: Plan, live: Mapping[FileGroupId, LiveSlice], pending: Mapping[FileGroupId, str]
 ) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
-    """Return the indices of the groups that can still be rewritten, and the other groups with their first reason."""
+    """Return the indices of the groups that can still be rewritten, and each skipped group with its first reason."""
     kept: list[int] = []
     left_out: list[SkippedGroup] = []
     seen: set[FileGroupId] = set()
@@ -87,12 +87,14 @@ def publish_clustering(
 ) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight.
 
-    ``on_instant`` gets the instant before it is written.
+    ``on_instant`` is called with the instant before it is written.
     """
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = select_live_groups(plan, live, find_pending_groups(timeline))
     if not kept:
-        changed = f"every group of the plan was changed or taken after planning; the first: {left_out[0].reason}"
+        changed = (
+            f"every group of the plan was changed or added to another plan meanwhile; the first: {left_out[0].reason}"
+        )
         raise Conflict(f"{plan.table.name}: {changed}", left_out)
     plan_metadata = {PLAN_KEY: plan.plan_id, EPOCH_KEY: str(epoch)}
     parameters = {SORT_COLUMNS: ",".join(plan.options.sort_columns)} if plan.options.sort_columns else {}
@@ -126,7 +128,7 @@ def publish_clustering(
 
 
 def check_clustering_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, a file is gone or an input changed; under the lock."""
+    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     require_pending(client, prepared, "replacecommit")
     require_outputs(client, rewrite)

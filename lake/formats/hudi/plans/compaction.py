@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compaction plans of ours: published with exact slices, then executed and committed in two halves like clusterings.
+"""lakefold's compaction plans: published with exact slices, then executed and committed in two steps like clusterings.
 
-Compaction allows more writes meanwhile than clustering. Writers continue to append to a slice that is being compacted:
-a log belongs to the base file that was the newest when the log's commit completed, so logs completed after our instant
-belong to the new base file. Two consequences follow. A log set that grew before the instant does not invalidate the
-slice; the plan takes the logs present under the lock. Hudi's conflict resolution is not called, since neither side can
-lose work.
+Compaction allows more concurrent writes than clustering. Writers continue to append to a slice that is being compacted:
+a log belongs to the base file that was the newest when the log's commit completed. Logs completed after the plan's
+instant therefore belong to the new base file. Two consequences follow. New logs before the instant do not invalidate
+the slice; the plan takes the logs present under the lock. Hudi's conflict resolution is not called, since neither side
+can lose work.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -54,8 +54,8 @@ def publish_compaction(
 ) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested compaction; call it under the lock, with no writer inflight.
 
-    ``on_instant`` gets the instant before it is written. The returned plan has the current log files of the slices.
-    Raises Conflict if no slice is left.
+    ``on_instant`` is called with the instant before it is written. The returned plan has the current log files of the
+    slices. Raises Conflict if no slice can be compacted.
     """
     kept_request = _find_requested(timeline, plan.plan_id)
     if kept_request is not None:
@@ -79,7 +79,8 @@ def publish_compaction(
             left_out.append(SkippedGroup(group=index, reason=reason))
     if not kept:
         raise Conflict(
-            f"{plan.table.name}: no slice of the plan is left; the first: {left_out[0].reason}", tuple(left_out)
+            f"{plan.table.name}: no slice of the plan can be compacted; the first: {left_out[0].reason}",
+            tuple(left_out),
         )
     record = {
         "operations": [_operation_record(groups[index].slices[0]) for index in kept],
@@ -107,7 +108,7 @@ def publish_compaction(
 
 
 def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
-    """Return the requested compaction that an earlier attempt of the plan had to leave; see ``withdraw_compaction``."""
+    """Return the requested compaction that an earlier attempt could not withdraw; see ``withdraw_compaction``."""
     for instant, record in timeline.pending_plans():
         if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
             return instant, record
@@ -168,7 +169,7 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
 
 
 def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, or a file is gone; call it under the lock."""
+    """Raise Conflict if the instant is no longer pending, or a file is missing; call it under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = require_pending(client, prepared, "commit")
     require_outputs(client, rewrite)
@@ -193,7 +194,7 @@ def check_compaction_inputs(
         for path in slice_paths(slice_):
             if path not in there:
                 raise Conflict(f"{plan.table.name}: {path} is gone from storage")
-    # Hudi's listing has the slice after the pending compaction, so only storage and commits are compared.
+    # Hudi lists the slice that follows the pending compaction, so only storage and commits are compared.
     planned = {(s.partition, s.file_id): to_listed_slice(s) for s in slices}
     for damage in find_damage(client.storage, timeline, planned, compare_listing=False).values():
         raise Conflict(f"{plan.table.name}: {damage.text}")
@@ -234,7 +235,7 @@ def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collec
     content = client.storage.read(requested)
     client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
     # Writers of older Hudi begin without the lock. A writer that began after the check may have seen the request and
-    # name its logs after it.
+    # name its logs after the request.
     if must_execute(client.storage, client.read_timeline(), after, partitions):
         client.storage.write(requested, content)
         return begun

@@ -20,7 +20,7 @@ from lake.model import FileSlice
 from lake.plan import Plan
 from lake.ports import PreparedPlan, Rewrite
 
-#: attempts to compare: a commit or a clean in between can cause a difference
+#: the most comparisons: a commit or a clean in between can cause a difference
 _ATTEMPTS = 3
 
 
@@ -37,7 +37,7 @@ class LiveSlice:
 
 
 def read_live_slices(client: HudiClient, planned: Iterable[FileSlice]) -> dict[FileGroupId, LiveSlice]:
-    """Return the latest slices in the partitions of ``planned`` from Hudi's own view, with slices of pending plans.
+    """Return the latest slices in the partitions of ``planned`` from Hudi's own view, also those of pending plans.
 
     The groups of ``planned`` are compared with the commits. A damaged group is always in the result.
     """
@@ -81,7 +81,7 @@ def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGrou
 
 
 def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str]]:
-    """Return Hudi's view of these partitions, and those partitions that have slices; the caller closes the view.
+    """Return Hudi's view of ``partitions`` and those that have slices; the caller closes the view.
 
     Without a metadata table Hudi lists the directories, and fails at a foreign file whose name has no file id. The view
     is then built from lakefold's listing, without the foreign files.
@@ -139,7 +139,7 @@ def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> st
 
 
 def stale_base_reason(slice_: FileSlice, now: LiveSlice | None) -> str | None:
-    """Return why a planned slice can't be rewritten whatever its logs are; None if sound, with its base file."""
+    """Return why a planned slice can't be rewritten, regardless of its logs; None if its base file is unchanged."""
     if now is None:
         return f"file group {slice_.file_id} is no longer live"
     if now.damage is not None:
@@ -169,7 +169,7 @@ def require_pending(client: HudiClient, prepared: PreparedPlan, action: str) -> 
 
 
 def require_outputs(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if a file that ``rewrite`` wrote is gone or replaced by another; call it under the lock.
+    """Raise Conflict if a file that ``rewrite`` wrote is missing or was replaced; call it under the lock.
 
     If two attempts have the same instant, only one of them still has its files.
     """

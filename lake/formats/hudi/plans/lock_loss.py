@@ -1,14 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verification of a commit during which the table's lock may have been lost.
 
-The lock can be lost between the last check and the end of Hudi's call: if the Java process is stopped for longer than
-the lock's store waits, or if another process takes the lock. The lock is therefore verified once more after the call.
+Between the last check and the end of Hudi's call the lock can be lost: if the Java process is stopped for longer than
+the timeout of the lock's store, or if another process takes the lock. The lock is therefore verified once more after
+the call.
 
 If that fails, the lock is taken again, so that no writer is in the middle of its commit. The timeline then shows
 whether the commit removed rows that a writer had committed, or whether one of the two commits is missing in the
-metadata table. If so, the commit is rolled back and the writer's commit stays.
+metadata table. In both cases lakefold's commit is rolled back and the writer's commit stays.
 
-If a process dies in between, the next process that reads the commit does this check: see
+If the process dies before this verification, the next process that reads the commit does it: see
 ``read.unsafe_commits.find_lost_writes``.
 """
 

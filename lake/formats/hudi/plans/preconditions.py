@@ -4,16 +4,16 @@
 Publication, commit, clean, withdrawal and the table's services call ``check_preconditions`` right before they act:
 
 - ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.time_zones``).
-- ``check_preconditions`` adopts changes of the table's properties and of its metadata table. It refuses while an action
-  of another process that excludes ours is pending, if the metadata table contradicts the properties, and if the clock
-  is wrong: our instant would then be older than existing ones, or newer than future ones.
-- ``check`` verifies what the caller itself needs unchanged, ``prepare`` creates what the act needs, and ``fence``
-  checks that the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
-- Last, the lock is verified: it has been held without a gap since it was taken, so that no other commit came between.
+- ``check_preconditions`` adopts changes of the table's properties and of its metadata table. It refuses the change if a
+  pending action of another process excludes it, if the metadata table contradicts the properties, or if the clock is
+  wrong: the new instant would then be older than existing instants, or newer than future instants.
+- ``check`` verifies the caller's own conditions, ``prepare`` makes the caller's preparations, and ``fence`` checks that
+  the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
+- Last, the lock is verified: it has been held without a gap since it was taken, so no other commit happened in between.
 
 A time is wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
-commit counts as older than that instant, and readers that list by the metadata table miss its files. If it is later
-than the writers' next times, it hides their next updates of a compacted file group.
+commit counts as older than that instant. Readers that list files by the metadata table then miss the commit's files. If
+the time is later than the times of the writers' next commits, the commit hides their updates of a compacted file group.
 """
 
 import time
@@ -44,7 +44,7 @@ from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 PUBLISHING = "publishing a plan"
 _ATTEMPTS = 5
-#: a file system's clock ticks in steps, and the file's time and ours are not taken at the same moment
+#: a file system's clock advances in steps, and a file's time and lakefold's are not taken at the same moment
 _MIN_SKEW = timedelta(milliseconds=100)
 _CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 
@@ -75,9 +75,8 @@ def check_preconditions(
     """Return the timeline on which ``doing`` may happen now; call it inside ``client.locked`` and act right after it.
 
     ``own`` is the caller's instant, if the act has one. ``check`` gets the timeline and raises if the caller must not
-    act on it. ``prepare`` creates what the act needs, so that only the act itself remains. ``is_withdrawal`` is
-    True if only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata
-    table.
+    act on it. ``prepare`` makes all preparations, so that only the act itself remains. ``is_withdrawal`` is True if
+    only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
     damaged, and the errors of ``check``, ``prepare`` and ``fence``.
@@ -213,7 +212,7 @@ def _exclusion_reason(
 
 
 def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[str]) -> str | None:
-    """Return the first of ``inputs`` that a rollback with this plan deletes, or a block of which it undoes."""
+    """Return the first of ``inputs`` that a rollback with this plan deletes, or of which it undoes a log block."""
     named = {
         relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
         for request in plan.get("rollbackRequests") or ()
@@ -244,13 +243,13 @@ def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
 
 
 def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, instant: str | None) -> None:
-    """Raise Transient if our instant would not be the newest on the table, or if the clock is wrong."""
+    """Raise Transient if lakefold's instant would not be the newest on the table, or if the clock is wrong."""
     skew = max(timedelta(milliseconds=max_skew_milliseconds(client.table)), _MIN_SKEW)
     latest = newest_time(observed.timelines)
     if instant is not None and latest.time >= instant:
         raise Transient(
-            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time that was "
-            f"taken for {doing}"
+            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time chosen "
+            f"for {doing}"
         )
     _refuse_storage_clock(client, doing, skew)
     _refuse_repeated_hour(client, observed.timeline, doing)
@@ -272,8 +271,9 @@ def _describe_clock_behind(
 ) -> str:
     return (
         f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
-        f"{_describe_zone(client, timeline)}: any action, while {doing} would count as older. Set the clocks "
-        f"alike, or run lakefold in the writers' zone (TZ); up to {_milliseconds(skew)} ms are waited for ({MAX_SKEW})"
+        f"{_describe_zone(client, timeline)}: any action would count as older, while {doing}. Set the clocks "
+        f"alike, or run lakefold in the writers' zone (TZ); lakefold waits for up to {_milliseconds(skew)} ms "
+        f"({MAX_SKEW})"
     )
 
 
@@ -289,9 +289,9 @@ def _format_offset(offset: timedelta) -> str:
 
 
 def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, skew: timedelta) -> None:
-    """Raise Transient if the writers' times have another zone than lakefold's, or if the writers' clock is behind ours.
+    """Raise Transient if the writers' times have another zone than lakefold's, or if the writers' clock is behind.
 
-    A clock ahead of ours blocks only until ours has passed the times on the table.
+    A writers' clock that is ahead blocks only until lakefold's clock has passed the times on the table.
     """
     found = writer_clock_offset(timeline)
     if found is None:
@@ -300,20 +300,21 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
     if zones := zone_difference(ahead):
         writers_offset = utc_offset(timeline.timezone, client.time_zones.now()) + zones
         remedy = (
-            "Have every writer honour that, or set LOCAL and run lakefold in the writers' zone (TZ)"
+            "Have every writer form times in UTC, or set LOCAL and run lakefold in the writers' zone (TZ)"
             if timeline.timezone.upper() == "UTC"
-            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer honour that"
+            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer form times in UTC"
         )
         raise Transient(
             f"{client.table.name}: its writers form times in {_format_offset(writers_offset)} ({what}, compared with "
-            "when its "
-            f"files were written), and lakefold does {_describe_zone(client, timeline)}, while {doing}. {remedy}"
+            "the modification times of its files), and lakefold does "
+            f"{_describe_zone(client, timeline)}, while {doing}. {remedy}"
         )
     if -ahead > skew + MAX_WRITE_DELAY:
         raise Transient(
             f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
-            f"({what}, compared with when its files were written): their next writes would count as older "
-            f"than the action, while {doing}. Set the clocks alike; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
+            f"({what}, compared with the modification times of its files): their next writes would count as older "
+            f"than the action, while {doing}. Set the clocks alike, then lakefold continues after the writers' next "
+            f"write; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
         )
 
 
@@ -323,15 +324,15 @@ def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) ->
     if set_back:
         minutes = round(set_back.total_seconds() / 60)
         raise Transient(
-            f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within that time, and "
-            f"hoodie.table.timeline.timezone = {timeline.timezone}: writes after that would count as "
-            f"older than the action now, while {doing}. lakefold continues once the repeated "
-            "hour is over; UTC has no such hour"
+            f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within the next "
+            f"{minutes} minutes, and hoodie.table.timeline.timezone = {timeline.timezone}: later writes "
+            f"would count as older than an action now, while {doing}. lakefold continues once the repeated hour is "
+            "over; UTC has no such hour"
         )
 
 
 def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> None:
-    """Raise Transient if the clock of our times differs from the storage's by more than the table's skew."""
+    """Raise Transient if the clock of lakefold's JVM differs from the storage's by more than the table's skew."""
     before = client.time_zones.now()
     client.storage.write(_CLOCK_PROBE_FILE, f"{before.isoformat()}\n".encode())
     after = client.time_zones.now()

@@ -63,9 +63,9 @@ def publish_plan(
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
     ``fence`` checks under the lock that the plan still belongs to this executor; see ``lake.capabilities.Fenced``.
-    Waits until no writer is inflight on the plan's partitions: whichever of the two commits first, the other loses its
-    work. Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group is left, Transient if the lock is
-    taken or a writer has just begun, Rejected if the table can't be written to.
+    Waits until no writer is inflight on the plan's partitions: of plan and writer, the second to commit loses its work.
+    Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
+    lock is taken or a writer has just begun, Rejected if the table can't be written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
@@ -92,7 +92,8 @@ def publish_plan(
 def _refuse_new_writer(client: HudiClient, prepared: PreparedPlan) -> None:
     """Raise Transient if a writer began between the check of the timeline and the publication.
 
-    Writers begin without any lock. Such a writer has not seen the instant; a writer that begins later sees it.
+    Writers begin without any lock. A writer that began in between may not have seen the instant; a writer that begins
+    later sees it.
     """
     busy = find_inflight_writer(client, client.read_timeline(), prepared.plan.partitions)
     if busy is not None:

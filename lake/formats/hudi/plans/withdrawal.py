@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Withdraws the uncommitted work of a plan of ours, so that no instant and no data file of the plan remains."""
+"""Withdraws the uncommitted work of a lakefold plan, so that no instant and no data file of the plan remains."""
 
 from collections.abc import Collection
 
@@ -49,9 +49,9 @@ def withdraw_plan(
 ) -> int:
     """Withdraw the pending instants of ``plan_id`` that ``instants`` names (None: all). Returns their number.
 
-    These instants stay: completed ones, those of another plan's id, those for which ``is_work_of_other_attempt`` is
-    true, and those that a writer has begun to execute. The returned number leaves out compactions that need no rollback
-    and stay requested. Of instants that are no longer pending, files written after their end are deleted. Idempotent.
+    An instant stays if it is completed, has another plan's id, is the work of another attempt
+    (``is_work_of_other_attempt``), or was begun by a writer. Compactions that need no rollback and stay requested are
+    not counted. Late files of instants that are no longer pending are deleted. Idempotent.
     """
     withdrawn = 0
     with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
@@ -65,7 +65,7 @@ def withdraw_plan(
                 continue
             if is_executed_by_writer(client.table, client.storage, timeline, instant):
                 continue
-            # Under the lock a resumed process can't commit between our check of the timeline and the rollback.
+            # Under the lock a resumed process can't commit between the check of the timeline and the rollback.
             check_preconditions(
                 client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, instant, _WITHDRAWING)
             )
@@ -85,7 +85,7 @@ def withdraw_plan(
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback covers such files; see ``pending.late_files``.
+    No rollback covers these files; see ``pending.late_files``.
     """
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
@@ -98,11 +98,10 @@ def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str
 def is_work_of_other_attempt(
     storage: TableStorage, instant: str, plan_id: str, own_attempt: RunningAttempt | None, epoch: int | None = None
 ) -> bool:
-    """True if the work under ``instant`` is not the caller's to withdraw; call it under the lock.
+    """True if the caller must not withdraw the work under ``instant``; call it under the lock.
 
-    ``own_attempt`` is the caller's attempt: the work is another attempt's if that attempt began later. Without an own
-    attempt, the work belongs to another plan, which adopted the instant, or to a live attempt of a later ``epoch``,
-    whose executor took the plan over from the caller.
+    With ``own_attempt``, the caller's attempt: true if another attempt began later. Without it: true if another plan
+    adopted the instant, or if a live attempt with a later epoch than ``epoch`` took the plan over from the caller.
     """
     if own_attempt is not None and own_attempt.attempt.instant == instant:
         return own_attempt.is_superseded()
@@ -153,7 +152,7 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
 def remove_data_files(
     client: HudiClient, time: str, partitions: Collection[str], excluded: Collection[str] = ()
 ) -> None:
-    """Delete the base files, except ``excluded``, that our uncommitted instant ``time`` wrote in ``partitions``."""
+    """Delete the base files, except ``excluded``, that the uncommitted instant ``time`` wrote in ``partitions``."""
     for path in list_files_of_instant(client.storage, time, partitions):
         if path not in excluded:
             client.remove_file(path)

@@ -30,7 +30,7 @@ _MAX_CACHED_PLAN_IDS = 100_000
 
 
 def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Commit | None:
-    """Return the completed commit of ``plan_id``: active timeline newest first, then the archived timeline."""
+    """Return the completed commit of ``plan_id``. Searches the active, then the archived timeline, newest first."""
     active = find_recent_commits(storage, timeline, {plan_id}).get(plan_id)
     if active is not None:
         return active
@@ -60,7 +60,7 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
         return _plan_id_cache[key]
     metadata = timeline.metadata(instant)
     name = recorded_plan_id(timeline.plan(instant), metadata)
-    if metadata is not None:  # an empty file may still be being written
+    if metadata is not None:  # while the file is empty, its writer may not have finished
         if len(_plan_id_cache) >= _MAX_CACHED_PLAN_IDS:
             _plan_id_cache.clear()
         _plan_id_cache[key] = name
@@ -70,8 +70,8 @@ def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
 def recorded_plan_id(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any] | None) -> str | None:
     """Return the id of the lakefold plan that a completed rewrite belongs to; None if it is foreign.
 
-    A commit of lakefold's names the plan that made it. The request may name another plan, since plans are adopted. If
-    another process executed lakefold's request, only the request names a plan.
+    A commit by lakefold names the plan that made it. Its request may name another plan, whose instant this plan
+    adopted. If another process executed lakefold's request, only the request names a plan.
     """
     return extra_metadata(metadata).get(PLAN_KEY) or extra_metadata(plan).get(PLAN_KEY)
 
@@ -110,14 +110,14 @@ def _build_commit(
 
 
 def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
-    """Return the pending rewrites of lakefold's plans: instant time and the id of its current plan."""
+    """Return the id of the current plan of each pending rewrite by lakefold, by instant time."""
     plans = timeline.pending_plans()
     at_work = list_attempts(timeline.storage) if plans else {}
     named = {instant.time: current_plan_id(plan, at_work.get(instant.time, ())) for instant, plan in plans}
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
-#: if the modification times of an instant's files differ more from its name, the files are taken for copies
+#: a file whose modification time differs by more from the time in its name counts as a copy
 _MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
 
 
@@ -148,7 +148,7 @@ def _is_published_by_lakefold(timeline: Timeline, instant: Instant) -> bool:
 
 
 def _completion_time(timeline: Timeline, instant: Instant) -> str | None:
-    """Return when a commit completed; None if unknown, as in layout 1 of a table that was copied."""
+    """Return when a commit completed; None if unknown, as after a table of layout 1 was copied."""
     if timeline.layout != 1:
         return instant.completed_at
     requested = timeline.modified_at(instant.requested_file)

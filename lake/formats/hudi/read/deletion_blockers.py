@@ -1,18 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reasons against deleting superseded files: live files, pending plans, savepoints, retention, order of deletion.
 
-The order matters because of older states, which Hudi would otherwise answer wrongly. Hudi takes the readable states
-from the table's newest clean: from its earliest retained instant on Hudi answers ``as.of.instant`` and takes
-savepoints. A clean of lakefold's states this instant truly. The next clean of the table's own cleaner states what the
-cleaner's policy retains, regardless of lakefold's deletions. So a file waits as long as that cleaner may still delete
-something older: the policy that retains more wins.
+The order matters because Hudi would otherwise answer queries of older states wrongly. The table's newest clean records
+the earliest retained instant. From that instant on Hudi answers ``as.of.instant`` queries and creates savepoints. A
+clean by lakefold records the correct instant. The next clean by the table's own cleaner records the instant that its
+policy retains, regardless of lakefold's deletions. So a file waits as long as that cleaner may still delete an older
+file: the policy that retains more wins.
 
-The archiver uses the same clean. It may archive a replacement from before the earliest retained instant; replaced files
-that still exist are then live again. Since Hudi 1.0 a clean can state an older bound for the archiver alone
-(``can_bound_archival``). Otherwise files are deleted in the order of the commits that replaced them.
+The archiver uses the same clean. It may archive a replacement that is older than the earliest retained instant;
+replaced files that still exist are then live again. Since Hudi 1.0 a clean can state an older bound for the archiver
+alone (``can_bound_archival``). Otherwise files are deleted in the order of the commits that replaced them.
 
-Retention does not depend on lakefold's database. The database may not know a rewrite yet, since a commit is recorded
-after it completed, and another lakefold with its own database may have made the rewrite.
+Retention does not depend on lakefold's database. A rewrite may be missing in the database: a commit is recorded after
+it completed, and another lakefold with its own database may have made the rewrite.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ _CLEAN_POLICY_KEYS = ("hoodie.clean.policy", "hoodie.cleaner.policy")
 _KEEP_BY_VERSIONS = "KEEP_LATEST_FILE_VERSIONS"
 REPLACING_KINDS = frozenset({"clustering", "replacecommit"})
 """Pending actions that will replace file groups."""
-#: archived rewrites are searched this long before the retention period: an instant's time is its begin
+#: the search for archived rewrites starts this much before the retention period: an instant's time is its start
 _MAX_REWRITE_DURATION = timedelta(days=1)
-#: files that completed foreign cleans deleted; they never change
+#: the deleted files of each completed foreign clean, which never change
 _foreign_clean_cache: WeightedCache[frozenset[str]] = WeightedCache(300_000)
 
 
@@ -55,7 +55,7 @@ def find_deletion_blockers(
     versions: Sequence[SupersededVersion],
     options: Mapping[str, str],
 ) -> dict[str, str | None]:
-    """Return for each version's path why it can't be deleted, None if it can.
+    """Return the reason why each version can't be deleted, by path; None if it can be deleted.
 
     ``options`` are the table's ``write_options``.
     """
@@ -63,7 +63,7 @@ def find_deletion_blockers(
         return {}
     completed = _completed_times(timeline, versions)
     # A clean calls this under the lock, so only the affected partitions are listed in storage. With a metadata table
-    # all partitions are listed: hudi-rs filters partitions by column values, which no deletion may depend on.
+    # all partitions are listed: hudi-rs filters partitions by column values, and no deletion may depend on that filter.
     where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
     live = {path for entry in list_latest_slices(storage, timeline, where) for path, _ in entry.sized_paths}
     needed: dict[str, str] = {}
@@ -101,7 +101,7 @@ def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) 
 def can_bound_archival(timeline: Timeline, options: Mapping[str, str]) -> bool:
     """True if a clean can state a bound for the archiver that is older than the bound for readers.
 
-    Archivers before Hudi 1.0 do not know it, and archivers of writers that clean by file versions ignore it.
+    Archivers before Hudi 1.0 do not support this bound, and archivers of writers that clean by file versions ignore it.
     """
     return timeline.layout != 1 and _clean_policy(timeline, options) != _KEEP_BY_VERSIONS
 
@@ -125,7 +125,7 @@ def newest_foreign_clean(timeline: Timeline) -> Instant | None:
 def find_ordering_blockers(
     storage: TableStorage, timeline: Timeline, options: Mapping[str, str], versions: Sequence[SupersededVersion]
 ) -> dict[str, str]:
-    """Return the paths of ``versions`` (deletable otherwise) that have to wait for older files, each with the reason.
+    """Return the reasons why ``versions``, deletable otherwise, have to wait for older files, by path.
 
     ``options`` are the table's ``write_options``.
     """
@@ -154,21 +154,21 @@ def find_ordering_blockers(
         for time in requested:
             if path and files[path] < time:
                 waits[time] = (
-                    f"{_describe_retained_file(timeline, path)} was superseded before it, by {files[path]}; when the "
-                    f"table's own cleaner deletes that, Hudi would answer queries of the time before {time} again, and "
-                    f'wrongly. If no writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its '
+                    f"{_describe_retained_file(timeline, path)} was superseded earlier, by {files[path]}; when the "
+                    f"table's own cleaner deletes that file, Hudi would again answer queries of states before {time}, "
+                    f'with wrong rows. If no writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its '
                     "write_options"
                 )
             elif pending and pending < time:
                 waits[time] = (
-                    f"pending {pending} began before {time}, and the table's own cleaner may state an earlier time "
-                    "after it"
+                    f"pending {pending} began before {time}; after its completion the table's own cleaner may declare "
+                    f"states before {time} readable"
                 )
     return {version.path: waits[version.instant] for version in versions if version.instant in waits}
 
 
 def _readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
-    """Return the instant from which on the table's own cleaner keeps states readable; '' if it has not stated one.
+    """Return the instant from which on the table's own cleaner keeps states readable; '' if no clean records it.
 
     If no cleaner keeps older states readable, the result is later than every instant.
     """
@@ -188,7 +188,7 @@ def _describe_retained_file(timeline: Timeline, path: str) -> str:
 
 
 def find_retained_files(timeline: Timeline, retention: timedelta) -> Mapping[str, str]:
-    """Return the inputs of lakefold's rewrites that completed within ``retention``: paths and why they are retained."""
+    """Return the inputs of lakefold's rewrites that completed within ``retention``, each path with the reason."""
     if retention <= timedelta():
         return {}
     since, found = datetime.now(UTC) - retention, dict[str, str]()
@@ -200,7 +200,7 @@ def find_retained_files(timeline: Timeline, retention: timedelta) -> Mapping[str
     # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
     for head in timeline.archived({"commit", "replacecommit"}, plans=False, metadata=False):
         if instant_datetime(head.time, timeline.timezone) < since - _MAX_REWRITE_DURATION:
-            break  # newest first: all further ones are older
+            break  # newest first: all further rewrites are older
         at = instant_datetime(head.completed_at, timeline.timezone)
         if at <= since:
             continue
@@ -219,10 +219,11 @@ def _retention_reason(plan_id: str, instant: str, until: datetime) -> str:
 def find_obsolete_deletions(
     storage: TableStorage, timeline: Timeline, versions: Sequence[SupersededVersion]
 ) -> dict[int, str]:
-    """Return the versions, by index, whose deletion is obsolete, with the reason.
+    """Return the reasons why deletions of ``versions`` are obsolete, by index.
 
-    Either the commit that replaced the version was undone, or a foreign clean deleted the file. A table recreated at
-    the same location does not know the commit either, so its files are never taken for old files of the same name.
+    Either the commit that replaced the version was undone, or a foreign clean deleted the file. The commit is also
+    missing in a table recreated at the same location, so files of that table are never mistaken for old files of the
+    same name.
     """
     completed = _completed_times(timeline, versions)
     closed = {

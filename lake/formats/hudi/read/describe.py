@@ -167,10 +167,10 @@ def _describe_write_frequency(timeline: Timeline) -> str:
 
 
 def _describe_heartbeats(storage: TableStorage) -> Iterator[str]:
-    """Hudi's client keeps heartbeats if failed writes are cleaned lazily, which concurrent writers need."""
+    """Describe whether writers keep heartbeats: Hudi's client does if failed writes are cleaned lazily."""
     if storage.info(HEARTBEAT_DIRECTORY).type == pafs.FileType.Directory:
         yield "heartbeats, which writers under optimistic concurrency keep"
-    elif storage.has_directories:  # without directories, an empty one does not exist
+    elif storage.has_directories:  # without directories, an empty directory can't be seen
         yield "no heartbeats, which writers under optimistic concurrency keep"
 
 

@@ -38,7 +38,7 @@ _APPLICATION_OF_KEY = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _CommitRecord:
-    """A completed commit from the timeline; ``plan`` is the record of its request, None if there is none."""
+    """A completed commit from the timeline; ``plan`` is the record of its request, None if it has no plan."""
 
     time: str
     completed_at: str

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows of slices as a reader of the table sees them, read by hudi-rs.
 
-hudi-rs is deliberately another implementation than the one that rewrites: a mistake of either becomes visible. hudi-rs
-can't read slices of logs only, nor slices whose merger it can't run: the table's own payload classes and mergers,
-updates of some columns, and others that it reports. Hudi itself reads these slices, see ``rewrite.merged_rows``.
+hudi-rs is deliberately not the implementation that rewrites, so that a mistake of either becomes visible. hudi-rs can't
+read log-only slices, nor slices whose merger it can't run: the table's own payload classes and mergers, partial
+updates, and other cases that it reports. Hudi itself reads these slices, see ``rewrite.merged_rows``.
 """
 
 import os
@@ -74,13 +74,13 @@ class HudiRsReader:
             if not isinstance(error, Exception) and type(error).__module__ != "pyo3_runtime":
                 raise
             complaint = first_line(error)
-            # Hudi's own reader and the rewrite silently skip an incomplete block.
+            # Only intact logs, since Hudi's own reader and the rewrite silently skip an incomplete block.
             if logs and not begun and all(self._is_intact(path) for path in logs):
                 raise MergeUnsupported(complaint) from error
             raise Transient(f"{self._storage.path(base)}: hudi-rs can't read it ({complaint})") from error
 
     def count_rows(self, base: str, logs: Sequence[str]) -> int:
-        """Return the number of rows of a slice. Raises as ``read_rows`` does, and pyarrow's errors for a footer."""
+        """Return the number of rows of a slice. Raises as ``read_rows`` does, and pyarrow's errors for a bad footer."""
         if logs or self._storage.is_supported_by_hudi_rs:
             return sum(batch.num_rows for batch in self.read_rows(base, logs))
         with self._storage.open(base) as source:

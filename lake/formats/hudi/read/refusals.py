@@ -23,7 +23,7 @@ LAYOUT_OF_VERSION: Mapping[str, str] = {"6": "1", "8": "2", "9": "2"}
 """Supported table versions, each with the layout of its timeline."""
 _SUPPORTED_INDEXES = frozenset({"files", "column_stats", "partition_stats", "bloom_filters", "record_index"})
 _MERGER_CLASSES_KEY = "hoodie.write.record.merge.custom.implementation.classes"
-#: merging by payload class, by event time, and by commit time, for which Hudi has mergers
+#: the strategies with a merger in Hudi: by payload class, by event time and by commit time
 _BUILTIN_MERGE_STRATEGIES = frozenset(
     {
         "00000000-0000-0000-0000-000000000000",
@@ -58,13 +58,13 @@ def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Ite
 
 
 def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
-    """Yield refusals for states that writers can cause at any time, so checked again before a plan is published."""
+    """Yield refusals for states that writers can cause at any time; checked again before a plan is published."""
     yield from metadata_table.find_faults(storage, timeline)
     yield from describe_unrestored_rewrites(timeline)
     for misleading in schema_history.find_misleading_columns(storage):
         yield (
             f"{misleading} (hoodie.schema.on.read.enable, {schema_history.DIRECTORY}): Hudi's rewrites look for "
-            "columns by name, and values of older files would be lost; write the table anew, or leave it out"
+            "columns by name, and values of older files would be lost; recreate the table, or leave it out"
         )
 
 
@@ -78,9 +78,9 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
         )
     elif layout != LAYOUT_OF_VERSION[version]:
         yield (
-            f"hoodie.timeline.layout.version = {layout or 'unset'} does not go with hoodie.table.version = {version}, "
-            f"which has layout {LAYOUT_OF_VERSION[version]}; an upgrade was cut short, repeat it with the table's own "
-            "writer"
+            f"hoodie.timeline.layout.version = {layout or 'unset'} does not match hoodie.table.version = {version}, "
+            f"which has layout {LAYOUT_OF_VERSION[version]}; an upgrade was interrupted: repeat it with the table's "
+            "own writer"
         )
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
     if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
@@ -90,7 +90,7 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
         yield f"hoodie.table.format = {table_format}, only native is served; leave this table to its own format's tools"
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
     if base_format.upper() != "PARQUET":
-        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; nothing to set, leave it out"
+        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; leave the table out"
     if _is_enabled(properties, "hoodie.table.multiple.base.file.formats.enable"):
         yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET base files are served; leave it out"
     bootstrap = properties.get("hoodie.bootstrap.base.path")
@@ -110,20 +110,20 @@ def _field_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     ordering = properties.get("hoodie.table.ordering.fields") or properties.get("hoodie.table.precombine.field", "")
     if "," in ordering:
         yield (
-            f"hoodie.table.ordering.fields = {ordering}: hudi-rs, which lists the table, knows one ordering field "
-            "only; write the table anew with one, or leave it out"
+            f"hoodie.table.ordering.fields = {ordering}: hudi-rs, which lists the table, supports only one "
+            "ordering field; recreate the table with one, or leave it out"
         )
     partitioned_by = properties.get("hoodie.table.partition.fields", "")
     if ":" in partitioned_by:
         yield (
-            f"hoodie.table.partition.fields = {partitioned_by}: hudi-rs, which lists the table, does not know "
-            "CustomKeyGenerator's fields with their types; write the table anew with another key generator, or leave "
+            f"hoodie.table.partition.fields = {partitioned_by}: hudi-rs, which lists the table, does not support "
+            "CustomKeyGenerator's fields with their types; recreate the table with another key generator, or leave "
             "it out"
         )
 
 
 def _merger_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:
-    """Hudi finds the table's own merger by its strategy among classes that the table's properties do not name."""
+    """Refuse a table's own merger without its class: the table's properties name only the strategy, not the class."""
     if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ" or options.get(_MERGER_CLASSES_KEY):
         return
     for key in ("hoodie.record.merge.strategy.id", "hoodie.compaction.record.merger.strategy"):
@@ -145,7 +145,7 @@ def _option_refusals(options: Mapping[str, str], properties: Mapping[str, str]) 
             "a compaction must not change the table's version",
         ),
         "hoodie.metadata.auto.delete.partitions": ("false", "indexes of the metadata table would be dropped"),
-        "hoodie.table.service.manager.enabled": ("false", "plans would be sent away instead of executed"),
+        "hoodie.table.service.manager.enabled": ("false", "plans would be sent to that manager instead of executed"),
     }
     for key, (value, why) in wanted.items():
         given = options.get(key)
@@ -161,7 +161,7 @@ def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str
         consequence = "dropped" if "files" in indexes else "created"
         yield (
             f"write_options hoodie.metadata.enable = {enabled}, but the table {has}, which would be {consequence}; "
-            "remove the key, it is taken from the table"
+            "remove the key; the value is taken from the table"
         )
     foreign = [name for name in indexes if name not in _SUPPORTED_INDEXES]
     if foreign:
@@ -230,7 +230,7 @@ def _has_hashing_metadata(storage: TableStorage) -> bool:
 
 
 def _newest_file_ids(timeline: Timeline) -> list[str]:
-    """Return the file ids of the newest commit that wrote files; the table does not record its index type."""
+    """Return the file ids of the newest commit that wrote files, since the table does not record its index type."""
     for instant in reversed(timeline.commits):
         if instant.action in COMMIT_ACTIONS and instant.kind not in {"clustering", "logcompaction"}:
             try:

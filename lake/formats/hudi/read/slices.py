@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The latest file slices of a table as its readers list them, and the busy file groups by the timeline.
 
-Readers take the files from the table's metadata table, which hudi-rs reads here. hudi-rs leaves out file groups of logs
-only; this module adds them. Without a metadata table (or with table version 6, whose metadata table hudi-rs can't read)
-readers list the partitions: all directories with Hudi's partition marker. hudi-rs instead takes exactly the directories
-without subdirectories for partitions, so this module lists such tables itself. It also lists tables on HDFS, with or
-without a metadata table, because hudi-rs does not support HDFS.
+Readers take the files from the table's metadata table, which hudi-rs reads here. hudi-rs leaves out log-only file
+groups; this module adds them. Without a metadata table (or with table version 6, whose metadata table hudi-rs can't
+read) readers list the partitions: all directories with Hudi's partition marker. hudi-rs instead treats exactly the
+directories without subdirectories as partitions, so this module lists tables without a metadata table itself. It also
+lists tables on HDFS, with or without a metadata table, because hudi-rs does not support HDFS.
 """
 
 import posixpath
@@ -37,7 +37,7 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import SLICES_SCHEMA, DeltaKind
 
 _KEY_GENERATORS = ("hoodie.table.keygenerator.class", "hoodie.table.keygenerator.type")
-#: hudi-rs compares every partition with every value; beyond this number the full listing is as fast
+#: hudi-rs compares every partition with every value; with more partitions than this the full listing is as fast
 _MAX_FILTERED_PARTITIONS = 100
 #: completion times of archived commits, by table
 _completion_cache: WeightedCache[Mapping[str, str]] = WeightedCache(300_000)
@@ -45,7 +45,7 @@ _completion_cache: WeightedCache[Mapping[str, str]] = WeightedCache(300_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSlice:
-    """A latest slice by names; ``base`` is None for logs only, ``logs`` are oldest first with their sizes in bytes."""
+    """A latest slice as file names and bytes. ``base`` is None without a base file; ``logs`` are oldest first."""
 
     partition: str
     file_id: str
@@ -98,10 +98,10 @@ def list_latest_slices(
     *,
     listing: StorageListing | None = None,
 ) -> list[ListedSlice]:
-    """List the latest slices as Hudi's readers see the table: all, or those in ``partitions``.
+    """List the latest slices that Hudi's readers see, in all partitions or in ``partitions``.
 
     With ``partitions`` no other partition is listed in storage. ``listing`` is an earlier listing to use instead.
-    Raises Transient if the listing fails, Rejected if hudi-rs does not know a column's type.
+    Raises Transient if the listing fails, Rejected if hudi-rs does not support a column's type.
     """
     if partitions is not None:
         partitions = possible_partitions(partitions)
@@ -164,8 +164,8 @@ def _query_hudi_rs(storage: TableStorage, query: Callable[[Any], Any]) -> Any:
         if type(error).__module__ != "pyo3_runtime":
             raise
         raise Rejected(
-            f"{storage.location}: hudi-rs, which reads the table, does not know the type of one of its columns "
-            f"({str(error).splitlines()[0]}), as of timestamps without a time zone; leave the table out"
+            f"{storage.location}: hudi-rs, which reads the table, does not support the type of a column "
+            f"({str(error).splitlines()[0]}), for example timestamps without a time zone; leave the table out"
         ) from error
 
 
@@ -187,7 +187,7 @@ def _is_possible_partition(partition: str) -> bool:
 
 
 def _partition_filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
-    """Return filters by which hudi-rs skips the other partitions, or most; empty if columns can't express them.
+    """Return filters with which hudi-rs skips most other partitions; empty if column values can't express the filters.
 
     hudi-rs compares the values in a path with the filters and keeps every partition whose path it can't parse.
     """
@@ -221,9 +221,9 @@ def _list_in_storage(
     """
     files: dict[FileGroupId, list[tuple[DataFileName, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
-    # The begin of the active timeline's commits: an older clean or rollback may stay long after the commits of its
-    # time were archived. A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers
-    # miss the files of those as well.
+    # The oldest commit of the active timeline: an older clean or rollback may stay long after the commits of its time
+    # were archived. A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers also
+    # miss the files of these later commits.
     oldest = min(completed, default="")
 
     def is_committed(file: DataFileName) -> bool:
@@ -272,8 +272,9 @@ def _archived_log_instants(
 ) -> frozenset[str]:
     """Return the instants of logs whose slice depends on the archived timeline.
 
-    These instants are older than the newest base file of the log's group: the log belongs to that base file only if its
-    commit completed later. A log with a newer instant belongs to the base file in any case.
+    These instants are older than the newest base file of the log's group: the log belongs to that base file only if the
+    log's commit completed after the base file's instant. A log with a newer instant belongs to the base file in any
+    case.
     """
     found: set[str] = set()
     for files in groups:
@@ -305,7 +306,7 @@ def committed_times(timeline: Timeline) -> frozenset[str]:
 def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool] = lambda instant: False) -> BusyGroups:
     """Find the file groups of all pending plans, and of inflight writes as far as these name their file groups.
 
-    ``is_abandoned`` is True for a pending write whose file groups are free again.
+    ``is_abandoned`` returns True for a pending write whose file groups are free again.
     """
     busy = BusyGroups()
     planned = set()
@@ -326,7 +327,7 @@ def find_busy_groups(timeline: Timeline, is_abandoned: Callable[[Instant], bool]
         record = timeline.inflight_metadata(instant) if instant.state is InstantState.INFLIGHT else None
         targets = list(write_stats(record))
         if instant.kind == "replacecommit":
-            # It replaces whole partitions; if it does not name them, it may replace any.
+            # A replacecommit replaces whole partitions; if it does not name them, it may replace any partition.
             busy.partitions.update((partition, reason) for partition, _ in targets)
             if not targets:
                 busy.whole_table = busy.whole_table or reason
@@ -383,7 +384,7 @@ def _dictionary_column(values: Sequence[str | None]) -> pa.DictionaryArray:
 
 
 def _written_order(base: str) -> int:
-    """Return the instant in a base file's name as a number, as Hudi's planner compares; 0 (oldest) if it isn't one."""
+    """Return the instant in a base file's name as the number that Hudi's planner compares; 0 (oldest) if none."""
     instant = base.rpartition("_")[2].partition(".")[0]
     return int(instant) if instant.isdigit() and len(instant) <= 18 else 0
 

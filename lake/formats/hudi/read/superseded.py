@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The superseded files in storage: files of older states of the table that the newest state does not contain.
 
-Hudi answers ``as.of.instant`` and ``savepoint`` from the files in storage. The states from the commit that wrote a file
-up to (and without) the commit that superseded it need the file. So a clean that deletes the file has to declare that
-states before the superseding commit are no longer readable.
+Hudi answers ``as.of.instant`` and ``savepoint`` from the files in storage. A file is needed by all states from the
+commit that wrote it up to, but without, the commit that superseded it. So a clean that deletes the file has to declare
+that states before the superseding commit are no longer readable.
 """
 
 from bisect import bisect_right
@@ -70,8 +70,9 @@ def _read_replacements(timeline: Timeline) -> list[tuple[str, list[FileGroupId]]
 class ReplacedFiles:
     """The files of replaced file groups in storage.
 
-    ``oldest_commit`` is the oldest commit with replaced files that exist, ``oldest_path`` one of these files, and
-    ``newest_deleted_commit`` the newest commit with a replaced file group without files; each is '' if there is none.
+    ``oldest_commit`` is the oldest commit whose replaced files still exist, and ``oldest_path`` is one of these files.
+    ``newest_deleted_commit`` is the newest commit that replaced a file group of which no file exists. Each is '' if
+    there is no such commit.
     """
 
     oldest_commit: str = ""
@@ -80,7 +81,7 @@ class ReplacedFiles:
 
 
 def find_replaced_files(storage: TableStorage, timeline: Timeline, excluded: Collection[str] = ()) -> ReplacedFiles:
-    """Find the files of replaced file groups in storage, without the paths ``excluded``."""
+    """Find the files of replaced file groups in storage, except the paths in ``excluded``."""
     paths: dict[FileGroupId, set[str]] = defaultdict(set)
     listed = set()
     oldest = path = deleted = ""

@@ -71,12 +71,12 @@ def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
 
 
 def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
-    """Yield completed rewrites from after a savepoint that was restored later, each with the completed restore."""
+    """Yield the completed rewrites that a restore to an older savepoint did not undo, each with the restore."""
     for restore in timeline.completed:
         if restore.action != "restore":
             continue
         saved = str((timeline.plan(restore) or {}).get("savepointToRestoreTimestamp") or "")
-        if not saved:  # this version of Hudi does not record it
+        if not saved:  # not every version of Hudi records the savepoint
             continue
         commit = timeline.find(saved)
         since = saved if commit is None else commit.completed_at or saved
@@ -86,7 +86,7 @@ def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Inst
 
 
 def describe_unrestored_rewrites(timeline: Timeline) -> Iterator[str]:
-    """Yield a description of each such rewrite, with the remedy for the table's owner."""
+    """Yield a description of each rewrite that a restore missed, with the remedy for the table's owner."""
     for instant, restore in find_unrestored_rewrites(timeline):
         yield (
             f"{instant.kind} {instant.time} completed while restore {restore.time} waited for the table's lock, and "

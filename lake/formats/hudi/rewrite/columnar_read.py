@@ -50,14 +50,14 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
             if is_unanswered(error):
                 raise
             # A vendor's build may have changed Spark's internals. Nothing is written yet.
-            obstacle = f"this Spark does not let us ({' '.join(str(error).split())[:300]})"
+            obstacle = f"Spark's internals differ in this build ({' '.join(str(error).split())[:300]})"
     log.info("%s: inputs are not read in batches: %s", client.table.name, obstacle)
     return None
 
 
 def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -> str | None:
     if not client.bundle.can_read_batches:
-        return f"that was not tried with Hudi bundle {client.bundle.version}"
+        return f"reading in batches was not tested with Hudi bundle {client.bundle.version}"
     if client.plan is not None and client.plan.options.sort_columns:
         return "they are sorted"
     if any(s.path is None or s.log_files for group in groups for s in group.slices):
@@ -66,7 +66,7 @@ def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -
     if resolver.getTableInternalSchemaFromCommitMetadata().isPresent():
         return "the table's schema has a history (hoodie.schema.on.read.enable), in which columns are not found by name"
     if "timestamp-millis" in client.reader_schema.toString():
-        return "Hudi mends the units of timestamps in milliseconds"
+        return "Hudi corrects the units of timestamps in milliseconds"
     return None
 
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs a published plan through Hudi's write client, in two halves so that verification precedes the commit.
+"""Runs a published plan through Hudi's write client, in two steps so that verification precedes the commit.
 
-``write_files`` lets the client write the data files and takes their statistics; ``commit_rewrite`` commits them.
+``write_files`` lets the client write the data files and collects their statistics; ``commit_rewrite`` commits them.
 Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
 
-Failpoints: ``in_commit`` before the lock is verified, ``after_last_look`` between that and Hudi's commit.
+Failpoints: ``in_commit`` before the verification of the lock, ``after_last_look`` between the verification and Hudi's
+commit.
 """
 
 import contextlib
@@ -80,8 +81,8 @@ def write_files(
 ) -> WrittenRewrite:
     """Write the data files of a published plan and collect their statistics.
 
-    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with ``SkippedGroup`` groups as second
-    argument if inputs can't be read; CancelRequested; Transient.
+    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with a tuple of ``SkippedGroup`` as its second
+    argument if inputs can't be read. Also raises CancelRequested and Transient.
     """
     plan = prepared.plan
     groups = [plan.groups[index] for index in prepared.live_groups]
@@ -123,7 +124,7 @@ def write_files(
 
 
 def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[ClusteringGroup]) -> Any:
-    """Make the plan inflight. Returns Hudi's write of it, a job that has not run yet.
+    """Make the plan inflight. Returns Hudi's write of the plan, a job that has not run yet.
 
     A clustering's inputs are read in column batches if possible.
     """
@@ -161,11 +162,11 @@ def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
 
 
 def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
-    """Delete unused files written under an instant of ours, see ``_delete_unowned_now``.
+    """Delete unused files written under a lakefold instant, see ``_delete_unowned_now``.
 
     If another process took the instant over, this function first waits for its commit, at most
-    ``FOREIGN_COMMIT_TIMEOUT``. After that commit, every file that the commit does not name counts as a file of a
-    completed commit and is visible to every reader. Only the commit itself shows which files these are.
+    ``FOREIGN_COMMIT_TIMEOUT``. After that commit every file of the instant counts as committed and is visible to every
+    reader, even if the commit does not name it. Only the commit itself shows which files it names.
     """
     deadline = time.monotonic() + FOREIGN_COMMIT_TIMEOUT.total_seconds()
     while client.is_taken_over(prepared.instant) and any(
@@ -182,19 +183,20 @@ def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threa
 
 
 def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
-    """Delete unused files written under an instant of ours, and no file that another process wrote.
+    """Delete unused files written under a lakefold instant, and no file that another process wrote.
 
-    Otherwise a full disk would leave no space for the withdrawal.
+    Without the deletion a full disk would leave no space for the withdrawal.
     """
     partitions = {prepared.plan.groups[index].partition for index in prepared.live_groups}
     with client.lakefold_locked("deleting unused files"):
-        # Listed before their owner is determined: later files of another process are not among them.
+        # The files are listed before their owner is determined, so they include no later files of another process.
         files = list_files_of_instant(client.storage, prepared.instant, partitions)
         timeline = client.read_timeline()
         instant = timeline.find(prepared.instant, action=ACTION_OF_KIND[prepared.plan.kind])
         if instant is None or not instant.pending:
             # The instant was completed by another process or withdrawn, or the table was dropped. The timeline of a
-            # later table at this location begins after the instant: its readers would take these files as archived.
+            # later table at this location begins after the instant: its readers would consider these files committed
+            # and archived.
             known = read_instant_record(client.storage, prepared.instant)
             known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
             files = list_late_files(client.storage, timeline, known)
@@ -241,8 +243,8 @@ def _refuse_taken_over(client: HudiClient, prepared: PreparedPlan) -> None:
 
 def _taken_over_error(prepared: PreparedPlan) -> Conflict:
     return Conflict(
-        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or rolled back what was "
-        "written of it; the instant begun here is no longer pending"
+        f"{prepared.plan.table.name}: another process took over {prepared.instant}, or rolled back its "
+        "files; the instant begun here is no longer pending"
     )
 
 
@@ -266,8 +268,8 @@ def _classify_failure(
 def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[[], None] = lambda: None) -> Commit:
     """Commit the files of ``write_files``, with plan id and epoch in the commit's metadata.
 
-    The table's lock is held from the last check of the inputs to the end of the commit, which is verified afterwards.
-    ``fence`` is the last check that the plan still belongs to this executor.
+    The table's lock is held from the last check of the inputs to the end of the commit. If the lock may have been lost,
+    the commit is verified afterwards. ``fence`` is the last check that the plan still belongs to this executor.
     """
     prepared = written.rewrite.prepared
     plan, instant = prepared.plan, prepared.instant
@@ -331,7 +333,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
             _delete_unowned_now(client, prepared)  # if another process still executes it, the sweep deletes them
         outcome = translate_error(error, plan.table, "committing", committing=called and can_have_committed(error))
         if called and _is_committed(client, instant, ACTION_OF_KIND[plan.kind]):
-            log.warning("%s: commit %s landed although Hudi reported: %s", plan.table.name, instant, outcome)
+            log.warning("%s: commit %s completed although Hudi reported: %s", plan.table.name, instant, outcome)
         else:
             raise outcome from error
     if not is_lock_held and client.optimistic:
@@ -361,7 +363,7 @@ def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # Hudi's copy writes no markers, from which a commit otherwise finds the files of repeated tasks.
+        # Hudi's copy writes no markers, by which a commit otherwise finds the files of repeated tasks.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )
@@ -378,11 +380,13 @@ def _replaced_file_ids(prepared: PreparedPlan) -> dict[str, list[str]]:
 
 
 def _is_committed(client: HudiClient, instant: str, action: str) -> bool:
-    """True if the table's timeline, read without a JVM, has ``instant`` completed."""
+    """True if the table's timeline, read without a JVM, shows ``instant`` as completed."""
     try:
         found = client.read_timeline().find(instant, action=action)
     except (LakefoldError, OSError) as error:
-        raise CommitUnknown(f"{client.table.name}: can't tell whether {instant} was committed ({error})") from error
+        raise CommitUnknown(
+            f"{client.table.name}: can't determine whether {instant} was committed ({error})"
+        ) from error
     return found is not None and not found.pending
 
 

@@ -17,7 +17,7 @@ from lake.formats.hudi.plans.clustering import clustering_slice_record
 from lake.model import FileSlice
 from lake.ports import PreparedPlan
 
-#: slices of at most this total size are read at once and returned whole; larger ones in parts of this size
+#: slices of at most this total size are read at once and returned whole; a larger slice in parts of this size
 _PART_BYTES = 64 << 20
 
 

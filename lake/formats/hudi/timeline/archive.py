@@ -91,7 +91,7 @@ def read_archive_v2(storage: TableStorage, directory: str, archive_filter: Archi
         except FileNotFoundError as error:
             if name not in _list_archive_files(storage, directory):
                 raise  # it was merged into another file meanwhile
-            raise ArchiveUnreadable(storage, path, "it is gone") from error
+            raise ArchiveUnreadable(storage, path, "it is missing") from error
         if archive_filter.actions is not None:
             actions = pa.array(sorted(archive_filter.actions), type=table["action"].type)
             table = table.filter(pc.is_in(table["action"], value_set=actions))

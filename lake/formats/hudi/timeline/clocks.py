@@ -21,15 +21,15 @@ _BOOTSTRAP_PREFIX = "0000"
 _TIME_DIGITS = 17
 #: the kinds of instants by which writers commit
 _WRITE_KINDS = frozenset({"commit", "deltacommit", "replacecommit"})
-#: the writers' clock is estimated from so many of the last writes, and from no fewer than so many
+#: the largest and the smallest number of last writes from which the writers' clock is estimated
 _MAX_WRITES, _MIN_WRITES = 5, 2
-#: how many times have to agree if lagging ones are left out
+#: the number of timestamps that have to agree if lagging timestamps are left out
 _MIN_STAMPS = 3
-#: the longest delay between forming the time in a file's name and writing it, beyond the skew that Hudi waits out
+#: the longest delay between forming the time in a file's name and writing the file, beyond the skew that Hudi waits out
 MAX_WRITE_DELAY = timedelta(seconds=5)
-#: the longest such delay for requests of layout 1, whose writers first roll back failed writes of other processes
+#: the longest delay for requests of layout 1, whose writers first roll back failed writes of other processes
 _MAX_REQUEST_DELAY = timedelta(seconds=30)
-#: the times of the writes span at least this, and this many times the spread of the offsets; else files were copied
+#: the shortest span of the writes' times, and its smallest ratio to the spread of the offsets; else files were copied
 _MIN_SPAN, _MIN_SPAN_RATIO = timedelta(milliseconds=500), 5
 #: the offset of every zone from UTC is a multiple of the first; no two zones are further apart than the second
 _ZONE_STEP, _MAX_ZONE_DIFFERENCE = timedelta(minutes=15), timedelta(hours=26)
@@ -45,12 +45,12 @@ class TimelineTime(NamedTuple):
 
 
 def utc_offset(timezone: str, moment: datetime) -> timedelta:
-    """Return by how much times of a timeline are ahead of UTC at ``moment``; LOCAL is the zone of this process."""
+    """Return how far a timeline's times are ahead of UTC at ``moment``; LOCAL is the zone of this process."""
     return timedelta() if timezone.upper() == "UTC" else moment.astimezone().utcoffset() or timedelta()
 
 
 def max_skew_milliseconds(table: TableRef) -> int:
-    """Return by how much the clocks of the table's writers may differ, as their settings say."""
+    """Return the largest allowed difference between the clocks of the table's writers, from their settings."""
     return int(table.write_options.get(MAX_SKEW, _MAX_SKEW_DEFAULT))
 
 
@@ -65,7 +65,7 @@ def parse_instant_time(time: str) -> datetime:
 
 
 def pad_instant_time(time: str) -> str:
-    """Return a time with milliseconds; a time without them gets the last one of its second, as Hudi reads it."""
+    """Return a time with milliseconds: 999 if it has none, as Hudi reads it."""
     return time[:_TIME_DIGITS] if len(time) > 14 else f"{time}999"
 
 
@@ -86,12 +86,12 @@ def _timeline_times(timeline: Timeline) -> Iterator[TimelineTime]:
 
 
 def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
-    """Return how far the writers' clock is ahead of this process's times, and the last write that shows it.
+    """Return how far the writers' clock is ahead of this process's time, and the last write as evidence.
 
     The offset is negative if the writers' clock is behind. It is the difference between the time in a file's name and
     the file's modification time, which shows the clock and the zone that formed the name. A file may be written late
-    (its writer was stopped in between) but never early, so lagging times are left out. If the table was copied or
-    restored, its modification times say nothing: the differences are then as far apart as the writes.
+    (its writer was stopped in between) but never early, so lagging times are left out. The modification times of a
+    copied or restored table are meaningless: the differences are then as far apart as the writes.
 
     Returns None if there are too few writes, or if no two of the last writes agree.
     """
@@ -116,14 +116,14 @@ _ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
 
 
 def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
-    """Yield all stamps, then without the most lagging one, and so on down to ``_MIN_STAMPS``, to rule out chance."""
+    """Yield all stamps, then all but the most lagging, and so on; to rule out chance, at least ``_MIN_STAMPS``."""
     yield stamps
     for count in range(len(stamps) - 1, _MIN_STAMPS - 1, -1):
         yield stamps[:count]
 
 
 def _is_consistent(stamps: _ClockOffsets) -> bool:
-    """True if the stamps are of several writes and agree, so their files were not copied."""
+    """True if the stamps come from several writes and agree: then their files were not copied."""
     apart = stamps[0][0] - stamps[-1][0]
     formed = [one.claimed_at for _, one, _ in stamps]
     span = max(formed) - min(formed)
@@ -132,13 +132,13 @@ def _is_consistent(stamps: _ClockOffsets) -> bool:
 
 
 def zone_difference(ahead: timedelta) -> timedelta:
-    """Return the part of ``ahead`` that is a difference of zones: whole quarters of an hour; 0 if it isn't near one."""
+    """Return the difference of zones in ``ahead``, a multiple of a quarter of an hour; 0 if no multiple is near."""
     quarters = round(ahead / _ZONE_STEP) * _ZONE_STEP
     return quarters if abs(ahead - quarters) <= MAX_WRITE_DELAY else timedelta()
 
 
 def upcoming_clock_set_back(timezone: str, moment: datetime) -> timedelta:
-    """Return by how much clocks are set back soon after ``moment``, if the time of ``moment`` recurs then; else 0."""
+    """Return how far clocks are set back soon after ``moment`` if its local time recurs; else 0."""
     offset = utc_offset(timezone, moment)
     for quarters in range(1, _MAX_SET_BACK // _ZONE_STEP + 1):
         back = offset - utc_offset(timezone, moment + quarters * _ZONE_STEP)
@@ -156,7 +156,7 @@ class _WriteStamp(NamedTuple):
 
 
 def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
-    """Yield the stamps of each write, newest first: of its request, and of its completion if its time is known."""
+    """Yield the stamps of each write, newest first: of its request, and of its completion if known."""
     writes = []
     for instant in timeline.instants:
         if instant.kind not in _WRITE_KINDS or instant.time.startswith(_BOOTSTRAP_PREFIX):

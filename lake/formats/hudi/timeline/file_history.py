@@ -83,8 +83,8 @@ class FileHistory:
     """The sum of completed commits. Commits may be added in any order.
 
     A log of layout 2 belongs to the base file whose instant was the newest when the log's commit completed. A log of
-    layout 1 names the instant of its base file, or of a compaction that was pending when it was written
-    (``has_logs_named_by_base``). ``archived`` is the sum of the archived commits, below this one.
+    layout 1 names the instant of its base file, or of a compaction that was pending when the log was written
+    (``has_logs_named_by_base``). ``archived`` is the sum of the archived commits, which complements this sum.
     """
 
     has_logs_named_by_base: bool
@@ -128,7 +128,7 @@ class FileHistory:
         )
 
     def drop_replaced(self) -> None:
-        """Drop the files that no later commit can make live again: of replaced groups, and logs of earlier slices."""
+        """Drop files that no later commit can make live again: files of replaced groups and logs of earlier slices."""
         for group in self._replaced:
             self._bases.pop(group, None)
             self._logs.pop(group, None)
@@ -151,7 +151,7 @@ class FileHistory:
         return time in self.commit_times or (self.archived is not None and time in self.archived.commit_times)
 
     def is_commit_without_files(self, time: str) -> bool:
-        """True if a commit of that time was added that does not record its files."""
+        """True if the added commit of that time does not record its files."""
         return time in self.commits_without_files or (
             self.archived is not None and time in self.archived.commits_without_files
         )

@@ -26,7 +26,7 @@ def index_names(properties: Mapping[str, str]) -> list[str]:
 
 
 def metadata_table_exists(storage: TableStorage) -> bool:
-    """True if the table has a metadata table, whatever its properties say."""
+    """True if the table has a metadata table, regardless of its properties."""
     return storage.is_file(f"{DIRECTORY}/{PROPERTIES}")
 
 
@@ -60,10 +60,10 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
 def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
     """Return the times of the commits that the metadata table should contain and lacks.
 
-    A commit reaches the metadata table before it completes. Commits older than the first instant there were read from
-    storage when the metadata table was built, or have been archived. The same is true of younger commits that completed
-    before that first instant did: a write that began and ended while a plan ran, before another writer rebuilt the
-    metadata table.
+    A commit reaches the metadata table before it completes. Commits older than the metadata table's first instant were
+    read from storage when the metadata table was built, or have been archived. The same is true of younger commits that
+    completed before the first instant completed. Example: a write began and ended while a plan ran, then another writer
+    rebuilt the metadata table, and the plan's instant became its first.
     """
     known = [instant for instant in metadata.completed if not instant.time.startswith(_BOOTSTRAP_PREFIX)]
     if not known:
@@ -79,7 +79,8 @@ def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
 def find_streaming_writer(storage: TableStorage, timeline: Timeline, is_dead: Callable[[str], bool]) -> str | None:
     """Return a pending instant of ``timeline`` that is also pending in the metadata table and has a live writer.
 
-    ``is_dead`` returns True for an instant whose writer's heartbeat has expired. Returns None if there is none.
+    ``is_dead`` returns True for an instant whose writer's heartbeat has expired. Returns None if there is no such
+    instant.
     """
     if not metadata_table_exists(storage):
         return None

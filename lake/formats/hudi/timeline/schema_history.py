@@ -18,7 +18,7 @@ _SUFFIX = ".schemacommit"
 
 
 def find_misleading_columns(storage: TableStorage) -> Iterator[str]:
-    """Yield a description of each column that its name does not identify over all schemas of the table."""
+    """Yield a description of each column whose name does not identify it in all schemas of the table."""
     versions = [name for name in storage.list_file_names(DIRECTORY) if name.endswith(_SUFFIX)]
     if not versions:
         return

@@ -2,7 +2,7 @@
 """The timeline of a Hudi table, read in plain Python: instants, plans and commit metadata.
 
 Layout 2 (table versions 8 and 9) keeps instants in ``.hoodie/timeline``: ``<time>.<action>.requested``,
-``<time>.<action>.inflight`` (a commit's is ``<time>.inflight``) and ``<time>_<completion>.<action>``. Layout 1 (table
+``<time>.<action>.inflight`` (``<time>.inflight`` for a commit) and ``<time>_<completion>.<action>``. Layout 1 (table
 version 6) keeps them in ``.hoodie`` itself: the completed file is ``<time>.<action>`` without a completion time, and a
 clustering is a replacecommit from the start. A pending clustering, compaction or log compaction completes as
 replacecommit, commit or deltacommit, and its requested file stays beside the completed file.
@@ -196,7 +196,7 @@ class Timeline:
         return max((i.time for i in self.commits), default="")
 
     def find(self, time: str, *, action: str | None = None) -> Instant | None:
-        """Return the instant of that time. A savepoint shares the time of its commit: pass ``action`` to find it."""
+        """Return the instant of that time; a savepoint, which has the time of its commit, only with ``action``."""
         for instant in self.instants:
             if instant.time == time and (instant.action == action if action else instant.action != "savepoint"):
                 return instant
@@ -304,7 +304,7 @@ class Timeline:
 
 
 def _parse_instants(file_times: Mapping[str, str | None]) -> tuple[Instant, ...]:
-    """Build the instants from names of timeline files. The values are completion times, for names without one."""
+    """Build the instants from timeline files: names, and completion times of files whose names contain none."""
     states: dict[tuple[str, str], dict[str, str]] = {}
     for name, changed in file_times.items():
         if match := _REQUESTED.fullmatch(name):

@@ -62,7 +62,7 @@ class StepTimes(Json):
         return None if found is None else {_STEPS.get(step, step): took for step, took in found.items()}
 
 
-#: 64 bits on both; SQLite numbers rows by itself only in a column declared INTEGER
+#: 64 bits on both databases; SQLite numbers rows by itself only in a column declared INTEGER
 RowId = BigInteger().with_variant(Integer, "sqlite")
 
 

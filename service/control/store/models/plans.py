@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans, their groups, the partitions they hold, the files they stage and supersede, and their charges."""
+"""Plans with their groups, locked partitions, staged files, superseded files and charges."""
 
 from typing import Any
 
@@ -62,7 +62,7 @@ class PlanRow(Base):
         partial_index("ix_plan_proposed", "table_name", where=_IS_PROPOSED),
         partial_index("ix_plan_declined", "table_name", where="decision = 'declined'"),
         partial_index("ix_plan_used", "format", "engine", "finalized_at_ms", where="used_cpu_ms IS NOT NULL"),
-        # Everything figures() sums, so that it reads an index and not the wide rows.
+        # All columns that figures() sums, so that it reads the index and not the wide rows.
         Index(
             "ix_plan_figures",
             "table_name",
@@ -96,7 +96,7 @@ class PlanRow(Base):
     input_files: Mapped[int] = mapped_column(BigInteger)
     input_bytes: Mapped[int] = mapped_column(BigInteger)
     output_files: Mapped[int] = mapped_column(BigInteger)
-    #: the engine of the policy, as in ``options``; None for plans from before predictions were made
+    #: the engine of the policy, as in ``options``; None for plans of a release without predictions
     engine: Mapped[str | None] = mapped_column(String)
     predicted_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: CPU time of the rewriting tasks of the last attempt, as they or Spark measured it; None if not measured
@@ -112,11 +112,11 @@ class PlanRow(Base):
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
     executor: Mapped[str | None] = mapped_column(String)
     lease_until_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: how long past its lease it is taken over only from an executor that is known to have ended
+    #: for this time after its lease, the plan is taken over only if its executor is known to have ended
     grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
-    #: the creation time that counts for its priority: the plan with the least runs first
+    #: the creation time that counts for the priority: the plan with the least value runs first
     rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     #: the part of the priority that is due to an objective that its table misses
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
@@ -140,13 +140,13 @@ class PlanRow(Base):
     #: why a failed plan's slices are left alone under the same settings (``FailureKind``); None after a resume
     failure: Mapped[str | None] = mapped_column(String)
 
-    #: when it was stored to wait for approval; None for a plan that needed none
+    #: when the plan was stored to wait for approval; None for a plan that needed no approval
     proposed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     decided_by: Mapped[str | None] = mapped_column(String)
     decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: the decision on a proposal (``ProposalDecision``); None until it is decided
     decision: Mapped[str | None] = mapped_column(String)
-    #: when a scan last left files alone because it was declined, to the day; None before the first such scan
+    #: when a scan last left files alone because the plan was declined, to the day; None before the first such scan
     spared_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
@@ -200,8 +200,8 @@ class GroupRow(Base):
 class LivePartitionRow(Base):
     """A partition and its holder: a live plan, or for some minutes a ``lake.plan.LockOwner`` (``keeper``).
 
-    ``guest`` may change something there beside the plan that holds the partition. It is, for some minutes, a round of
-    the sweep, or of the cleaner if no executor runs the plan yet; or from its commit on the plan itself, by its id.
+    ``guest`` is the second owner of a partition that a plan holds: for some minutes a round of the sweep, or of the
+    cleaner if no executor runs the plan yet; or the plan itself, by its id, from its commit on.
     """
 
     __tablename__ = "live_partition"

@@ -37,13 +37,13 @@ class RelocationRow(Base):
     left_place: Mapped[str] = mapped_column(String)
     place: Mapped[str] = mapped_column(String)
     files: Mapped[Any] = mapped_column(Json)
-    #: for a relocation without a plan, until it is applied: the files that then wait for deletion
+    #: only for a relocation without a plan, until it is applied: the files that wait for deletion afterwards
     left_files: Mapped[Any] = mapped_column(Json)
-    #: when the partition was created, in seconds, by the catalog
+    #: the creation time of the partition in the catalog, in seconds
     partition_made_at: Mapped[int] = mapped_column(BigInteger)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)
     made_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: since when the files in the previous locations have been waited for
+    #: the time since which the sweep waits for files in the previous locations
     unsettled_since_ms: Mapped[int | None] = mapped_column(BigInteger)
 
 

@@ -114,7 +114,7 @@ class ObjectiveRow(Base):
     objective: Mapped[str] = mapped_column(String, primary_key=True)
     judged_at_ms: Mapped[int] = mapped_column(BigInteger)
     met: Mapped[bool] = mapped_column(Boolean)
-    #: since when it is met, or missed
+    #: the time since which the objective is met, or missed
     changed_at_ms: Mapped[int] = mapped_column(BigInteger)
     #: how long the judgement is valid if no scan follows; 0: the objective is no longer in force
     holds_ms: Mapped[int] = mapped_column(BigInteger)
@@ -134,7 +134,7 @@ class ObjectiveRow(Base):
 
 
 class PartitionLayoutRow(Base):
-    """The partitions of a table at its last whole scan: one compressed columnar blob, replaced by the next."""
+    """The partitions of a table at its last whole scan: one compressed columnar blob, which the next scan replaces."""
 
     __tablename__ = "partition_layout"
 

@@ -53,8 +53,9 @@ class DiscoveredRelocations(StorePart):
     def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
         """Record relocations that the table shows, oldest first; return the number of commits.
 
-        Relocations of a plan under this name are left to its executor and to the sweep, which record them. So are those
-        of a plan under another name while its executor renews its lease; after that the table no longer has that name.
+        Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
+        of a plan under another name are left to its executor while it renews its lease; after that the table no longer
+        has the other name.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         with self._database.write() as connection:
@@ -84,13 +85,13 @@ class DiscoveredRelocations(StorePart):
                 if name:
                     _copy_halts(connection, table, name)
                 if count:
-                    what = f"that were recorded of {name}" if name else "that this database had no memory of"
+                    what = f"that were recorded under the name {name}" if name else "that this database lacked"
                     record_audit(
                         connection,
                         "sweep",
                         "moves found",
                         table=table.name,
-                        detail=f"{count} commits {what}, by the table's own documents",
+                        detail=f"{count} commits {what}, found in the table's own documents",
                     )
         return recorded
 
@@ -119,7 +120,7 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
     this = {"table_name": table.name, "identity": table.identity, "location": table.location}
     connection.execute(update(PlanRow).where(PlanRow.id == plan_id).values(this))
     for partition in partitions:
-        # Another table may have that name now, with late copies of its own: then it has relocations of its own.
+        # Another table may have that name now, with late copies of its own: in that case it has relocations of its own.
         others = select(RelocationRow.id).where(
             RelocationRow.table_name == other_name, RelocationRow.partition_path == partition
         )
@@ -200,7 +201,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
     ]
     if rows:
         connection.execute(insert(GroupRow), rows)
-    reason = "this database had no memory of it: found by the table's own documents"
+    reason = "this database lacked the plan: found in the table's own documents"
     record_event(
         connection, commit.plan_id, None, PlanState.COMPLETED, epoch=commit.epoch or 0, actor="sweep", reason=reason
     )

@@ -32,7 +32,7 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that is no relocation: a writer has recreated a pruned location."""
+"""The prefix of the token of a row that stands for a pruned location that a writer has recreated."""
 
 
 def is_recreated(token: str) -> bool:
@@ -79,7 +79,7 @@ class RelocationJournal(StorePart):
             return found
 
     def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
-        """Return the tables with a relocated partition; only relocations ``within`` that time count, if it is given."""
+        """Return the tables with a relocated partition; if ``within`` is given, only relocations of that time count."""
         row = RelocationRow
         tables = select(row.table_name).distinct()
         if within is not None:
@@ -535,7 +535,7 @@ def _relocated_partition(
 
 
 def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
-    """Return the locations of a partition before each of its relocations, each with the token that its relocation had.
+    """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
     The token is None if the table's owner had set the location: at first the partition's own directory, and later a
     location that the owner named when adding the partition again, such as a version.

@@ -22,14 +22,14 @@ T = TypeVar("T")
 #: the most rows read or changed by one statement
 _CHUNK = 500
 _MIN_HISTORY = 4
-"""Relocations of a partition before one of them may be pruned: the first, the last two, and one in between."""
+"""The least number of a partition's relocations of which one may be pruned: the first, the last two, one in between."""
 
 
 class PreviousLocations(StorePart):
     """See ``lake.relocation_store.RelocationStore``."""
 
     def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
-        """Return the locations that the last ``limit`` relocations begun ``within`` that time vacate, newest first."""
+        """Return the locations vacated by the last ``limit`` relocations begun ``within`` that time, newest first."""
         row = RelocationRow
         lately = (
             select(row.id, row.partition_path, row.left_place)
@@ -44,9 +44,9 @@ class PreviousLocations(StorePart):
             ]
 
     def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
-        """Return the partitions of these relocations, as far as these relocations show.
+        """Return the partitions of these relocations, with only these relocations.
 
-        Locations that were left before are not among ``previous_locations``, and finished copies are not among
+        Locations that were vacated earlier are not among ``previous_locations``, and finished copies are not among
         ``late_copies``. A partition that none of these relocations concerns is left out.
         """
         numbers: dict[str, list[int]] = defaultdict(list)
@@ -61,7 +61,7 @@ class PreviousLocations(StorePart):
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
-        """Have recreated locations swept whose records were pruned; return how many of them were unknown.
+        """Let the sweep include recreated locations whose records were pruned; return how many were not yet included.
 
         Returns 0 for a partition that was never relocated.
         """
@@ -72,7 +72,7 @@ class PreviousLocations(StorePart):
             made = [one for one in rows if one.made_at_ms is not None and not is_recreated(one.token)]
             if not made:
                 return 0
-            # The location of an earlier relocation is swept only while the relocation that left it is recorded.
+            # The location of an earlier relocation is swept only while the relocation away from it is recorded.
             may_be = {one.place for one in rows if one.made_at_ms is None} | {made[-1].place}
             known = may_be | {one.left_place for one in rows}
             for location in sorted(set(locations) - known):
@@ -96,11 +96,11 @@ class PreviousLocations(StorePart):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """Return the relocations of the next ``limit`` often relocated partitions, and the last name, '' at the end.
+        """Return the relocations of the next ``limit`` often relocated partitions, and the last partition's name.
 
-        A relocation ``is_cleaned_up`` if it was applied longer than ``age`` ago, and all files that it and those before
-        it replaced were deleted before then. Partitions with an unfinished relocation are left out, and so are
-        partitions with recorded relocations of another table.
+        The name is '' at the end. A relocation ``is_cleaned_up`` if it was applied longer than ``age`` ago, and all
+        files that it and earlier relocations replaced were deleted before then. Partitions with an unfinished
+        relocation are left out, and so are partitions with recorded relocations of another table.
         """
         row = RelocationRow
         often = (
@@ -165,7 +165,7 @@ def _load_histories(
         identities = {one.identity for one in moves} - {None}
         if len(identities) > 1 or any(one.made_at_ms is None for one in moves):
             continue
-        # The later records of a location identify the files copied from it until these are deleted there.
+        # Later records of a location identify the files that were copied from it, until the files in it are deleted.
         over = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
         numbers = {one.id for one in over}
         yield RelocationHistory(
@@ -187,7 +187,7 @@ def _load_histories(
 def _awaiting_deletion(
     connection: Connection, table: str, rows: Mapping[str, Sequence[Any]], age: timedelta
 ) -> Collection[tuple[str, str]]:
-    """Return partition and token of relocations with a replaced file that waits, or was deleted within ``age``."""
+    """Return partition and token of relocations with a replaced file that exists or was deleted within ``age``."""
     row, found = SupersededRow, set[tuple[str, str]]()
     chosen = select(row.partition_path, row.instant)
     plans = sorted({one.plan_id for moves in rows.values() for one in moves if one.is_old})

@@ -45,8 +45,8 @@ class BlockedPlan:
 
     The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``exceeds_budget`` is
     larger than a whole budget. ``until`` is the time at which the wait may end or the next charge expires; None if that
-    is unknown. ``blocker`` is an earlier plan, and its table, that waits for the budget of that table and is the only
-    obstacle of this plan.
+    is unknown. ``blocker`` is the id and the table of an earlier plan that waits for its table's budget and that is the
+    only obstacle to this plan.
     """
 
     plan_id: str

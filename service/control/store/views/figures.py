@@ -13,7 +13,7 @@ from service.control.store.views.tables import Pause, TableState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """Plans of one table, kind and state; before and after are zero unless completed."""
+    """Plans of one table, kind and state; figures before and after are zero unless the state is completed."""
 
     table: str
     format: str
@@ -32,7 +32,7 @@ class PlanFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalFigures:
-    """Plans of one table and kind that wait for approval; they are among its requested ones."""
+    """Plans of one table and kind that wait for approval; they are among its requested plans."""
 
     table: str
     kind: PlanKind
@@ -121,7 +121,7 @@ class Figures:
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """Since when the oldest requested plan may run; None if every requested plan waits for approval."""
+        """The time since which the oldest requested plan may run; None if every requested plan waits for approval."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))

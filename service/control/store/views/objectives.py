@@ -60,8 +60,8 @@ class TableObjective:
     def met_and_missed_seconds(self, now: datetime) -> tuple[float, float]:
         """Return the totals as of a minute before ``now``, including time that no scan has counted yet.
 
-        A scan that is being recorded at ``now`` has read the clock already. Because of the minute it never counts less
-        than was shown before.
+        A scan that is being recorded at ``now`` has read the clock earlier. Because of the minute, the totals that the
+        scan records are never less than the totals shown before.
         """
         more = min(max(now - _RECORDING_DELAY - self.judged_at, timedelta()), self.valid_for).total_seconds()
         return self.met_seconds + (more if self.met else 0), self.missed_seconds + (0 if self.met else more)

@@ -54,7 +54,7 @@ class NotificationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to the webhook. ``body`` is sent with a link added; ``error`` is that of the last failed attempt."""
+    """A message to the webhook. ``body`` is sent with a link added; ``error`` describes the last failed attempt."""
 
     number: int
     event: str
@@ -101,7 +101,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessView(ProcessFacts):
-    """A process as others see it. ``live`` compares its expiry with the database's clock."""
+    """A registered process. ``live`` compares its expiry with the database's clock."""
 
     started_at: datetime
     seen_at: datetime

@@ -12,7 +12,7 @@ from lake.plan import PartitionFigures, PlanKind, PlanState, ProposalDecision
 
 
 class FailureKind(StrEnum):
-    """How a plan failed that must not be repeated unchanged."""
+    """The kind of failure of a plan that must not be repeated unchanged."""
 
     REJECTED = "rejected"  #: it can't be served, or the output differed from the input
     ATTEMPTS = "attempts"  #: all its attempts failed
@@ -31,8 +31,8 @@ class ErrorClass(StrEnum):
 class PlanFilter(TypedDict, total=False):
     """A filter of plans; an empty one matches all.
 
-    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are creation times, ``proposed`` is
-    whether plans wait for approval.
+    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are creation times, and ``proposed`` is
+    True for plans that wait for approval, False for all other plans.
     """
 
     table: str | None
@@ -46,7 +46,7 @@ class PlanFilter(TypedDict, total=False):
 
 
 def build_plan_filter(**fields: Any) -> PlanFilter:
-    """Return the filter of those fields that are set; ``error`` is the name of ``error_class`` in requests."""
+    """Return the filter of the fields that are set; ``error`` is the name of ``error_class`` in requests."""
     chosen = {name: value for name, value in fields.items() if value is not None and value != ""}
     return cast(PlanFilter, {"error_class" if name == "error" else name: value for name, value in chosen.items()})
 
@@ -78,7 +78,7 @@ class PlanView:
     """A plan as people see it.
 
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
-    ``instants`` are those published on the table's timeline, the committed one last; ``instant`` is the committed one.
+    ``instants`` are published on the table's timeline, the committed instant last; ``instant`` is the committed one.
     ``adopted`` is the instant that another process scheduled, None for a plan of our own. ``spark_ui`` is the address
     of the Spark UI that shows the jobs of an inflight plan, if its executor has one. ``used_cpu_seconds`` is the cost
     of a completed plan; ``cpu_measured`` is True if the CPU time of its rewriting tasks was measured. ``proposed_at``
@@ -150,7 +150,7 @@ class PlanView:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """A plan that waits for approval; ``settings`` is the digest of ``add_plan``, None if it ``adopted`` an instant."""
+    """A plan that waits for approval; ``settings`` is its settings digest, None if it ``adopted`` an instant."""
 
     plan_id: str
     settings: str | None

@@ -34,7 +34,7 @@ class TableOrder(StrEnum):
     REWRITE = "rewrite_bytes"  #: bytes that plans would read
     PLAN = "last_plan"  #: when the newest plan was created
     SCANNED = "last_scan"
-    BUDGET = "error_budget"  #: the least rest of an error budget, for tables with objectives
+    BUDGET = "error_budget"  #: the smallest remaining error budget, for tables with objectives
 
 
 class TableFilter(TypedDict, total=False):
@@ -150,7 +150,7 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRecord:
-    """The result of one scan of a table: its layout, the slices not chosen and why, and the files worth a plan.
+    """The result of one scan of a table: its layout, the reasons why slices were not chosen, and files worth a plan.
 
     ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's code
     to slices and their bytes. ``reducible_files`` are the small files that plans take, now or once the condition they
@@ -159,8 +159,8 @@ class ScanRecord:
 
     ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
     a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
-    ``foreign_file`` is the path of the first. ``not_planned`` is why the configuration lets a table in mode propose or
-    compact only be scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a table in mode
+    propose or compact is only scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
     """
 
     table: str

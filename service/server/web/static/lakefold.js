@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dynamic parts of the page: live parts are fetched again and replaced, a running plan's bytes arrive as events, the
-// theme is stored in a cookie, commands are copied, and arrow keys move along the strip of partitions. The page can be
-// read without this script.
+// theme is stored in a cookie, commands are copied, and arrow keys move along the strip of partitions. The page is
+// readable without this script.
 "use strict";
 
 const EVERY_MS = 5000;
@@ -60,7 +60,7 @@ function liveParts() {
   later();
 }
 
-/** Whether a person types or selects text inside a live part, which its replacement would interrupt. */
+/** Return true if a person selects text inside a live part: a replacement would interrupt this. */
 function busy() {
   const selection = getSelection();
   const inside = (node) => (node instanceof Element ? node : node?.parentElement)?.closest("[data-live]");
@@ -86,7 +86,7 @@ async function refresh() {
   }
 }
 
-/** Replace a part, and preserve the focus and opened details. */
+/** Replace a part; the focus, opened details and scroll positions are preserved. */
 function exchange(part, next) {
   const focused = part.contains(document.activeElement) ? pathTo(part, document.activeElement) : null;
   const opened = [...part.querySelectorAll("details")].map((details) => details.open);

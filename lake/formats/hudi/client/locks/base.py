@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock on a table: only one lakefold process changes the table at a time, whatever Hudi's lock is.
+"""lakefold's own lock on a table: only one lakefold process changes the table at a time, regardless of Hudi's lock.
 
-Hudi's lock belongs to the table's writers; a table with a single writer has none. lakefold is several processes:
-executors, cleaner, sweep and commands, on several hosts, by mistake even with two databases. lakefold's lock excludes
+Hudi's lock belongs to the table's writers; a table with a single writer has none. lakefold runs as several processes
+(executors, cleaner, sweep and commands) on several hosts, by mistake even with two databases. lakefold's lock excludes
 these processes from each other. It is in the table, at ``.hoodie/.lakefold/exclusive``, and is taken in every
 concurrency mode, before Hudi's lock.
 
 Its implementation depends on the storage of the table: see ``file``, ``object_store`` and ``hdfs``.
 
-A call of the JVM that got no answer may still run, and may still commit. Before the lock is released, its Java thread
-must therefore answer. If that thread does not answer, the lock is held until the thread, or its process, is verified to
-have ended.
+A call of the JVM that got no answer may still run, and may still commit. Before the lock is released, the call's Java
+thread must therefore answer. If that thread does not answer, the lock is held until the thread, or its process, is
+verified to have ended.
 """
 
 import json
@@ -54,7 +54,7 @@ _registry_lock = threading.Lock()
 
 
 class LakefoldLock(ABC):
-    """The lock of one table, held by the Java process behind ``jvm``, since that process commits. For one thread.
+    """The lock of one table, held by the Java process behind ``jvm``, since that process commits. Used by one thread.
 
     Subclasses implement one attempt to take the lock; ``_lock_key`` identifies the lock.
     """
@@ -206,7 +206,7 @@ class LakefoldLock(ABC):
 
     @abstractmethod
     def _unlock(self) -> None:
-        """Undo ``_try_lock``, even an incomplete one."""
+        """Undo ``_try_lock``, even if it failed halfway."""
 
     @abstractmethod
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:

@@ -70,7 +70,7 @@ class FileLock(LakefoldLock):
 
     def _loss_reason(self) -> str | None:
         try:
-            # A network file system that has lost our lock fails the write.
+            # On a network file system that has lost the lock the write fails.
             return None if self._is_visible_by_path() else f"{self._path} was deleted or replaced"
         except Exception as error:
             if is_unanswered(error):
@@ -78,7 +78,7 @@ class FileLock(LakefoldLock):
             return root_message(error, java_cause_chain(error))
 
     def _is_visible_by_path(self) -> bool:
-        """True if other processes read by the path the content written into the locked file."""
+        """True if other processes that open the path read the content written into the locked file."""
         # The token is new each time, since a copy of the file has the old one.
         signature = f"{json.dumps(self._owner_record | {'token': uuid.uuid4().hex})}\n".encode()
         self._file.seek(0)

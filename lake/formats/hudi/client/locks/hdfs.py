@@ -51,7 +51,8 @@ class HdfsLock(RenewedLock):
                 self._client.rename(draft, self._version_path(number))
             except FileExistsError:
                 self._client.delete(draft)
-                # Perhaps our own file: a call whose answer was lost is repeated, and then finds its own result.
+                # Perhaps this process's own file: a call whose answer was lost is repeated, and then finds its first
+                # result.
                 found = self._read_version()
                 return found[0] if found is not None and found[1] == content else None
             numbers = self._list_version_numbers()

@@ -6,7 +6,7 @@ lock service ends while the Java process is stopped; a writer that gives up wait
 lock's store is therefore queried right before an irrevocable step. The query identifies this acquisition among all
 others, also those of this process:
 
-- Lock file: the very file. It stays open, so that no other file gets its inode number.
+- Lock file: the same file. It stays open, so that no other file gets its inode number.
 - ZooKeeper: a write to the node of this acquisition, which disappears with the session that created it.
 - Hive metastore: the id of this lock.
 - A conditionally replaced file or object, and DynamoDB: a renewal, which succeeds only if nothing has replaced the last
@@ -44,7 +44,7 @@ class HudiLock(ABC):
 
     #: how long the store keeps the lock without a renewal; None if forever, or unknown
     validity: timedelta | None = None
-    #: whether only lakefold renews it
+    #: whether only lakefold renews the lock
     is_renewed_here: ClassVar[bool] = False
 
     def loss_reason(self) -> str | None:
@@ -62,7 +62,9 @@ class HudiLock(ABC):
         took = timedelta(seconds=stopwatch.elapsed_seconds)
         if reason is None and self.validity is not None and took > self.validity / 2:
             kept = format_duration(self.validity)
-            return f"its renewal took {format_duration(took)}, and it is kept for {kept} without one"
+            return (
+                f"its renewal took {format_duration(took)}, more than half of the {kept} for which the store keeps it"
+            )
         return reason
 
     @abstractmethod
@@ -79,7 +81,7 @@ class HudiLock(ABC):
             yield
 
     def force_release(self) -> bool:
-        """Make the store free a lock that its thread can't release. Returns whether that is possible."""
+        """Make the store release a lock that its thread can't release. Returns False if that is not possible."""
         return False
 
 
@@ -98,7 +100,7 @@ class _LocalLockFile(HudiLock):
 
 
 class _HadoopLockFile(HudiLock):
-    """Hudi's lock file on a file system of Hadoop's."""
+    """Hudi's lock file on a Hadoop file system."""
 
     is_renewed_here = True
 
@@ -107,11 +109,11 @@ class _HadoopLockFile(HudiLock):
         self._file_system = self._path.getFileSystem(configuration)
         self.validity = timedelta(minutes=minutes) if minutes else None
         status = self._file_system.getFileStatus(self._path)
-        #: the file system's time at the acquisition, and our own monotonic time then
+        #: the file system's time and this process's monotonic time at the acquisition
         self._acquired_ms, self._acquired_monotonic = int(status.getModificationTime()), time.monotonic()
         self._has_file_ids = str(status.getClass().getName()).startswith("org.apache.hadoop.hdfs.")
         self._expected_identity = self._identity(status)
-        #: two threads renew
+        #: the lock's own thread and the renewing thread both renew
         self._renewal_lock = threading.Lock()
 
     def _identity(self, status: Any) -> object:
@@ -161,7 +163,7 @@ class _ZooKeeperNode(HudiLock):
             except Exception as error:
                 names = [name.rpartition("$")[2] for name, _ in java_cause_chain(error)]
                 if {"NoNodeException", "SessionExpiredException"} & {*names}:
-                    return f"its node {self._path} on ZooKeeper is gone, as it is when its session ends"
+                    return f"its node {self._path} on ZooKeeper no longer exists, as after its session's end"
                 if "ConnectionLossException" not in names or attempt == _ZOOKEEPER_TRIES - 1:
                     raise
             time.sleep(1.0)
@@ -173,7 +175,7 @@ class _ZooKeeperNode(HudiLock):
 
 
 class _MetastoreLock(HudiLock):
-    """A lock of the Hive metastore, renewed by Hudi; only the metastore knows for how long it keeps the lock."""
+    """A lock of the Hive metastore, renewed by Hudi; how long the metastore keeps the lock is unknown here."""
 
     def __init__(self, provider: Any) -> None:
         self._metastore = provider.getHiveClient()
@@ -205,7 +207,7 @@ class _StorageLock(HudiLock):
         left = timedelta(milliseconds=until - int(self._bundle.jvm.java.lang.System.currentTimeMillis()))
         if left > self.validity / 2:
             return None
-        return f"it could not be renewed, it is kept for {format_duration(max(left, timedelta()))} more"
+        return f"it could not be renewed and expires in {format_duration(max(left, timedelta()))}"
 
 
 class _DynamoDbItem(HudiLock):

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock without a kernel lock: a record that a process replaces only if it knows the current version.
+"""lakefold's own lock without a kernel lock: a record that a process replaces only if it has the current version.
 
-Such conditional writes take, renew and release the lock, so that only one of several concurrent processes succeeds.
+These conditional writes take, renew and release the lock, so that only one of several concurrent processes succeeds.
 Subclasses store the record: see ``object_store`` and ``hdfs``.
 
-No store releases the lock when its holder dies. Another process takes the lock over in two cases. First, it verifies
-that the holder is dead, which is possible on the holder's own host, boot and process namespace. Second, it has watched
-the record for ``TAKEOVER_TIMEOUT`` without a renewal, by its own clock. A holder whose renewals fail does not begin to
-commit. One risk remains: a process that is stopped as a whole, or cut off from the store, inside its commit for longer
-than ``TAKEOVER_TIMEOUT``, and then continues.
+No store releases the lock when its holder dies. Another process takes the lock over in two cases: if it verifies that
+the holder is dead, which is possible on the holder's own host, boot and process namespace; or if, by its own clock, the
+record was not renewed for ``TAKEOVER_TIMEOUT``. A holder whose renewals fail does not begin to commit. One risk
+remains: a process that is stopped as a whole, or cut off from the store, inside its commit for longer than
+``TAKEOVER_TIMEOUT``, and then continues.
 """
 
 import json
@@ -45,7 +45,7 @@ class RenewedLock(LakefoldLock):
     def __init__(self, table: TableRef, jvm: Any) -> None:
         super().__init__(table, jvm)
         self._owner_record: dict[str, object] = {}
-        #: our version of the record; None while the lock is not held
+        #: this process's version of the record; None while the lock is not held
         self._version: str | None = None
         self._renewer = self._new_renewer()
 
@@ -82,7 +82,7 @@ class RenewedLock(LakefoldLock):
         return True
 
     def _is_free(self, version: str, body: bytes) -> bool:
-        """True if the record may be taken: free, not released by us, of a dead holder, or long not renewed."""
+        """True if the lock may be taken: free, not released by this process, of a dead holder, or long not renewed."""
         try:
             holder = json.loads(body)
             if holder.get("free") or holder["token"] in _unreleased_tokens:
@@ -113,13 +113,13 @@ class RenewedLock(LakefoldLock):
         return self._renewer.renew_now()
 
     def _renew(self) -> str | None:
-        """Replace the record, which only the lock's holder can."""
+        """Replace the record, which only the lock's holder can do."""
         if self._version is not None:
             self._version = self._compare_and_set(self._owner_record | {"renewal": uuid.uuid4().hex}, self._version)
         return None if self._version is not None else f"{self._display_path()} was taken over or replaced"
 
     def _on_thread_unanswered(self, java_thread: JavaThread) -> None:
-        # The lock is renewed until the Java process has ended, whatever happens to its connection. If the end can't be
+        # The lock is renewed until the Java process has ended, regardless of its connection. If the end can't be
         # observed, renewal stops and the record expires.
         if java_thread.process is None:
             self._renewer.close()

@@ -66,7 +66,7 @@ class TableLock:
     """The locks of one table; a Java write client with the table's own lock settings takes Hudi's lock.
 
     lakefold's own lock comes first. Otherwise two lakefold clients would compete for Hudi's lock, and one of them might
-    give up. Hudi's lock file is journaled, so that the lock file of a dead process of ours can be removed. Used by one
+    give up. Hudi's lock file is journaled, so that the lock file of a dead lakefold process can be removed. Used by one
     thread.
     """
 
