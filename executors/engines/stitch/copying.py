@@ -63,6 +63,9 @@ class RangeReader:
 
     def read_ahead(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from ``start`` to ``end`` in parts, with several reads at the same time."""
+        if end - start <= _READ_BYTES:
+            yield self.read(start, end - start)
+            return
         parts = ((at, min(_READ_BYTES, end - at)) for at in range(start, end, _READ_BYTES))
         with ThreadPoolExecutor(_READS_AHEAD, "stitch") as pool:
             reads: deque[Future[bytes]] = deque()
@@ -132,6 +135,8 @@ class RangeWriter:
         """Append the bytes of ``source`` from ``start`` to ``end``."""
         if source.is_local and self._may_use_kernel:
             start = self._copy_in_kernel(source, start, end)
+        if start == end:
+            return
         for part in source.read_ahead(start, end):
             self._check()
             self.append(part)

@@ -2,6 +2,7 @@
 """The engine ``stitch`` for Parquet files: row groups copied as bytes under one new footer."""
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
@@ -18,6 +19,7 @@ from lake.units import format_bytes
 #: Of 2,000 files of 1 MB, stitched row groups give Spark most of a reader's gain and DuckDB a part of it; row groups of
 #: 10 MB give both all of it (bench/README.md).
 HEALTHY_ROW_GROUP_BYTES = 8 << 20
+_FOOTERS_AT_ONCE = 8
 _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 
 
@@ -71,10 +73,12 @@ def _too_small(what: str, average: int) -> str:
 
 def _read_files(paths: Sequence[str]) -> list[RawParquetFile]:
     """Return the files among ``paths`` that can be read, in their order. Raises UnsupportedInput."""
-    found = []
-    for path in paths:
+
+    def read(path: str) -> RawParquetFile | None:
         try:
-            found.append(RawParquetFile.read(path))
+            return RawParquetFile.read(path)
         except (OSError, pa.ArrowException):
-            continue
-    return found
+            return None
+
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
+        return [file for file in pool.map(read, paths) if file is not None]

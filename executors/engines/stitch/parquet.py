@@ -9,6 +9,7 @@ indexes for each page. Nothing else changes: statistics, sorting columns, field 
 import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import chain
 
@@ -41,6 +42,8 @@ _OFFSET_INDEX = {1: {1: "page"}}
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
 #: positions that no reader uses, and that may be of bytes that are not copied
 _UNUSED_POSITIONS = frozenset({"index_page", "file_offset"})
+#: reads of footers at the same time: most of the time they wait for the storage
+_FOOTERS_AT_ONCE = 8
 #: an ordinal has 16 bits; only encryption uses it
 _MAX_ORDINAL = 0x7FFF
 #: bytes between page indexes that are read with them instead of a further read
@@ -73,7 +76,7 @@ def plan_outputs(files: Sequence[RawParquetFile], outputs: int, target_bytes: in
         else:
             low = middle + 1
     ends = _ends(sizes, high)
-    # Fewer outputs suffice for the smallest maximum: cut off single row groups from the end, where one is left.
+    # Fewer outputs may suffice for the smallest maximum.
     while len(ends) < outputs:
         ends = _cut_once_more(ends)
     found = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
@@ -112,10 +115,7 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
     can't be read, Transient if storage fails.
     """
     try:
-        files = []
-        for path in task.inputs:
-            with reading_input(task, path):
-                files.append(RawParquetFile.read(path))
+        files = _read_files(task)
         with reading_input(task, task.inputs[0]):
             verify_compatible(files)
         parts = plan_outputs(files, len(task.outputs), options.target_file_max_bytes)
@@ -123,6 +123,15 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
         changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
         raise Conflict(changed.reason, (changed,)) from error
     return [_write(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
+
+
+def _read_files(task: RewriteTask) -> list[RawParquetFile]:
+    def read(path: str) -> RawParquetFile:
+        with reading_input(task, path):
+            return RawParquetFile.read(path)
+
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
+        return list(pool.map(read, task.inputs))
 
 
 def _write(
@@ -198,6 +207,20 @@ class _CopiedGroup:
         self._offset_indexes = [self._shift_pages(indexes.content(*chunk.offset_index)) for chunk in group.chunks]
         self._column_index_positions: list[int] = []
         self._offset_index_positions: list[int] = []
+        self._positions = list(self._shift_positions())
+
+    def _shift_positions(self) -> Iterator[tuple[int, int, int]]:
+        """Yield the positions in the row group's footer entry as they are in the output."""
+        first = min((chunk.start for chunk in self._group.chunks), default=0)
+        for name, start, end, value in self._group.found:
+            if name == "row_group_offset" and value > 0:
+                yield start, end, self._shifts.shifted(first) or 0
+        for chunk in self._group.chunks:
+            for name, start, end, value in chunk.found:
+                if name in _UNUSED_POSITIONS:
+                    yield start, end, self._shifts.shifted(value) or 0
+                elif name in _POSITIONS and value > 0:
+                    yield start, end, self._shifted(name, value)
 
     def _shift_pages(self, content: bytes) -> bytes:
         """Return an offset index with the positions of the pages in the output."""
@@ -224,26 +247,16 @@ class _CopiedGroup:
 
     def footer_entry(self, number: int) -> bytes:
         """Return the bytes of the ``number``-th row group of the output's footer, once its indexes are written."""
-        group, values = self._group, list[tuple[int, int, int]]()
-        for name, start, end, value in group.found:
-            if name == "ordinal":
-                values.append((start, end, min(number, _MAX_ORDINAL)))
-            elif name == "row_group_offset" and value > 0:
-                first = self._shifts.shifted(min(chunk.start for chunk in group.chunks))
-                values.append((start, end, first or 0))
+        group, values = self._group, list(self._positions)
+        values += [(start, end, min(number, _MAX_ORDINAL)) for name, start, end, _ in group.found if name == "ordinal"]
         for index, chunk in enumerate(group.chunks):
-            has_column_index, has_offset_index = self._column_indexes[index], self._offset_indexes[index]
-            for name, start, end, value in chunk.found:
-                if name == "column_index" and has_column_index:
-                    values.append((start, end, self._column_index_positions[index]))
-                elif name == "offset_index" and has_offset_index:
-                    values.append((start, end, self._offset_index_positions[index]))
-                elif name == "offset_index_size" and has_offset_index:
-                    values.append((start, end, len(self._offset_indexes[index])))
-                elif name in _UNUSED_POSITIONS:
-                    values.append((start, end, self._shifts.shifted(value) or 0))
-                elif name in _POSITIONS and value > 0:
-                    values.append((start, end, self._shifted(name, value)))
+            written = {}
+            if self._column_indexes[index]:
+                written["column_index"] = self._column_index_positions[index]
+            if self._offset_indexes[index]:
+                written["offset_index"] = self._offset_index_positions[index]
+                written["offset_index_size"] = len(self._offset_indexes[index])
+            values += [(start, end, written[name]) for name, start, end, _ in chunk.found if name in written]
         return replace_values(self._file.footer, group.footer_start, group.footer_end, sorted(values))
 
     def _shifted(self, name: str, position: int) -> int:

@@ -40,6 +40,7 @@ _COLUMN_CHUNK = {
 _ROW_GROUP = {1: _COLUMN_CHUNK, 3: "rows", 5: "row_group_offset", 7: "ordinal"}
 _FILE_META_DATA = {2: "schema", 3: "rows", 4: _ROW_GROUP, 8: "encryption"}
 _BLOOM_FILTER_HEADER = {1: "size"}
+UNKNOWN_SIZE = -1
 #: the header of a Bloom filter has four small fields
 _BLOOM_FILTER_HEADER_BYTES = 64
 
@@ -52,7 +53,8 @@ class ColumnChunk:
     start: int
     end: int
     codec: int
-    #: position and size of the Bloom filter and of the two page indexes; size 0 if there is none
+    #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, and ``UNKNOWN_SIZE``
+    #: if only the Bloom filter's header has it
     bloom_filter: tuple[int, int]
     column_index: tuple[int, int]
     offset_index: tuple[int, int]
@@ -71,7 +73,7 @@ class RowGroup:
     @property
     def bytes(self) -> int:
         """The size of the column chunks and Bloom filters."""
-        return sum(chunk.end - chunk.start + chunk.bloom_filter[1] for chunk in self.chunks)
+        return sum(chunk.end - chunk.start + max(0, chunk.bloom_filter[1]) for chunk in self.chunks)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,17 +146,17 @@ def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
         raise UnsupportedInput(f"{path} has column chunks in other files")
     if "encryption" in values:
         raise UnsupportedInput(f"{path} has encrypted columns")
-    size, start, dictionary = (values.get(name, 0) for name in ("compressed_size", "data_page", "dictionary_page"))
-    # Some writers say 0 if there is no dictionary.
+    size, start, dictionary, bloom_filter = (
+        values.get(name, 0) for name in ("compressed_size", "data_page", "dictionary_page", "bloom_filter")
+    )
+    # Some writers record position 0 for a part that does not exist.
     start = min(start, dictionary) if dictionary > 0 else start
     return ColumnChunk(
         found=found,
         start=start,
         end=start + size,
         codec=values.get("codec", 0),
-        bloom_filter=(values["bloom_filter"], values.get("bloom_filter_size", -1))
-        if "bloom_filter" in values
-        else (0, 0),
+        bloom_filter=(bloom_filter, values.get("bloom_filter_size") or UNKNOWN_SIZE) if bloom_filter > 0 else (0, 0),
         column_index=(values.get("column_index", 0), values.get("column_index_size", 0)),
         offset_index=(values.get("offset_index", 0), values.get("offset_index_size", 0)),
     )
@@ -169,7 +171,7 @@ def _verify_positions(path: str, groups: Sequence[RowGroup], end: int) -> None:
             raise pa.ArrowInvalid(f"{path}: a column chunk at {start} to {behind} overlaps another one or the footer")
         before = behind
     for group in groups:
-        for chunk in group.chunks:
+        for chunk in group.chunks if group.rows else ():
             for start, size in (chunk.bloom_filter, chunk.column_index, chunk.offset_index):
                 if size and not (len(MAGIC) <= start and start + max(size, 1) <= end):
                     raise pa.ArrowInvalid(f"{path}: an index or a Bloom filter at {start} is outside the file")
