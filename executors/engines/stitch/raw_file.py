@@ -53,8 +53,8 @@ class ColumnChunk:
     start: int
     end: int
     codec: int
-    #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, and ``UNKNOWN_SIZE``
-    #: if only the Bloom filter's header has it
+    #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, ``UNKNOWN_SIZE`` if
+    #: only the header of the Bloom filter has it
     bloom_filter: tuple[int, int]
     column_index: tuple[int, int]
     offset_index: tuple[int, int]
