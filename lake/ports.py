@@ -57,21 +57,27 @@ class Capability(StrEnum):
         member._value_, member.description = value, description
         return member
 
-    COMPACTION = "compaction", "updates and deletes stored beside the data files are folded into them"
+    COMPACTION = (
+        "compaction",
+        "updates and deletes that are stored beside the data files are merged into new data files",
+    )
     ADOPTION = "adoption", "rewrites that writers schedule are executed (`adopt_pending`)"
     TABLE_SERVICES = "table_services", "the table's own services are run (`table_services`)"
     ROLL_BACK = "roll_back", "uncommitted work of a dead process is rolled back (`lakefold tables rollback`)"
     SAVEPOINTS = "savepoints", "versions that the owner saves are never deleted"
     MERGED_READS = "merged_reads", "the verification compares rows as a reader of the table merges them"
     REPAIR = "repair", "replaced files that are read again are found and removed (`lakefold tables repair`)"
-    OWN_EXPIRY = "own_expiry", "replaced files are deleted by the table's own expiry, with the versions that list them"
+    OWN_EXPIRY = (
+        "own_expiry",
+        "the table's own expiry deletes replaced files, together with the versions that list them",
+    )
     TABLE_LOCK = "table_lock", "a lock of the table excludes concurrent changes"
     OPTIMISTIC_COMMITS = (
         "optimistic_commits",
-        "a commit gives way if another one was faster: `concurrency` need not be set",
+        "a commit gives way if another commit was faster: `concurrency` need not be set",
     )
-    NATIVE_GROUPS = "native_groups", "files are grouped as the format's own service does (`strategy`)"
-    SORTING = "sorting", "rows are sorted by a rewrite (`sort_columns`, `layout`)"
+    NATIVE_GROUPS = "native_groups", "files are grouped as the format's own service groups them (`strategy`)"
+    SORTING = "sorting", "a rewrite sorts rows (`sort_columns`, `layout`)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,27 +7,28 @@ use it.
 """
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from executors.engines.special_floats import SpecialFloats
 from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
 
 MAGIC = b"PAR1"
-_LENGTH_BYTES = 8
+LENGTH_BYTES = 8
+"""The footer's length and the magic bytes at the end of a file."""
 
 # Fields of FileMetaData, RowGroup, ColumnChunk, ColumnMetaData and SchemaElement.
 _VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4, 5, 6, 8
 _COLUMNS, _ROWS = 1, 3
 _COLUMN_META = 3
-_PATH, _CODEC = 3, 4
+_ENCODINGS, _PATH, _CODEC = 2, 3, 4
 _STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
 _COLUMN_INDEX = (6, 7)
 #: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
 
-_LZ4_OF_HADOOP = 5
+_PLAIN, _LZ4_OF_HADOOP = 0, 5
 
 
 class RawParquetFooter:
@@ -66,6 +67,22 @@ class RawParquetFooter:
 
         root = next(elements)
         return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
+
+    def without_dictionary_claims(self, columns: Collection[str]) -> bytes:
+        """Return the footer, which no longer says that all values of ``columns`` are in a dictionary.
+
+        ``columns`` are paths in lower case. A reader can't skip their chunks by a dictionary: parquet-java uses the
+        statistics of encodings. Without them it uses the list of encodings, in which PLAIN stands for pages without a
+        dictionary.
+        """
+        for group in self._fields[_ROW_GROUPS][1][1]:
+            for path, chunk in zip(self.leaf_paths, group[_COLUMNS][1][1], strict=True):
+                if b".".join(path).decode().lower() in columns:
+                    meta: Struct = chunk[_COLUMN_META][1]
+                    kind, encodings = meta[_ENCODINGS][1]
+                    meta[_ENCODINGS] = (LIST, (kind, sorted({*encodings, _PLAIN})))
+                    _drop(meta, (_ENCODING_STATISTICS,))
+        return encode(self._fields)
 
     def merge_into(
         self,
@@ -152,12 +169,12 @@ class FooterReplacingStream(io.RawIOBase):
     ) -> int:
         """Write the bytes held back, with their footer merged by ``footer.merge_into``. Returns the file's size."""
         held = self._buffered or bytearray()
-        length = int.from_bytes(held[-_LENGTH_BYTES:-4], "little")
-        if held[-4:] != MAGIC or length + _LENGTH_BYTES > len(held):
+        length = int.from_bytes(held[-LENGTH_BYTES:-4], "little")
+        if held[-4:] != MAGIC or length + LENGTH_BYTES > len(held):
             raise ValueError("the bytes held back do not end with a footer")
-        start = len(held) - _LENGTH_BYTES - length
+        start = len(held) - LENGTH_BYTES - length
         new = footer.merge_into(
-            bytes(held[start:-_LENGTH_BYTES]), with_author=with_author, special_floats=special_floats
+            bytes(held[start:-LENGTH_BYTES]), with_author=with_author, special_floats=special_floats
         )
         self._sink.write(bytes(held[:start]) + new + len(new).to_bytes(4, "little") + MAGIC)
         return self._written - length + len(new)

@@ -27,7 +27,12 @@ from executors.datafiles.parquet import footer_statistics, schema_statistics
 from executors.engines.concat import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
-from executors.engines.spark_floats import float_column_paths, zero_columns_without_dictionary
+from executors.engines.spark_floats import (
+    copy_without_dictionary_claims,
+    float_column_paths,
+    zero_columns_with_dictionary,
+    zero_columns_without_dictionary,
+)
 from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
 from executors.engines.stitch.orc import read_tails
 from lake.engines import EngineOutput, RewriteTask
@@ -211,8 +216,9 @@ def _rewrite_group(
     location = task.outputs[0].removesuffix(fs_path) + scratch
     try:
         spark.sparkContext.addJobTag(tag)
-        _write(spark, task, seen, options, location)
-        return _in_place(filesystem, scratch, task, sum(one.rows for one in seen), {one.zone for one in seen})
+        plain = _plain_columns(task, seen)
+        _write(spark, task, seen, options, location, plain)
+        return _in_place(filesystem, scratch, task, sum(one.rows for one in seen), {one.zone for one in seen}, plain)
     except LakefoldError:
         raise
     except Exception as error:
@@ -283,10 +289,24 @@ def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
     }
 
 
+def _plain_columns(task: RewriteTask, seen: Sequence[_InputProperties]) -> list[str]:
+    """Return the columns that must not be skipped by a dictionary."""
+    zeros = frozenset().union(*(one.zeros for one in seen))
+    return [path for path in float_column_paths(str(task.schema)) if path.lower() in zeros]
+
+
 def _write(
-    spark: "SparkSession", task: RewriteTask, seen: Sequence[_InputProperties], options: RewriteOptions, location: str
+    spark: "SparkSession",
+    task: RewriteTask,
+    seen: Sequence[_InputProperties],
+    options: RewriteOptions,
+    location: str,
+    plain: Collection[str],
 ) -> None:
-    """Write the rows of a group into files below ``location``, as many as the group has outputs."""
+    """Write the rows of a group into files below ``location``, as many as the group has outputs.
+
+    The columns ``plain`` get no dictionary, as far as Spark keeps the setting.
+    """
     first = seen[0]
     own = spark.newSession()  # a session for this group alone, since groups have different settings
     for key, value in (_SETTINGS | dict(first.settings)).items():
@@ -299,8 +319,6 @@ def _write(
     ).coalesce(1)
     codec = options.compression or first.codec
     written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
-    zeros = frozenset().union(*(one.zeros for one in seen))
-    plain = (path for path in float_column_paths(str(task.schema)) if path.lower() in zeros)
     written |= {f"parquet.enable.dictionary#{path}": "false" for path in plain}
     count = sum(one.rows for one in seen)
     most = _rows_a_file(count, task)
@@ -330,11 +348,17 @@ def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
 
 
 def _in_place(
-    filesystem: pafs.FileSystem, scratch: str, task: RewriteTask, rows: int, zones: Collection[bytes | str | None]
+    filesystem: pafs.FileSystem,
+    scratch: str,
+    task: RewriteTask,
+    rows: int,
+    zones: Collection[bytes | str | None],
+    plain: Collection[str],
 ) -> list[EngineOutput]:
     """Move the files that Spark wrote to the paths of the outputs, in the order of their rows.
 
-    Raises Rejected if ORC timestamps are not in one of the ``zones`` of the inputs.
+    A file in which Spark gave one of the columns ``plain`` a dictionary is copied with another footer. Raises Rejected
+    if ORC timestamps are not in one of the ``zones`` of the inputs.
     """
     found = sorted(
         (
@@ -358,10 +382,21 @@ def _in_place(
                     f"{' and '.join(sorted(written_in))}, which is not that of the driver; give both one zone by "
                     "-Duser.timezone in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions of [spark]"
                 )
-        filesystem.move(info.path, filesystem_of(path)[1])
-        written.append(EngineOutput(group=task.group, path=path, bytes=info.size, rows=min(most, left)))
+        size = _move_output(filesystem, info, filesystem_of(path)[1], plain)
+        written.append(EngineOutput(group=task.group, path=path, bytes=size, rows=min(most, left)))
         left -= min(most, left)
     return written
+
+
+def _move_output(filesystem: pafs.FileSystem, info: pafs.FileInfo, target: str, plain: Collection[str]) -> int:
+    """Move a file that Spark wrote to ``target``; returns its size there."""
+    if plain:
+        with filesystem.open_input_file(info.path) as file:
+            columns = zero_columns_with_dictionary(pq.read_metadata(file), {path.lower() for path in plain})
+        if columns:
+            return copy_without_dictionary_claims(filesystem, info.path, target, columns)
+    filesystem.move(info.path, target)
+    return int(info.size)
 
 
 def _raise_for_unreadable(task: RewriteTask) -> None:

@@ -21,14 +21,17 @@ class PlanningSettings:
     """
 
     # selection
-    small_file_limit_bytes: int = field(default=300 * MIB, metadata={"meaning": "a base file strictly below is small"})
+    small_file_limit_bytes: int = field(
+        default=300 * MIB, metadata={"meaning": "a base file strictly below this size is small"}
+    )
     target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "the largest size planned for a new file"})
-    min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files is left alone"})
+    min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files than this is left alone"})
     quiet_period: timedelta = field(
-        default=timedelta(minutes=15), metadata={"meaning": "files modified more recently are left alone"}
+        default=timedelta(minutes=15), metadata={"meaning": "files modified less than this time ago are left alone"}
     )
     partition_filter: PartitionFilter = field(
-        default=PartitionFilter.ALL, metadata={"meaning": "`all`, `recent_days`, `day_rolling`, `selected`, `regex`"}
+        default=PartitionFilter.ALL,
+        metadata={"meaning": "which partitions are planned: `all`, `recent_days`, `day_rolling`, `selected`, `regex`"},
     )
     recent_partitions: int = field(
         default=2, metadata={"meaning": "for `recent_days`: how many of the newest partitions are planned; 0 means all"}
@@ -45,31 +48,40 @@ class PlanningSettings:
     partition_end: str | None = field(
         default=None, metadata={"meaning": "for `selected`: the last partition of the range, included"}
     )
-    partition_regex: str | None = field(default=None, metadata={"meaning": "for `regex`: matches the whole path"})
+    partition_regex: str | None = field(
+        default=None, metadata={"meaning": "for `regex`: the expression, which has to match a partition's whole path"}
+    )
 
     # grouping
     strategy: str = field(
         default=BALANCED,
         metadata={
-            "meaning": f"`{BALANCED}` fills outputs evenly; a format's name groups as the format's own service does"
+            "meaning": f"`{BALANCED}`: groups that fill their outputs evenly; the name of a format: the same groups as "
+            "the format's own service makes"
         },
     )
-    max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "bytes of one group"})
-    max_files_per_group: int = field(default=10_000, metadata={"meaning": f"files of one group; for `{BALANCED}`"})
-    max_num_groups: int = field(default=30, metadata={"meaning": "groups of one plan"})
-    max_bytes_per_plan: int = field(default=60 * GIB, metadata={"meaning": "bytes rewritten and carried by one plan"})
+    max_bytes_per_group: int = field(default=2 * GIB, metadata={"meaning": "the largest number of bytes in a group"})
+    max_files_per_group: int = field(
+        default=10_000, metadata={"meaning": f"the largest number of files in a group; for `{BALANCED}`"}
+    )
+    max_num_groups: int = field(default=30, metadata={"meaning": "the largest number of groups in a plan"})
+    max_bytes_per_plan: int = field(
+        default=60 * GIB, metadata={"meaning": "the most bytes that a plan rewrites and carries along"}
+    )
     reads_per_day: float = field(
         default=24.0,
-        metadata={"meaning": "how often a file is read per day: the opens that each removed file saves"},
+        metadata={"meaning": "how often a file is read per day, that is how many opens each removed file saves"},
     )
     payback: timedelta = field(
         default=timedelta(days=365),
         metadata={
-            "meaning": "a group that does not save its cost within this time is left alone; 0: cost does not matter"
+            "meaning": "a group whose savings within this time are below its cost is left alone; 0: cost does not "
+            "matter"
         },
     )
     file_slices_sort_by: tuple[str, ...] = field(
-        default=("size",), metadata={"meaning": "for a format's own strategy: `size`, `instant_time`"}
+        default=("size",),
+        metadata={"meaning": "for a format's own strategy: the order of slices, by `size` or `instant_time`"},
     )
     log_only_slice_size_bytes: int = field(
         default=120 * MIB, metadata={"meaning": "for a format's own strategy: the assumed size of a log-only slice"}
@@ -82,7 +94,8 @@ class PlanningSettings:
     compact_log_files: int = field(
         default=5,
         metadata={
-            "meaning": "a slice with this many log files is due; any of six triggers suffices; 0 switches a trigger off"
+            "meaning": "a slice with this many log files is due; any of the six triggers from here to "
+            "`compact_delta_commits` suffices, and 0 switches a trigger off"
         },
     )
     compact_log_bytes: int = field(
@@ -94,8 +107,8 @@ class PlanningSettings:
     compact_delete_ratio: float = field(
         default=0.3,
         metadata={
-            "meaning": "a slice with this share (`30%`) of its base file's rows deleted is due, if the format records "
-            "it"
+            "meaning": "a slice with this share of its base file's rows deleted (such as `30%`) is due, if the format "
+            "records deleted rows"
         },
     )
     compact_age: timedelta = field(
@@ -107,12 +120,14 @@ class PlanningSettings:
             "meaning": "every slice with logs is due after this many delta commits since the table's last compaction"
         },
     )
-    max_slices_per_compaction: int = field(default=1_000, metadata={"meaning": "slices of one compaction plan"})
+    max_slices_per_compaction: int = field(
+        default=1_000, metadata={"meaning": "the largest number of slices in a compaction plan"}
+    )
     rewrite_first: RewriteFirst = field(
         default=RewriteFirst.COMPACTION,
         metadata={
-            "meaning": "the kind that is planned first, and that gets a slice which fits both: `compaction`, "
-            "`clustering`"
+            "meaning": "the kind of plan that is made first, and that gets a slice which fits both kinds: "
+            "`compaction`, `clustering`"
         },
     )
 
@@ -123,7 +138,10 @@ class PlanningSettings:
     )
     compression: str | None = field(
         default=None,
-        metadata={"meaning": "`zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; unset: the table's own"},
+        metadata={
+            "meaning": "the compression of new files: `zstd`, `snappy`, `gzip`, `lz4`, `brotli`, `uncompressed`; "
+            "unset: that of the table"
+        },
     )
     sort_columns: tuple[str, ...] = field(
         default=(), metadata={"meaning": "the columns by which rows of new files are sorted"}
@@ -133,7 +151,10 @@ class PlanningSettings:
     )
     verification: VerificationLevel = field(
         default=VerificationLevel.FOOTER,
-        metadata={"meaning": "verification before a commit: rows, nulls, minima and maxima; `hash` adds every value"},
+        metadata={
+            "meaning": "the comparison before a commit. `footer`: rows, nulls, minima and maxima; `hash`: every value "
+            "too"
+        },
     )
 
     @property
@@ -165,33 +186,46 @@ class TableSettings:
     )
     table_services: tuple[str, ...] = field(
         default=(),
-        metadata={"meaning": "of `clean`, `archive`, `rollback`: the table's own services, done after cleaning"},
+        metadata={
+            "meaning": "the table's own services that lakefold runs after cleaning, of `clean`, `archive`, `rollback`"
+        },
     )
     table_services_interval: timedelta = field(
-        default=timedelta(minutes=30), metadata={"meaning": "how often these services run"}
+        default=timedelta(minutes=30), metadata={"meaning": "the shortest time between two runs of `table_services`"}
     )
 
-    retention: timedelta = field(default=timedelta(days=7), metadata={"meaning": "how long replaced files stay"})
+    retention: timedelta = field(
+        default=timedelta(days=7), metadata={"meaning": "how long replaced files stay before they are deleted"}
+    )
     budget_bytes_per_hour: int = field(
         default=0, metadata={"meaning": "bytes that plans of the table may rewrite in any 60 minutes; 0: any number"}
     )
-    budget_bytes_per_day: int = field(default=0, metadata={"meaning": "the same bytes in any 24 hours"})
+    budget_bytes_per_day: int = field(
+        default=0, metadata={"meaning": "bytes that plans of the table may rewrite in any 24 hours; 0: any number"}
+    )
     budget_cpu_hours_per_hour: float = field(
         default=0.0, metadata={"meaning": "CPU hours that plans of the table may use in any 60 minutes; 0: any number"}
     )
-    budget_cpu_hours_per_day: float = field(default=0.0, metadata={"meaning": "the same CPU hours in any 24 hours"})
+    budget_cpu_hours_per_day: float = field(
+        default=0.0, metadata={"meaning": "CPU hours that plans of the table may use in any 24 hours; 0: any number"}
+    )
     run_windows: tuple[str, ...] = field(
         default=(),
-        metadata={"meaning": "when plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any time"},
+        metadata={
+            "meaning": "the hours in which plans may start, such as `mon-fri 20:00-06:00`, `sat-sun`; unset: at any "
+            "time"
+        },
     )
     run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
-        metadata={"meaning": "how much the table's plans count when plans are ordered; 2 is twice as much"},
+        metadata={"meaning": "the weight of the table's plans when plans are ordered; with 2 they count twice as much"},
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),
-        metadata={"meaning": "how often a table is scanned, besides the scan when its last plan completes"},
+        metadata={
+            "meaning": "how often a table is scanned; another scan follows once the table's last live plan has ended"
+        },
     )
     slo_small_file_share: float = field(
         default=0.0,
@@ -207,10 +241,11 @@ class TableSettings:
         default=timedelta(0), metadata={"meaning": "how old a reducible small file may get; 0: no objective"}
     )
     slo_goal: float = field(
-        default=0.99, metadata={"meaning": "the share of the time in which each of these objectives is to be met"}
+        default=0.99, metadata={"meaning": "the share of the time in which each of the three objectives has to be met"}
     )
     slo_window: timedelta = field(
-        default=timedelta(days=28), metadata={"meaning": "the period of `slo_goal`, which ends now: 1 d to 90 d"}
+        default=timedelta(days=28),
+        metadata={"meaning": "the period to which `slo_goal` applies, up to the present: 1 d to 90 d"},
     )
 
     @property
@@ -225,25 +260,27 @@ class GlobalSettings:
 
     sweep_interval: timedelta = field(
         default=timedelta(seconds=15),
-        metadata={"meaning": "how often uncommitted work of silent executors is withdrawn"},
+        metadata={"meaning": "how often uncommitted work of executors that no longer renew their lease is withdrawn"},
     )
     lease: timedelta = field(
         default=timedelta(seconds=60),
-        metadata={"meaning": "how long a silent executor keeps its plan"},
+        metadata={"meaning": "how long an executor keeps its plan after its last heartbeat"},
     )
     heartbeat: timedelta = field(
         default=timedelta(seconds=15),
         metadata={"meaning": "how often an executor renews its lease"},
     )
-    max_attempts: int = field(default=5, metadata={"meaning": "attempts at a plan"})
+    max_attempts: int = field(default=5, metadata={"meaning": "how often a plan is attempted before it fails"})
     backoff: timedelta = field(
         default=timedelta(seconds=30),
-        metadata={"meaning": "wait before the next attempt, doubled each time"},
+        metadata={"meaning": "the wait before the next attempt, doubled after each attempt"},
     )
     backoff_max: timedelta = field(
         default=timedelta(minutes=30), metadata={"meaning": "the longest wait between attempts"}
     )
-    max_inflight_per_table: int = field(default=1, metadata={"meaning": "plans of one table that run at once"})
+    max_inflight_per_table: int = field(
+        default=1, metadata={"meaning": "the largest number of plans of a table that run at once"}
+    )
 
 
 GLOBAL_FIELDS = frozenset(knob.name for knob in fields(GlobalSettings))

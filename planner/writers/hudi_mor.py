@@ -44,11 +44,14 @@ class MergeOnRead(CopyOnWrite):
                 f"{_LOG_RATIO_KEY} is {settings[_LOG_RATIO_KEY]:g} but must be {bounds}; set {_LOG_RATIO_KEY}"
             )
         if settings["hoodie.index.type"] in _BUCKET_INDEXES:
-            raise SimulationError("hoodie.index.type is bucket: it has as many files as buckets, whatever is written")
+            raise SimulationError(
+                "hoodie.index.type is bucket: such a table always has as many files as buckets, so there is nothing to "
+                "simulate"
+            )
         self._inserts_into_logs = settings["hoodie.index.type"] in _INDEXES_OF_LOGS
         self._candidates: int = settings["hoodie.merge.small.file.group.candidates.limit"]
         block: int = settings["hoodie.logfile.data.block.max.size"]
-        #: the bytes of the fewest whole blocks that exceed the maximum size of a log file
+        #: the size of a full log file: a log file grows by whole blocks until it exceeds its maximum size
         self._log_file_bytes = (settings["hoodie.logfile.max.size"] // block + 1) * block
         self._ratio: float = settings[_LOG_RATIO_KEY]
         self._compacts: bool = settings["hoodie.compact.inline"]

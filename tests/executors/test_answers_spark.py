@@ -157,3 +157,48 @@ def test_the_engine_spark_puts_no_zero_into_a_dictionary_that_was_in_none(sessio
     group = pq.read_metadata(new.path).row_group(0)
     told = {group.column(n).path_in_schema: group.column(n).has_dictionary_page for n in range(group.num_columns)}
     assert told == {"id": True, "Plus": False, "minus": False, "s.x": False, "s.n": True}
+
+
+def test_no_other_writer_of_the_jvm_gives_a_file_a_dictionary_that_hides_a_zero(session: Any, tmp_path: Path):
+    rows = pa.table({"id": range(4000), "minus": [-0.0, 7.0] * 2000, "plus": [0.0] * 4000})
+    tasks = []
+    for number in range(6):
+        paths = [str(tmp_path / f"{number}-{file}.parquet") for file in range(2)]
+        for path in paths:
+            pq.write_table(rows, path, use_dictionary=False)
+        schema = session.read.parquet(*paths).schema.json()
+        outputs = (str(tmp_path / f"new-{number}"),)
+        tasks.append(RewriteTask(group=number, inputs=tuple(paths), outputs=outputs, bytes=1, schema=schema))
+    ended = threading.Event()
+
+    def open_writers() -> None:
+        """Do to parquet-java what every writer does that is opened in this JVM with default settings."""
+        while not ended.is_set():
+            session._jvm.org.apache.parquet.column.ParquetProperties.builder().build()
+
+    other = threading.Thread(target=open_writers)
+    other.start()
+    try:
+        new = list(SparkEngine(lambda: session).rewrite(tasks, OPTIONS, lambda _: None, threading.Event()))
+    finally:
+        ended.set()
+        other.join()
+    for one in new:
+        assert one.bytes == Path(one.path).stat().st_size
+        found = session.read.parquet(one.path)
+        assert [found.where(asked).count() for asked in ("minus = 0.0D", "plus = -0.0D")] == [4000, 8000]
+        assert pq.read_table(one.path).equals(pa.concat_tables([rows, rows]))
+
+
+def test_a_zero_beside_nan_in_a_file_of_spark_is_found_in_the_new_file(session: Any, tmp_path: Path):
+    written = session.createDataFrame([(0.0,), (-2.0,), (float("nan"),)] * 40, "x DOUBLE").coalesce(1)
+    paths = []
+    for number in range(2):
+        written.write.option("parquet.enable.dictionary", "false").parquet(str(tmp_path / str(number)))
+        paths += map(str, (tmp_path / str(number)).glob("part-*"))
+    task = RewriteTask(
+        group=0, inputs=tuple(paths), outputs=(str(tmp_path / "new"),), bytes=1, schema=written.schema.json()
+    )
+    list(SparkEngine(lambda: session).rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    found = [session.read.parquet(*some).where("x = -0.0D").count() for some in (paths, [str(tmp_path / "new")])]
+    assert found == [80, 80]

@@ -109,7 +109,7 @@ def test_a_plan_of_hudi_and_one_of_hive_outlive_their_containers_and_application
                 assert value or worker.poll() is None, f"the worker ended without {what}:\n{log.read_text()[-20000:]}"
                 return value
 
-            wait_for(holds, lambda: f"{what}:\n{log.read_text()[-20000:]}", 100)
+            wait_for(holds, lambda: f"{what}:\n{log.read_text()[-20000:]}", 240)
 
         wait_for_worker((tmp_path / "gate.reached").exists, "a plan that was prepared")
         wait_for_worker(lambda: containers(yarn, EXECUTOR), "a container")

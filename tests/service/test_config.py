@@ -274,7 +274,7 @@ def test_line_of_finds_keys_of_the_right_table_and_falls_back_to_its_header():
 def test_the_tables_of_the_configuration_page_are_those_of_the_settings():
     page = PAGE.read_text(encoding="utf-8")
     assert page == render(page), "run: make config-doc"
-    assert "| `small_file_limit` | 300 MiB | a base file strictly below is small |" in page
+    assert "| `small_file_limit` | 300 MiB | a base file strictly below this size is small |" in page
 
 
 def test_a_configuration_page_without_a_place_for_a_section_is_refused():

@@ -99,7 +99,7 @@ def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
     assert code == 0
     assert "t: 216 commits of writers from " in text
     assert "no compaction " in text
-    assert "\ntake min_input_files=8 " in text
+    assert "\nrecommended: min_input_files=8 " in text
     assert text.endswith('[[tables]]\nmatch = "t"\nmin_input_files = 8\ntarget_file_max = "512MiB"\n') or text.endswith(
         '[[tables]]\nmatch = "t"\nmin_input_files = 8\ntarget_file_max = "1GiB"\n'
     )

@@ -22,11 +22,11 @@ class CostSettings(SettingsSection):
     cores_per_plan: float = Field(
         default=1.0,
         gt=0,
-        description="cores that a plan uses in steps without measured CPU time (all except rewriting): the duration "
-        "of these steps is multiplied by this number",
+        description="the number of cores that a plan uses in steps without measured CPU time (all steps except "
+        "rewriting): the duration of these steps is multiplied by this number",
     )
     cpu_hour: float = Field(
-        default=0.0, ge=0, description="the price of an hour of a core; with it, plans show their cost"
+        default=0.0, ge=0, description="the price of an hour of a core; if it is set, plans show their cost in money"
     )
     request_1000: float = Field(
         default=0.0, ge=0, description="the price of a thousand requests to storage; needs `cpu_hour`"
@@ -46,23 +46,27 @@ class WorkSettings(SettingsSection):
 
     objective: str = Field(
         default=OBJECTIVE_BENEFIT,
-        description="`benefit`: the plan with the largest saving per cost runs first; the name of a format with a "
+        description="`benefit`: the plan with the largest saving per cost runs first; the name of a format that has a "
         "planner of its own: the oldest plan runs first, as in that planner",
     )
     ageing: Duration = Field(
         default=timedelta(hours=1),
         gt=timedelta(0),
-        description="a wait of this length counts as much as a doubled saving per cost",
+        description="a plan that has waited this long counts as if its saving per cost were doubled",
     )
 
     bytes_per_hour: Bytes = Field(
         default=0, description="bytes that all plans may rewrite in any 60 minutes; 0: any number"
     )
-    bytes_per_day: Bytes = Field(default=0, description="the same bytes in any 24 hours")
+    bytes_per_day: Bytes = Field(
+        default=0, description="bytes that all plans may rewrite in any 24 hours; 0: any number"
+    )
     cpu_hours_per_hour: float = Field(
         default=0.0, ge=0, description="hours of a core that all plans may take in any 60 minutes; 0: any number"
     )
-    cpu_hours_per_day: float = Field(default=0.0, ge=0, description="the same hours of a core in any 24 hours")
+    cpu_hours_per_day: float = Field(
+        default=0.0, ge=0, description="hours of a core that all plans may take in any 24 hours; 0: any number"
+    )
 
     @field_validator("objective")
     @classmethod

@@ -39,36 +39,36 @@ class HttpSettings(SettingsSection):
     port: int = Field(default=9464, ge=0, le=65535, description="the port to listen on; 0: any free port")
     allowed_hosts: tuple[str, ...] = Field(
         default=(),
-        description="names, without port, by which clients may call the server besides `localhost`, `127.0.0.1` and "
-        "`[::1]`; "
-        "on an address other than the loopback, an empty list allows all names",
+        description="host names, without port, under which clients may call the server, besides `localhost`, "
+        "`127.0.0.1` and `[::1]`; on an address other than the loopback, an empty list allows all names",
     )
-    metrics_need_token: bool = Field(default=False, description="`/metrics` needs a token too")
+    metrics_need_token: bool = Field(default=False, description="whether `/metrics` needs a token too")
     max_body_size: Annotated[int, BeforeValidator(parse_bytes)] = Field(
-        default=1024 * 1024, gt=0, description="larger bodies are refused with 413"
+        default=1024 * 1024, gt=0, description="requests with a larger body are refused with 413"
     )
     body_timeout: Annotated[Duration, Field(gt=timedelta(0))] = Field(
-        default=timedelta(seconds=30), description="a body that is not complete after this time is refused with 408"
+        default=timedelta(seconds=30),
+        description="a request whose body is not complete after this time is refused with 408",
     )
     max_connections: int = Field(
         default=1000,
         ge=8,
-        description="connections open at once, at most half of the files that the process may open; at this limit, a "
-        "new connection closes the connection that has waited longest for its client",
+        description="the largest number of open connections, but at most half of the files that the process may open; "
+        "at this limit, a new connection closes the connection that has waited longest for its client",
     )
     rate_limit: float = Field(
         default=50.0,
         ge=0,
-        description="requests a second of one token, or of one client without a token; more are refused with 429; "
-        "0 for no limit",
+        description="the largest number of requests per second of one token, or of one client without a token; further "
+        "requests are refused with 429; 0: no limit",
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),
         description="addresses or networks of proxies whose `X-Forwarded-For` and `X-Forwarded-Proto` name the client "
-        "and the scheme; from any other address these headers are ignored",
+        "and the scheme; if a request comes from any other address, these headers are ignored",
     )
     hudi_callback_key: Annotated[SecretStr, AfterValidator(_check_callback_key)] | None = Field(
         default=None,
-        description="the key that a Hudi writer sends with its commit callback, 16 characters or more; without it "
+        description="the key that a Hudi writer sends with its commit callback, 16 characters or more; if it is unset, "
         "`/v1/events/hudi` is off",
     )

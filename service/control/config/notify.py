@@ -34,30 +34,34 @@ class NotifySettings(SettingsSection):
 
     webhook_url: SecretAddress | None = Field(
         default=None,
-        description="the URL to which messages are posted; without it no message is written. Only its host is shown",
+        description="the URL to which messages are posted, of which only the host is shown; if it is unset, no message "
+        "is written",
     )
     webhook_secret: SecretStr | None = Field(
         default=None,
         description="the secret that signs messages: base64 of 24 to 64 bytes, with or without `whsec_` in front; "
-        "of several secrets, separated by blanks, each signs every message",
+        "if there are several secrets, separated by blanks, each of them signs every message",
     )
     webhook_secret_file: Path | None = Field(
         default=None,
-        description="instead of `webhook_secret`: the path of a file with the secret, relative to the configuration "
-        "file",
+        description="the path of a file with the secret, instead of `webhook_secret`; a relative path is relative to "
+        "the configuration file",
     )
     webhook_timeout: Duration = Field(
-        default=timedelta(seconds=10), description="time-out for connecting, sending and each part of the answer"
+        default=timedelta(seconds=10),
+        description="the time-out of connecting, of sending, and of each part of the answer",
     )
     webhook_attempts: int = Field(
         default=15,
         ge=1,
         le=100,
-        description="attempts at a message, over about a day; then it is given up",
+        description="how often a message is sent, over about a day, before it is given up",
     )
-    events: tuple[str, ...] = Field(default=("*",), description="which events: names or patterns such as `plan.*`")
+    events: tuple[str, ...] = Field(
+        default=("*",), description="the events that are reported: names, or patterns such as `plan.*`"
+    )
     page_url: WebAddress | None = Field(
-        default=None, description="the address of lakefold's page for people; messages then have a `link`"
+        default=None, description="the address of lakefold's page for people; if it is set, messages have a `link`"
     )
     delivered_retention: Duration = Field(
         default=timedelta(days=3), description="how long delivered messages stay in the database"

@@ -35,7 +35,7 @@ class OidcSettings(SettingsSection):
     """``[oidc]``: signing in to the page at an OpenID Connect provider; disabled without an issuer."""
 
     issuer: HttpsAddress | None = Field(
-        default=None, description="the provider's issuer URL; without it sign-in is off"
+        default=None, description="the provider's issuer URL; if it is unset, sign-in is off"
     )
     client_id: str | None = Field(default=None, description="lakefold's client id at the provider")
     client_secret: SecretStr | None = Field(default=None, description="the secret of this client at the provider")
@@ -45,12 +45,14 @@ class OidcSettings(SettingsSection):
     scopes: tuple[str, ...] = Field(
         default=("openid", "email"), description="scopes to request; some providers also need `groups` or `profile`"
     )
-    name_claim: str = Field(default="email", description="the claim with a person's name; without it `sub`")
+    name_claim: str = Field(
+        default="email", description="the claim with a person's name; `sub` if a token lacks this claim"
+    )
     groups_claim: str = Field(default="groups", description="the claim with the groups of a person")
     write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
     read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
     session_lifetime: Annotated[Duration, Field(gt=timedelta(0))] = Field(
-        default=timedelta(hours=8), description="after this time people have to sign in again"
+        default=timedelta(hours=8), description="the time after which people have to sign in again"
     )
 
     @model_validator(mode="after")

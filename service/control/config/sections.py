@@ -30,16 +30,16 @@ class DatabaseSettings(SettingsSection):
         default_factory=lambda: SecretStr(default_database_url()),
         description="the URL of the database with the plans: `sqlite:////absolute/path.db` or "
         "`postgresql+psycopg://user@host/name`; "
-        "without it an SQLite file in the user's data directory",
+        "without it, an SQLite file in the user's data directory",
     )
     plan_retention: Duration = Field(
         default=timedelta(days=90),
-        description="how long ended plans, with their groups and events, and answered requests with their idempotency "
-        "keys are kept; 0 for ever",
+        description="how long ended plans with their groups and events, and answered requests with their idempotency "
+        "keys, are kept; 0: for ever",
     )
     audit_retention: Duration = Field(
         default=timedelta(days=365),
-        description="how long entries of `lakefold audit` are kept, 0 for ever; at most 100,000 entries",
+        description="how long entries of `lakefold audit` are kept, at most 100,000 of them; 0: for ever",
     )
 
 
@@ -48,26 +48,27 @@ class SourceSettings(SettingsSection):
 
     path: str | None = Field(
         default=None,
-        description="a table or a directory searched for tables, local or `s3a://…`, or a local pattern with `*`, `?`, "
-        "`[…]`; relative to the file",
+        description="a table, or a directory that is searched for tables, local or `s3a://…`; or a pattern of local "
+        "paths with `*`, `?`, `[…]`. A relative path is relative to the configuration file",
     )
     name: str | None = Field(default=None, description="the name of the one table at `path`")
-    prefix: str = Field(default="", description="put before the names of all tables found")
+    prefix: str = Field(default="", description="text put before the names of all tables of the source")
     format: str | None = Field(
         default=None,
-        description=f"{', '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every format are served",
+        description=f"the format of the tables, {' or '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every "
+        "format are served",
     )
     metastore: str | None = Field(
         default=None,
-        description="the tables of a Hive metastore, as `thrift://host:9083`; several servers of one metastore with "
-        "commas between them",
+        description="the address of a Hive metastore whose tables are served, such as `thrift://host:9083`; several "
+        "servers of one metastore are separated by commas",
     )
     catalog: str | None = Field(default=None, description="the catalog that `database` is in")
     database: str | None = Field(
         default=None,
-        description="with `metastore`: a pattern for the names of its databases, `*` if unset. Without `metastore`: "
-        "the tables of a Spark catalog's database; processes with a Spark session list them, and all other processes "
-        "read the result from lakefold's database",
+        description="with `metastore`: a pattern for the names of the metastore's databases, `*` if unset. Without "
+        "`metastore`: the database of a Spark catalog whose tables are served; processes with a Spark session list the "
+        "tables, and all other processes read the list from lakefold's database",
     )
     table: str | None = Field(
         default=None, description="with `metastore`: a pattern for the names of tables, `*` if unset"
@@ -115,28 +116,30 @@ class TableRule(BaseModel):
 
     model_config = ConfigDict(extra="allow", frozen=True, hide_input_in_errors=True)
 
-    match: str = Field(description="a shell pattern for table names: `*`, `?`, `[…]`; every rule has one")
+    match: str = Field(description="required: a shell pattern for table names, with `*`, `?`, `[…]`")
     mode: Mode | None = Field(
         default=None,
-        description="`observe` (default): scanned and explained, never planned · `propose`: planned, and "
-        "rewritten once a person has approved the plan · `compact`: planned and rewritten · `off`: left out of "
-        "scans and cleaning; partitions of a Hive table that were relocated before are still swept",
+        description="`observe` (default): the tables are scanned and explained, never planned · `propose`: they are "
+        "planned, and rewritten once a person has approved the plan · `compact`: they are planned and rewritten · "
+        "`off`: they are left out of scans and cleaning; already relocated partitions of a Hive table are still swept",
     )
     owner: str | None = Field(
-        default=None, max_length=200, description="the owner of the tables: a word to find them by in lists"
+        default=None,
+        max_length=200,
+        description="the owner of the tables, a word by which lists of tables can be filtered",
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
-        description="how the table's writers work, without a default in modes `propose` and `compact` · "
-        "`single_writer`: no other program writes while lakefold does · `occ`: every writer uses optimistic "
-        "concurrency with the same lock · not needed, and ignored, for formats that have `optimistic commits`",
+        description="how the table's writers work; required in modes `propose` and `compact` · `single_writer`: no "
+        "other program writes while lakefold works on the table · `occ`: every writer uses optimistic concurrency "
+        "with the same lock · not needed, and ignored, for formats with the capability `optimistic commits`",
     )
     access: Access | None = Field(
         default=None,
-        description="for Hive tables, without a default in modes `propose` and `compact` · `catalog`: every reader "
-        "and writer gets the location of files from the metastore, and none overwrites a partition with rows "
-        "selected from it while others append to it · `path`: some readers or writers use paths, so that the table is "
-        "only scanned · tools that use paths: "
+        description="for Hive tables; required in modes `propose` and `compact` · `catalog`: every reader "
+        "and writer gets the location of files from the metastore, and no writer overwrites a partition with rows "
+        "selected from that partition while others append to it · `path`: some readers or writers use paths, so the "
+        "table is only scanned · tools that use paths: "
         "Flink's streaming and `filesystem` sinks, Spark's `df.write.parquet(path)`, pyarrow, pandas, DuckDB, Polars, "
         "`hdfs dfs -put`, distcp, Sqoop's `--target-dir`, DataX, Kafka Connect; tools that cache locations: Impala "
         "without polled events, Trino and Presto with `hive.metastore-cache-ttl` "
@@ -157,7 +160,8 @@ class TableRule(BaseModel):
     write_options: StringMap = Field(
         default_factory=dict,
         repr=False,
-        description="options of the table's own writer, such as the lock provider; rules add to each other key by key",
+        description="options of the table's own writer, such as the lock provider; if several rules match, a later "
+        "rule overrides only the options that it has too",
     )
 
     @property
@@ -169,19 +173,20 @@ class TableRule(BaseModel):
 class DaemonSettings(SettingsSection):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
-    executor_slots: int = Field(default=1, ge=1, le=64, description="plans this process runs at once")
+    executor_slots: int = Field(default=1, ge=1, le=64, description="how many plans this process runs at once")
     request_interval: Duration = Field(
-        default=timedelta(seconds=1), description="how often requests and reports of written partitions are polled"
+        default=timedelta(seconds=1),
+        description="how often the database is polled for requests and for reports of written partitions",
     )
     report_delay: Duration = Field(
         default=timedelta(milliseconds=500),
-        description="how long reports of written partitions are collected before the scan of those partitions",
+        description="how long reports of written partitions are collected before these partitions are scanned",
     )
     claim_interval: Duration = Field(
         default=timedelta(seconds=1), description="how often an idle executor polls for a plan"
     )
     rescue_interval: Duration = Field(
-        default=timedelta(seconds=15), description="how often expired leases are checked for"
+        default=timedelta(seconds=15), description="how often expired leases are searched for"
     )
     clean_interval: Duration = Field(default=timedelta(minutes=5), description="how often superseded files are deleted")
     metrics_interval: Duration = Field(
@@ -189,14 +194,14 @@ class DaemonSettings(SettingsSection):
     )
     discover_interval: Duration = Field(
         default=timedelta(minutes=5),
-        description="how often sources are searched for new tables; a missing table starts a search at once",
+        description="how often sources are searched for new tables; if a table is missing, a search starts at once",
     )
     leader_ttl: Duration = Field(
         default=timedelta(seconds=30), description="how long a dead process remains leader of a loop"
     )
-    log_format: Literal["text", "json"] = Field(default="text", description="`text` or `json`")
+    log_format: Literal["text", "json"] = Field(default="text", description="the format of the log: `text` or `json`")
     log_level: Literal["debug", "info", "warning", "error"] = Field(
-        default="info", description="`debug`, `info`, `warning`, `error`"
+        default="info", description="the lowest level that is logged: `debug`, `info`, `warning`, `error`"
     )
     merge_events_file: Path | None = Field(
         default=None,

@@ -11,11 +11,11 @@ from service.control.config.field_types import Duration, SettingsSection, WebAdd
 class OpenLineageSettings(SettingsSection):
     """``[openlineage]``: the receiver of run events; nothing is sent without ``url``."""
 
-    url: WebAddress | None = Field(default=None, description="the server that run events are posted to")
+    url: WebAddress | None = Field(default=None, description="the server to which run events are posted")
     endpoint: str = Field(default="api/v1/lineage", description="the path of run events on the server")
     api_key: SecretStr | None = Field(default=None, description="the key that is sent as a bearer token")
     namespace: str = Field(default="lakefold", min_length=1, description="the namespace of the jobs")
-    timeout: Duration = Field(default=timedelta(seconds=5), description="time-out of one event")
+    timeout: Duration = Field(default=timedelta(seconds=5), description="the time-out of one event")
 
 
 class OpenTelemetrySettings(SettingsSection):
@@ -28,4 +28,4 @@ class OpenTelemetrySettings(SettingsSection):
         default_factory=dict, description="a table of headers to send; their values are secrets"
     )
     service_name: str = Field(default="lakefold", min_length=1, description="the resource's `service.name`")
-    timeout: Duration = Field(default=timedelta(seconds=10), description="time-out of one batch")
+    timeout: Duration = Field(default=timedelta(seconds=10), description="the time-out of one batch of spans")

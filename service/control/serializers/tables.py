@@ -20,7 +20,7 @@ def pause_result(table: str | None, now: bool) -> dict[str, Any]:
 
 
 def pause_fields(pause: "Pause | None") -> dict[str, Any]:
-    """Return who paused a table or the service, when and why; for the documents that contain it."""
+    """Return the fields of a document that say whether its table, or the service, is paused, by whom, when and why."""
     return {
         "paused": pause is not None,
         "paused_by": pause and pause.by,
@@ -30,7 +30,7 @@ def pause_fields(pause: "Pause | None") -> dict[str, Any]:
 
 
 def halting_plan_id(reason: str | None) -> str | None:
-    """Return the id of the plan that halted a table, with which the ``reason`` begins; None without one."""
+    """Return the id of the plan that halted a table; None if no plan did. The ``reason`` of the halt begins with it."""
     found = re.match(r"plan ([0-9a-f-]{36}): ", reason or "")
     return found[1] if found else None
 
@@ -119,8 +119,8 @@ def table_details(
 ) -> dict[str, Any]:
     """Return everything about a table.
 
-    ``good`` is its last successful scan, ``facts`` the description by its format, ``objectives`` its objectives as
-    ``good`` judged them.
+    ``good`` is its last successful scan, ``facts`` are its format's description of it, and ``objectives`` are its
+    objectives with their results at that scan.
     """
     return table_summary(table, state, scan) | {
         "last_good_scan": good,

@@ -59,7 +59,10 @@ def lake_points(lake: "LakeState") -> "list[TrendPoint]":
 
 
 def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
-    """Return the points of the last ``days``, from the newest point at or before the begin of this period."""
+    """Return the points of the last ``days``.
+
+    The first one is the last point at or before the beginning of this period, if there is one.
+    """
     if not points:
         return ()
     begin = points[-1].at - timedelta(days=days)

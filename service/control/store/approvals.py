@@ -6,25 +6,22 @@ decision names the first decision.
 """
 
 import logging
-from collections import defaultdict
 from collections.abc import Collection, Mapping
 from datetime import timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Row, func, select, update
 
-from lake.model import FileSlice
 from lake.plan import DeclinedPlan, Plan, PlanState, ProposalDecision
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, in_batches, record_event, storable_text, with_row_locks
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import WrongState
 from service.control.store.lifecycle import cancel_requested_plan
-from service.control.store.models import GroupRow, PlanRow
+from service.control.store.models import PlanRow
 from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.plan_filter import is_awaiting_approval
-from service.control.store.plan_queries import resolve_plan_id
-from service.control.store.rows import unpack_slices
+from service.control.store.plan_queries import resolve_plan_id, slices_by_plan
 from service.control.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
@@ -73,7 +70,7 @@ class Proposals(StorePart):
         )
         with self._database.read() as connection:
             rows = connection.execute(waiting.order_by(PlanRow.id)).all()
-            slices = _slices_by_plan(connection, [row.id for row in rows])
+            slices = slices_by_plan(connection, [row.id for row in rows])
         return [
             Proposal(plan_id=row.id, settings=row.settings, adopted=row.adopted, slices=slices[row.id]) for row in rows
         ]
@@ -87,7 +84,7 @@ class Proposals(StorePart):
         )
         with self._database.read() as connection:
             rows = connection.execute(declined.order_by(PlanRow.id)).all()
-            slices = _slices_by_plan(connection, [row.id for row in rows])
+            slices = slices_by_plan(connection, [row.id for row in rows])
         return [
             DeclinedPlan(
                 plan_id=row.id, declined_by=row.decided_by, explanation=row.cancel_reason, slices=slices[row.id]
@@ -160,16 +157,6 @@ class Proposals(StorePart):
         if row.proposed_at_ms is None or row.state != PlanState.REQUESTED:
             raise WrongState(f"plan {plan_id} is {row.state} and waits for no approval")
         return row
-
-
-def _slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, tuple[FileSlice, ...]]:
-    """Return the slices that each of these plans rewrites."""
-    found: dict[str, list[FileSlice]] = defaultdict(list)
-    if plan_ids:
-        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files).where(GroupRow.plan_id.in_(plan_ids))
-        for group in connection.execute(files.order_by(GroupRow.plan_id, GroupRow.number)):
-            found[group.plan_id] += unpack_slices(group.files, group.partition_path)
-    return {plan_id: tuple(slices) for plan_id, slices in found.items()}
 
 
 def _log_decision(what: str, row: Row[Any], actor: str, reason: str) -> None:

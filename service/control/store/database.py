@@ -24,7 +24,8 @@ logger = logging.getLogger(__name__)
 
 URL_SETTING = "database.url"
 UPGRADE_HINT = "run: lakefold db upgrade"
-#: how long a writer waits for another transaction, and any caller for a connection; our transactions are short
+#: how long a writer waits for another transaction, and how long any caller waits for a connection; enough, since our
+#: transactions are short
 LOCK_WAIT_SECONDS = 15
 #: a stopped process loses its transaction after this time, before the processes that wait for its locks give up
 _IDLE_TRANSACTION_SECONDS = 10
@@ -98,7 +99,7 @@ class Database:
         self.dialect = self.url.get_backend_name()
         self._engine = self._create_engine(DEFAULT_TIMEOUTS)
         self._writer = self._engine.execution_options(lakefold_write=True)
-        # Separate connections without a limit: calls that hang must not keep a lease from being renewed.
+        # Connections of their own, in any number: calls that hang must not keep a lease from being renewed.
         self._urgent_writer = self._create_engine(HEARTBEAT_TIMEOUTS, pool_size=1, max_overflow=-1).execution_options(
             lakefold_write=True
         )
@@ -122,9 +123,10 @@ class Database:
     def write(self, *, urgent: bool = False) -> Iterator[Connection]:
         """A transaction that may write: committed at the end of the block, rolled back by any exception.
 
-        With ``urgent`` it does not wait for other threads' connections, and it waits a shorter time for the server. On
-        SQLite it holds the database's only write lock from its first line (BEGIN IMMEDIATE), so that the rows it reads
-        can't change before it writes. Raises DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
+        With ``urgent`` it does not wait for other threads' connections, and it waits a shorter time for the server; on
+        SQLite it still waits for the writes of other threads. On SQLite it holds the database's only write lock from
+        its first line (BEGIN IMMEDIATE), so that the rows it reads can't change before it writes. Raises
+        DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
         """
         engine = self._urgent_writer if urgent else self._writer
         with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
@@ -322,7 +324,7 @@ class db_now(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it
 
 @compiles(db_now, "sqlite")
 def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
-    # 2440587.5 is 1970-01-01 as a Julian day; a double holds today's to 40 microseconds.
+    # 2440587.5 is the Julian day of 1970-01-01. As a double, the Julian day of the present is exact to 40 microseconds.
     return "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 

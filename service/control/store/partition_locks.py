@@ -143,6 +143,7 @@ def partition_owners(connection: Connection, table: str) -> tuple[dict[str, str]
 
 
 def lock_plan_partitions(connection: Connection, table: str, plan_id: str, partitions: tuple[str, ...]) -> None:
+    """Lock ``partitions`` for a plan. Raises ConstraintViolated if a partition has another owner."""
     delete_expired_locks(connection, table)
     # Sorted, so that two plans for the same partitions never deadlock.
     connection.execute(

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries about plans: lists, one plan, its events, and the figures for metrics and status."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any, Unpack
 
 from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, func, select
 
+from lake.model import FileSlice
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.store.base import PackedQuery, RowCache, StorePart, fetch_packed, in_batches
 from service.control.store.database import datetime_from_ms, db_now
@@ -21,7 +23,14 @@ from service.control.store.plan_filter import (
     newest_plan_ids,
 )
 from service.control.store.pruning import SUMMED_COLUMNS
-from service.control.store.rows import TABLE_COLUMNS, group_view, plan_view, table_state_from_texts, view_of
+from service.control.store.rows import (
+    TABLE_COLUMNS,
+    group_view,
+    plan_view,
+    table_state_from_texts,
+    unpack_slices,
+    view_of,
+)
 from service.control.store.staged import staged_by, staged_tokens
 from service.control.store.tables import service_pause
 from service.control.store.views import (
@@ -77,6 +86,16 @@ def resolve_id(connection: Connection, column: Any, part: str, noun: str, in_sco
 def resolve_plan_id(connection: Connection, part: str, in_scope: ColumnElement[bool]) -> str:
     """Return the id of the only plan in scope that ``part`` identifies. Raises NotFound, AmbiguousId."""
     return resolve_id(connection, PlanRow.id, part, "plan", in_scope)
+
+
+def slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, tuple[FileSlice, ...]]:
+    """Return the slices that each of these plans rewrites."""
+    found: dict[str, list[FileSlice]] = defaultdict(list)
+    if plan_ids:
+        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files).where(GroupRow.plan_id.in_(plan_ids))
+        for group in connection.execute(files.order_by(GroupRow.plan_id, GroupRow.number)):
+            found[group.plan_id] += unpack_slices(group.files, group.partition_path)
+    return {plan_id: tuple(slices) for plan_id, slices in found.items()}
 
 
 def _plan_views(connection: Connection, query: Select[Any]) -> list[PlanView]:

@@ -1,20 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries of the planner: partitions that plans hold, plans that failed, and instants that plans adopted."""
 
-from collections import defaultdict
 from collections.abc import Collection
 from datetime import timedelta
 
 from sqlalchemy import select
 
-from lake.model import FileSlice
 from lake.plan import FailedPlan, PlanState
 from service.control.store.base import StorePart
 from service.control.store.database import db_now, timedelta_to_ms
-from service.control.store.models import GroupRow, PlanRow
+from service.control.store.models import PlanRow
 from service.control.store.partition_locks import partition_owners
 from service.control.store.plan_filter import is_approved_or_exempt, is_awaiting_approval
-from service.control.store.rows import unpack_slices
+from service.control.store.plan_queries import slices_by_plan
 from service.control.store.views import FailureKind
 
 _EXHAUSTED_REMEMBERED = timedelta(days=1)
@@ -49,20 +47,11 @@ class PlannerQueries(StorePart):
             PlanRow.settings == settings_digest,
             remembered,
         )
-        files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files)
         with self._database.read() as connection:
             rows = connection.execute(failed.order_by(PlanRow.id)).all()
-            groups = connection.execute(files.where(GroupRow.plan_id.in_([row.id for row in rows]))).all()
-        slices: dict[str, list[FileSlice]] = defaultdict(list)
-        for group in groups:
-            slices[group.plan_id] += unpack_slices(group.files, group.partition_path)
+            slices = slices_by_plan(connection, [row.id for row in rows])
         return [
-            FailedPlan(
-                plan_id=row.id,
-                attempts=row.attempts,
-                error=row.error or "",
-                slices=tuple(slices[row.id]),
-            )
+            FailedPlan(plan_id=row.id, attempts=row.attempts, error=row.error or "", slices=slices.get(row.id, ()))
             for row in rows
         ]
 

@@ -24,7 +24,7 @@ from service.control.store.rows import view_of
 from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
-#: a scan that a plan's end causes waits for this many times the duration of the last scan
+#: after the end of a plan, the scan is delayed by this many times the duration of the last scan
 _RESCAN_DELAY_FACTOR = 10
 _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
@@ -48,7 +48,7 @@ class WriteReports(StorePart):
     def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
         """Return the reported partitions that are due now, by table.
 
-        Partitions of paused and halted tables wait for the resume, partitions that are held wait until the holder ends.
+        Partitions of paused and halted tables are due after the resume, locked partitions after the end of their lock.
         """
         row = WrittenPartitionRow
         held = exists().where(

@@ -35,7 +35,10 @@ class Loop:
 
 
 class LoopFailureLog:
-    """The log of failing loops: one line when a loop begins to fail or fails with another error than before."""
+    """The log of failing loops: one line when a loop begins to fail or its error changes.
+
+    An unchanged error is logged again after ``_REPEAT_LOG_SECONDS``.
+    """
 
     def __init__(self) -> None:
         self._last_logged: dict[str, tuple[str, float]] = {}

@@ -84,14 +84,15 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
-                "Small files that plans rewrite, now or after an obstacle has ended; in observed tables, the small "
-                "files that plans would rewrite.",
+                "Small files that a plan can rewrite, at once or later (after a quiet period, a live plan, a pending "
+                "action, a failed plan or a declined proposal); in observed tables, those that a plan could rewrite.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(
                 "lakefold_table_reducible_bytes",
                 _TABLE_LABELS,
-                "Bytes that plans would read for all pending work: reducible files, and slices due for compaction.",
+                "Bytes that plans would read for all pending work: for reducible files, and for slices due for "
+                "compaction.",
             ),
             _stored_metric(
                 "lakefold_table_snapshot_timestamp_seconds",
@@ -101,7 +102,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_scan_failed",
                 _TABLE_LABELS,
-                "1 if the last scan failed; the layout is that of the last good scan.",
+                "1 if the last scan failed, so that the layout is that of an earlier scan, else 0.",
             ),
             _stored_metric("lakefold_table_mode", (*_TABLE_LABELS, "mode"), "1 for the table's current mode."),
             _stored_metric("lakefold_table_paused", _TABLE_LABELS, "1 while the table is paused by an operator."),
@@ -111,7 +112,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_halted_partitions",
                 _TABLE_LABELS,
-                "Partitions that are halted individually, at most 100; `lakefold status` names them.",
+                "Partitions that are halted themselves, without their table, at most 100; `lakefold status` names "
+                "them.",
             ),
         ),
     ),
@@ -121,13 +123,14 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_slo_met",
                 _OBJECTIVE_LABELS,
-                "1 if the last good scan found the objective met, else 0.",
+                "1 if the objective was met at the last good scan, else 0.",
             ),
             _stored_metric(
                 "lakefold_table_slo_seconds_total",
                 (*_OBJECTIVE_LABELS, "outcome"),
-                "Seconds in which the objective was met or missed, a minute late. Time counts with the result of the "
-                "preceding scan, and does not count after three missing scans (at least an hour).",
+                "Seconds in which the objective was met or missed, up to a minute ago. The result of a scan stands "
+                "until the next scan, for three scan intervals at most, or for an hour if that is longer; time after "
+                "that does not count.",
                 "counter",
             ),
             _stored_metric(
@@ -138,8 +141,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_slo_budget_remaining_ratio",
                 _OBJECTIVE_LABELS,
-                "The remaining share of the error budget, the time in which the objective may be missed within "
-                "slo_window, at the last good scan; negative if it is overspent.",
+                "The share of the error budget that remained at the last good scan; negative if it is overspent. The "
+                "error budget is the time in which the objective may be missed within slo_window.",
             ),
         ),
     ),
@@ -160,20 +163,20 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_planner_last_success_timestamp_seconds",
                 "gauge",
                 (),
-                "Time when this process last scanned a table with success or found no table to scan; 0 before. "
-                "Only the daemon that leads scans sets it: use max().",
+                "Time when this process last scanned a table with success or found no table to scan; 0 before that. "
+                "Only the daemon that leads scans sets this metric: use max().",
             ),
             MetricSpec(
                 "lakefold_planner_partitions_skipped_total",
                 "counter",
                 ("reason",),
-                "Partitions with at least one slice left alone for the reason, counted at each planning run.",
+                "Partitions in which at least one slice was left alone for this reason, counted at each planning run.",
             ),
             MetricSpec(
                 "lakefold_planner_written_scans_total",
                 "counter",
                 ("format", "outcome"),
-                "Scans of partitions of one table that writers reported.",
+                "Scans of only those partitions of a table that writers reported.",
             ),
             MetricSpec(
                 "lakefold_planner_written_scan_duration_seconds",
@@ -197,7 +200,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_plan_backlog_bytes",
                 _PLAN_LABELS,
-                "Input bytes of requested and inflight plans, without plans that wait for approval.",
+                "Input bytes of requested and inflight plans; plans that wait for approval do not count.",
             ),
             _stored_metric("lakefold_plan_proposals", _TABLE_LABELS, "Plans that wait for approval (mode propose)."),
             _stored_metric(
@@ -241,11 +244,14 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_plan_retries_total",
                 "counter",
                 ("format", "reason"),
-                "Plans that returned to requested, by the error's name. SessionSpoiled: the Spark session was "
-                "restarted, and the attempt does not count.",
+                "Plans that returned to the state requested, by the error's name. SessionSpoiled: the Spark session "
+                "was restarted, and the attempt does not count.",
             ),
             MetricSpec(
-                "lakefold_plan_leases_expired_total", "counter", ("format",), "Plans taken over from a silent executor."
+                "lakefold_plan_leases_expired_total",
+                "counter",
+                ("format",),
+                "Plans taken over from an executor that no longer renewed its lease.",
             ),
             MetricSpec(
                 "lakefold_plan_commit_conflicts_total",
@@ -273,7 +279,12 @@ SECTIONS: tuple[MetricSection, ...] = (
             MetricSpec(
                 "lakefold_rewrite_output_files_total", "counter", _ENGINE_LABELS, "Files that committed plans wrote."
             ),
-            MetricSpec("lakefold_executor_slots", "gauge", ("state",), "Plans this process can run at once, by state."),
+            MetricSpec(
+                "lakefold_executor_slots",
+                "gauge",
+                ("state",),
+                "Plans that this process can run at once, by state: busy or free.",
+            ),
             MetricSpec(
                 "lakefold_executor_last_heartbeat_timestamp_seconds",
                 "gauge",
@@ -292,13 +303,15 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "limited: bytes, cpu_seconds.",
             ),
             _stored_metric(
-                "lakefold_work_used", ("quantity", "window"), "The used part of each lakefold_work_budget, if limited."
+                "lakefold_work_used",
+                ("quantity", "window"),
+                "The amount that plans have used of each lakefold_work_budget, if limited.",
             ),
             _stored_metric(
                 "lakefold_plans_held",
                 ("reason",),
-                "Requested plans that are held back: by a budget, by the hours of their table (window), or permanently "
-                "because they exceed a whole budget (exceeds_budget).",
+                "Requested plans that are held back: by a budget, outside the hours of their table (window), or for "
+                "good, because a plan exceeds a whole budget (exceeds_budget).",
             ),
             _stored_metric(
                 "lakefold_plan_prediction_error_ratio",
@@ -327,14 +340,14 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_cleaner_failures_total",
                 "counter",
                 ("table", "format", "reason"),
-                "Cleanings of a table that failed, by the error's name.",
+                "Failed cleanings of a table, by the error's name.",
             ),
             MetricSpec(
                 "lakefold_cleaner_last_success_timestamp_seconds",
                 "gauge",
                 (),
-                "Time when this process last cleaned all tables; 0 before. Only the daemon that leads cleaning sets "
-                "it: use max().",
+                "Time when this process last cleaned all tables; 0 before that. Only the daemon that leads cleaning "
+                "sets this metric: use max().",
             ),
         ),
     ),
@@ -348,7 +361,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_notification_attempts_total",
                 "counter",
                 ("outcome",),
-                "Attempts of this process to deliver a message: delivered, failed (tried again), dead (given up).",
+                "Attempts of this process to deliver a message, by outcome: delivered, failed (it is tried "
+                "again), dead (given up).",
             ),
         ),
     ),
@@ -359,8 +373,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_processes",
                 ("role",),
-                "Live processes with this role: scheduler, executor or api. A process with role all counts in each; an "
-                "executor whose Spark is broken does not count.",
+                "Live processes with this role: scheduler, executor or api. A process with role all counts in each of "
+                "them; an executor whose Spark is broken does not count.",
             ),
             _stored_metric(
                 "lakefold_source_problems",

@@ -17,8 +17,8 @@ labels below are a contract. Units are base units at the end of a name; no label
 Alerts over them are in `deploy/prometheus/rules.yaml`, each with its entry in the [runbook](runbook.md); dashboards are
 in `deploy/grafana/`.
 
-- The page is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no table, queries no
-  database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.
+- The text of `/metrics` is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no
+  table, queries no database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.
 - **stored** metrics are gauges over the database's rows: every process on one database shows the same values, so take
   `max` and not `sum` over processes. `lakefold_stored_metrics_timestamp_seconds` shows the age of the rows.
 - **process** metrics count the work of one process since its start: take `sum` over processes.
@@ -29,7 +29,7 @@ in `deploy/grafana/`.
   `_gcount`; its buckets range from 1 KiB to 16 GiB in factors of four.
 
 A table in mode propose or compact costs about 53 series, an observed table 34, and each objective 5 more. With
-10,000 tables the page has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
+10,000 tables the text has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
 `scrape_interval` to a minute for such a lake, and let few processes export the metrics.
 
 `GET /-/healthy` answers 200 while the process runs; `GET /-/ready` answers 200 when the database's figures were read
@@ -40,8 +40,8 @@ _FORMER_NAMES = """\
 ## Former names
 
 These names are exported beside the present ones in this release, with the same samples; the next release drops them.
-The label `stage` of `lakefold_plan_stage_duration_seconds` has the values `find_commit` and `verify` for `ask` and
-`receipt`, and the label `reason` of `lakefold_plans_held` has `exceeds_budget` for `never`.
+Two labels have new values only. `stage` of `lakefold_plan_stage_duration_seconds`: `find_commit` (formerly `ask`) and
+`verify` (formerly `receipt`). `reason` of `lakefold_plans_held`: `exceeds_budget` (formerly `never`).
 
 | former name | present name |
 |---|---|"""

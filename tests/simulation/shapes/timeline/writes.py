@@ -183,6 +183,7 @@ class TimelineWrites(Writes):
             instant.outputs = tuple(files)
             if instant.action == "replace":
                 instant.replaces = tuple((piece.base.partition, group) for group, piece in read.items())
+                instant.inputs = tuple(piece.names for piece in read.values())
             table.complete(instant, index, changed)
             self.world.tell(f"{instant.action} {instant.time} of {table.name}: {', '.join(f.path for f in files)}")
         self.world.after("write commit")
