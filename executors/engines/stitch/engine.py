@@ -26,13 +26,15 @@ _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz
 class ParquetStitchEngine(TaskEngine):
     """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
 
-    ``backend`` runs the work.
+    ``backend`` runs the work. An engine that is not set by name leaves groups alone whose row groups average less than
+    ``min_row_group_bytes``.
     """
 
     name = "stitch"
 
-    def __init__(self, backend: RewriteBackend) -> None:
+    def __init__(self, backend: RewriteBackend, min_row_group_bytes: int = HEALTHY_ROW_GROUP_BYTES) -> None:
         super().__init__(backend, stitch_task)
+        self._min_row_group_bytes = min_row_group_bytes
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read.
@@ -42,8 +44,9 @@ class ParquetStitchEngine(TaskEngine):
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         average = task.bytes // len(task.inputs)
-        if options.engine == AUTO and average < HEALTHY_ROW_GROUP_BYTES:
-            return _too_small("files", average)
+        least = self._min_row_group_bytes if options.engine == AUTO else 0
+        if average < least:
+            return _too_small("files", average, least)
         try:
             files = _read_files(task.inputs)
             if files:
@@ -55,8 +58,8 @@ class ParquetStitchEngine(TaskEngine):
             return None
         groups = [group for file in files for group in file.row_groups]
         average = sum(group.bytes for group in groups) // max(1, len(groups))
-        if options.engine == AUTO and average < HEALTHY_ROW_GROUP_BYTES:
-            return _too_small("row groups", average)
+        if average < least:
+            return _too_small("row groups", average, least)
         if options.compression is not None:
             codecs = {chunk.codec for group in groups for chunk in group.chunks}
             if codecs - {_CODECS.index(options.compression)}:
@@ -64,10 +67,10 @@ class ParquetStitchEngine(TaskEngine):
         return None
 
 
-def _too_small(what: str, average: int) -> str:
+def _too_small(what: str, average: int, least: int) -> str:
     return (
         f"{what} average {format_bytes(average)}, so a copy would keep row groups too small "
-        f"(needs {format_bytes(HEALTHY_ROW_GROUP_BYTES)})"
+        f"(needs {format_bytes(least)})"
     )
 
 
