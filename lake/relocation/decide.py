@@ -87,6 +87,10 @@ def decide(
     state = with_recorded_arrivals(record, state)
     if reverted_by_writer(record, state) is not None:
         return _decide_reverted(record, state, waited, grace)
+    if _is_exchanged(record, state):
+        # An overwrite of a dropped partition shows the same, until it has added the partition with its new files.
+        reason = _exchange_reason(record)
+        return _halt(reason) if waited >= grace else RelocationDecision(action=RelocationAction.WAIT, reason=reason)
     since_relocation = _decide_changed_partition(record, state)
     if since_relocation is not None:
         return since_relocation
@@ -318,15 +322,19 @@ def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     return state.locations[record.original_location].is_missing and bool(state.locations[record.latest.location].files)
 
 
+def _exchange_reason(record: RelocatedPartition) -> str:
+    return (
+        f"{partition_label(record.partition)} is not in the catalog, and {location_label(record.original_location)} "
+        f"does not exist, as after EXCHANGE PARTITION: its rows are in {location_label(record.latest.location)}. Move "
+        "them to the directory in which they should be read"
+    )
+
+
 def _decide_changed_partition(record: RelocatedPartition, state: PartitionState) -> RelocationDecision | None:
     """Decide about a partition that has changed since its latest relocation; None if it has not."""
     last = record.latest
     if _is_exchanged(record, state):
-        return _halt(
-            f"{partition_label(record.partition)} is not in the catalog, and "
-            f"{location_label(record.original_location)} does not exist, as after EXCHANGE PARTITION: its rows are in "
-            f"{location_label(last.location)}. Move them to the directory in which they should be read"
-        )
+        return _halt(_exchange_reason(record))
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
     # Also if it is in its original location, or if its owner added it with its last version as LOCATION.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """How long a plan, a partition and a role are somebody's: by the database's clock, while its holder says so."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
@@ -9,6 +10,7 @@ from store_plans import TRIPS, add, backoff_passes, claimed, commit_of, figures_
 
 from lake.plan import LockOwner, LockOwnerKind, PlanState, RewriteProgress, StagedWork
 from service.control.store import PartitionsLocked, Store
+from service.control.store.views import ProcessFacts
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -21,6 +23,38 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
     with time_machine.travel(timedelta(days=-400), tick=True):
         lease_runs_out(database_url, plan.plan_id)
         assert store.take_over_expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
+
+
+def test_nothing_lasts_longer_because_the_databases_clock_was_set_back(store: Store, database_url: str) -> None:
+    late, partition = "28800000", ["dt=2"]
+    add(store, "dt=1")
+    claimed(store)
+    waiting = add(store, "dt=3")
+    sweep = LockOwner(kind=LockOwnerKind.SWEEP, name="sweep of one that was killed")
+    assert store.lock_partitions(TRIPS, partition, sweep)
+    assert store.acquire_leader("scan", "one that was killed", timedelta(seconds=20))
+    dead = ProcessFacts(name="one that was killed", role="all", host="h", version="1", slots=1)
+    store.register_process(dead, timedelta(seconds=20))
+    for table, columns in {
+        "plan": ("lease_until_ms", "heartbeat_at_ms", "not_before_ms"),
+        "leader": ("expires_at_ms",),
+        "process": ("seen_at_ms", "expires_at_ms"),
+        "live_partition": ("expires_at_ms",),
+    }.items():
+        sql(database_url, f"UPDATE {table} SET {', '.join(f'{one} = {one} + {late}' for one in columns)}")
+    store.register_process(replace(dead, name="its successor"), timedelta(seconds=20))
+
+    def lasts(column: str, table: str, where: str = "1 = 1") -> float:
+        [(until,)] = sql(database_url, f"SELECT {column} FROM {table} WHERE {where} AND {column} IS NOT NULL")
+        return (until - now_ms(database_url)) / 1000
+
+    assert 50 < lasts("lease_until_ms", "plan", "state = 'inflight'") <= 60
+    assert lasts("not_before_ms", "plan", f"id = '{waiting.plan_id}'") <= 0
+    assert 20 < lasts("expires_at_ms", "leader") <= 30
+    assert 10 < lasts("expires_at_ms", "process", "name = 'one that was killed'") <= 20
+    assert 110 < lasts("expires_at_ms", "live_partition") <= 600
+    assert not store.lock_partitions(TRIPS, partition, LockOwner(kind=LockOwnerKind.SWEEP, name="another"))
+    assert store.renew_partitions(TRIPS, partition, sweep), "an owner that lives has its lock"
 
 
 def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:

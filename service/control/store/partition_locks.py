@@ -21,6 +21,8 @@ from service.control.store.tables import table_values
 
 #: how long a silent owner holds its partitions; a call to a catalog takes less
 _LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
+MAX_LOCK_TTL = max(_LOCK_TTL.values())
+"""No lock with an expiry lasts longer without a renewal."""
 #: if the plan that holds a partition ends between check and insert, the next attempt succeeds
 _LOCK_ATTEMPTS = 5
 

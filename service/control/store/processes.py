@@ -6,6 +6,7 @@ from datetime import timedelta
 from sqlalchemy import delete, select, update
 
 from service.control.store.base import StorePart, insert_if_absent, storable_text
+from service.control.store.clock_corrections import correct_future_times
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LeaderRow, ProcessRow
 from service.control.store.rows import view_of
@@ -19,7 +20,10 @@ class Processes(StorePart):
     """The registered processes."""
 
     def register_process(self, process: ProcessFacts, ttl: timedelta) -> None:
-        """Record the heartbeat and the facts of ``process``, valid for ``ttl``; delete long-silent processes."""
+        """Record the heartbeat and the facts of ``process``, valid for ``ttl``; delete long-silent processes.
+
+        Corrects times in the future, which show that the database's clock was set back.
+        """
         facts = {
             "role": process.role,
             "host": process.host,
@@ -32,6 +36,7 @@ class Processes(StorePart):
             "expires_at_ms": db_now() + timedelta_to_ms(ttl),
         }
         with self._database.write(urgent=True) as connection:
+            correct_future_times(connection, role_ttl=ttl, backoff_max=self._settings.backoff_max)
             known = update(ProcessRow).where(ProcessRow.name == process.name).values(**facts)
             if not connection.execute(known).rowcount:
                 insert_if_absent(connection, ProcessRow, name=process.name, started_at_ms=db_now(), **facts)

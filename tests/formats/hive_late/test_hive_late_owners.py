@@ -3,6 +3,7 @@
 
 import shutil
 import time
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -174,13 +175,27 @@ def test_rule_6_a_partition_that_is_exchanged_leaves_its_rows_and_halts_the_tabl
         owner.exchange(table_name(bench.table), "0", "other")
     taken = tmp_path / "other" / PARTITION
     assert {path.name for path in data_files(taken)} == replaced, "that is what readers of the other table find"
-    assert f"its rows are in {place.relative_to(bench.table.location)}" in str(swept(bench).first_halt_reason)
-    assert (halted(bench), rows_in(place)) == (swept(bench).first_halt_reason, expected)
+    assert (swept(bench), halted(bench), rows_in(place)) == (SweepReport(waiting=1), None, expected)
+    reason = str(swept(bench, grace=timedelta()).first_halt_reason)
+    assert f"its rows are in {place.relative_to(bench.table.location)}" in reason
+    assert (halted(bench), rows_in(place)) == (reason, expected)
     for path in data_files(taken):
         path.unlink()
     for path in data_files(place):
         path.rename(taken / path.name)
     assert (swept(bench).first_halt_reason, rows_in(taken)) == (None, expected)
+
+
+def test_rule_6_an_overwrite_of_a_dropped_partition_that_has_removed_its_directory_is_no_exchange(bench: Bench):
+    left = in_partition(bench)
+    dropped(bench)
+    shutil.rmtree(home(bench))
+    assert (swept(bench), halted(bench)) == (SweepReport(waiting=1), None)
+    home(bench).mkdir()
+    anew = write(home(bench), 800, 810, "part-new.parquet")
+    added_again(bench)
+    assert (swept(bench), in_partition(bench), halted(bench)) == (SweepReport(), anew, None)
+    assert left != anew
 
 
 def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):

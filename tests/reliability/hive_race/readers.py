@@ -17,6 +17,8 @@ from hive_race.ledger import Judge, Ledger, Read, Row
 from lake.metastore import MetastoreClient
 
 _COLUMNS = ("id", "write", "value")
+#: the metastore moves the directory of a table that is renamed within this time
+_MOVED_SECONDS = 5.0
 
 
 def places(uri: str, table: str) -> dict[str, Path]:
@@ -32,14 +34,21 @@ def places(uri: str, table: str) -> dict[str, Path]:
 def read_table(uri: str, table: str, *, loaded: str = "") -> list[Read]:
     """What is in every partition. A file that goes while it is read has the partition be asked for anew.
 
+    So has a directory that is not there: when a managed table is renamed, the metastore moves its directory first, and
+    no reader finds a row until it also says so. A partition whose directory stays away is empty.
+
     A file that can't be read counts as empty if ``loaded``, which its writer's files have in their names, is given.
     """
+    patience = time.monotonic() + _MOVED_SECONDS
     while True:
         with suppress(FileNotFoundError):
             began = time.time()
             found = places(uri, table)
             rows = {partition: rows_at(place, loaded=loaded) for partition, place in found.items()}
             ended = time.time()
+            if time.monotonic() < patience and not all(place.exists() for place in found.values()):
+                time.sleep(0.05)
+                continue
             return [
                 Read(partition=name, place=place, began=began, ended=ended, rows=rows[name])
                 for name, place in found.items()

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Corrects times that lie in the future because the database's clock was set back.
+
+SQLite's clock is the clock of the host, and a PostgreSQL server that takes over from another one may be behind it.
+Without a correction, the leases and roles of a process that ended before would last until the clock has caught up, for
+hours if the clock was wrong by hours. The owner of a corrected lease may be alive: the lease lasts as long as a new
+one, so that the owner renews it in time.
+"""
+
+from datetime import timedelta
+
+from sqlalchemy import Connection, update
+
+from lake.plan import PlanState
+from service.control.store.database import db_now, timedelta_to_ms
+from service.control.store.models import LeaderRow, LivePartitionRow, PlanRow, ProcessRow
+from service.control.store.partition_locks import MAX_LOCK_TTL
+
+#: a command holds a role for this time without a renewal
+_COMMAND_ROLE_TTL = timedelta(seconds=30)
+#: two statements of one transaction may differ by less
+_TOLERANCE_MS = 1000
+
+
+def correct_future_times(connection: Connection, *, role_ttl: timedelta, backoff_max: timedelta) -> None:
+    """Shorten leases, roles, locks and waits that last longer from now on than they can last.
+
+    ``role_ttl`` is the time for which a daemon holds a role without a renewal, ``backoff_max`` the longest wait between
+    two attempts of a plan.
+    """
+    now = db_now()
+    beats = update(PlanRow).where(PlanRow.state == PlanState.INFLIGHT, PlanRow.heartbeat_at_ms > now + _TOLERANCE_MS)
+    connection.execute(
+        beats.values(lease_until_ms=now + PlanRow.lease_until_ms - PlanRow.heartbeat_at_ms, heartbeat_at_ms=now)
+    )
+    latest = now + timedelta_to_ms(backoff_max) + _TOLERANCE_MS
+    waits = update(PlanRow).where(PlanRow.state == PlanState.REQUESTED, PlanRow.not_before_ms > latest)
+    connection.execute(waits.values(not_before_ms=now))
+    processes = update(ProcessRow).where(ProcessRow.seen_at_ms > now + _TOLERANCE_MS)
+    connection.execute(
+        processes.values(expires_at_ms=now + ProcessRow.expires_at_ms - ProcessRow.seen_at_ms, seen_at_ms=now)
+    )
+    for row, column, longest in (
+        (LeaderRow, LeaderRow.expires_at_ms, max(role_ttl, _COMMAND_ROLE_TTL)),
+        (LivePartitionRow, LivePartitionRow.expires_at_ms, MAX_LOCK_TTL),
+        (LivePartitionRow, LivePartitionRow.guest_until_ms, MAX_LOCK_TTL),
+    ):
+        end = now + timedelta_to_ms(longest)
+        connection.execute(update(row).where(column > end + _TOLERANCE_MS).values({column: end}))
