@@ -89,7 +89,7 @@ class EngineOutput:
 class RewriteEngine(Protocol):
     """A way to rewrite data files. All engines write the same rows and types."""
 
-    #: the name in the setting ``engine``
+    #: the name in the setting ``engine``; engines of one name are for files of different formats
     name: str
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
@@ -127,18 +127,35 @@ def choose_engines(
     """
     if options.engine == AUTO:
         return _choose_automatically(tasks, engines, options, table)
-    named = next((engine for engine in engines if engine.name == options.engine), None)
-    if named is None:
-        known = ", ".join([AUTO, *(engine.name for engine in engines)])
+    named = [engine for engine in engines if engine.name == options.engine]
+    if not named:
+        known = ", ".join(dict.fromkeys([AUTO, *(engine.name for engine in engines)]))
         raise Rejected(
             f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
         )
+    chosen = {}
     for task in tasks:
-        if (obstacle := named.unsupported_reason(task, options)) is not None:
+        engine, obstacles = _first_able(task, named, options)
+        if engine is None:
             raise Rejected(
-                f"{table}: engine = {named.name} can't rewrite this plan: {obstacle}; or set engine = {AUTO}"
+                f"{table}: engine = {options.engine} can't rewrite this plan: {'; '.join(obstacles)}; or set "
+                f"engine = {AUTO}"
             )
-    return {task.group: ChosenEngine(engine=named, reason="as set") for task in tasks}
+        chosen[task.group] = ChosenEngine(engine=engine, reason="as set")
+    return chosen
+
+
+def _first_able(
+    task: RewriteTask, engines: Sequence[RewriteEngine], options: RewriteOptions
+) -> tuple[RewriteEngine | None, list[str]]:
+    """Return the first engine that can rewrite the group, and why each engine before it can't."""
+    obstacles: list[str] = []
+    for engine in engines:
+        obstacle = engine.unsupported_reason(task, options)
+        if obstacle is None:
+            return engine, obstacles
+        obstacles.append(obstacle)
+    return None, obstacles
 
 
 def _choose_automatically(
@@ -148,17 +165,12 @@ def _choose_automatically(
         raise Rejected(f"{table}: there is no engine to rewrite its files")
     chosen, left_out = {}, []
     for task in tasks:
-        obstacles: list[str] = []
-        for engine in engines:
-            obstacle = engine.unsupported_reason(task, options)
-            if obstacle is None:
-                chosen[task.group] = ChosenEngine(
-                    engine=engine, reason="; ".join(obstacles) or "the fastest engine available"
-                )
-                break
-            obstacles.append(f"{engine.name} can't: {obstacle}")
+        engine, obstacles = _first_able(task, engines, options)
+        before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
+        if engine is not None:
+            chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
         else:
-            reason = f"no engine can rewrite its files ({'; '.join(obstacles)})"
+            reason = f"no engine can rewrite its files ({before})"
             left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))
     if left_out:
         raise Conflict(f"{table}: {left_out[0].reason}", tuple(left_out))

@@ -2,13 +2,22 @@
 """The engines that formats use to rewrite data files, in the order of preference."""
 
 from executors.engines.arrow import ArrowEngine
-from executors.engines.orc_stitch import StitchEngine
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.spark_tasks import SparkTasks
+from executors.engines.stitch.engine import ParquetStitchEngine
+from executors.engines.stitch.orc import OrcStitchEngine
 from lake.engines import RewriteEngine
 from lake.ports import SparkProvider
 
 
 def create_engines(spark: SparkProvider) -> tuple[RewriteEngine, ...]:
-    """Return every engine. ``spark`` gives the session whose executors do the work."""
-    return (ArrowEngine(SparkTasks(spark)), SparkEngine(spark), StitchEngine(spark))
+    """Return every engine. ``spark`` gives the session whose executors do the work.
+
+    ORC files are stitched last: their stripes stay as small as they are.
+    """
+    return (
+        ParquetStitchEngine(SparkTasks(spark)),
+        ArrowEngine(SparkTasks(spark)),
+        SparkEngine(spark),
+        OrcStitchEngine(spark),
+    )

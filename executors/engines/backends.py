@@ -5,17 +5,23 @@ import heapq
 import os
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Protocol
 
-from executors.engines.concat import rewrite_task
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError
 from lake.plan import RewriteOptions
 
 GroupResult = tuple[int, list[EngineOutput] | LakefoldError, float]
 """A group, its outputs or the error that prevented them, and the CPU seconds used."""
+
+TaskRewriter = Callable[[RewriteTask, RewriteOptions, Callable[[], None]], list[EngineOutput]]
+"""Writes the outputs of a group. It calls its last argument between parts, which may raise to end the work.
+
+Raises Conflict with the skipped group if an input can't be read, Transient if storage fails, Rejected if a value can't
+be written.
+"""
 
 #: a smaller task would cost more to start than to run
 _BYTES_A_TASK = 128 << 20
@@ -29,7 +35,11 @@ class RewriteBackend(Protocol):
     ui: str | None
 
     def run(
-        self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
+        self,
+        tasks: Sequence[RewriteTask],
+        options: RewriteOptions,
+        cancelled: threading.Event,
+        rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
         """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if the run fails."""
 
@@ -42,7 +52,11 @@ class InProcessBackend:
         self.ui: str | None = None
 
     def run(
-        self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
+        self,
+        tasks: Sequence[RewriteTask],
+        options: RewriteOptions,
+        cancelled: threading.Event,
+        rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
         """See ``RewriteBackend``."""
         over = threading.Event()
@@ -56,12 +70,12 @@ class InProcessBackend:
             ended: list[EngineOutput] | LakefoldError
             try:
                 check()
-                ended = rewrite_task(task, options, check)
+                ended = rewriter(task, options, check)
             except LakefoldError as error:
                 ended = error
             return task.group, ended, time.thread_time() - began
 
-        with ThreadPoolExecutor(self._threads, "arrow") as pool:
+        with ThreadPoolExecutor(self._threads, "rewrite") as pool:
             try:
                 for future in as_completed([pool.submit(rewritten, task) for task in tasks]):
                     yield future.result()

@@ -8,7 +8,7 @@ writes each of their columns as it reads it.
 import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -52,20 +52,11 @@ class ParquetInput:
 
         Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
         """
-        filesystem, fs_path = filesystem_of(path)
-        with filesystem.open_input_file(fs_path) as file:
-            size = file.size()
-            tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
-            if tail[-4:] == b"PARE":
-                raise UnsupportedInput(f"{path} is encrypted")
-            if tail[-4:] != MAGIC and file.read_at(min(size, 3), 0) in (b"ORC", b"Obj", b"SEQ"):
-                raise NotParquet(f"{path} is no Parquet file")
-            length = int.from_bytes(tail[-8:-4], "little") + len(MAGIC) + 4
-            if _TAIL_BYTES < length <= size and tail[-4:] == MAGIC:
-                tail = file.read_at(length, size - length)
-        # pyarrow needs only the first bytes in addition; it raises an error for other content.
-        metadata = pq.read_metadata(pa.BufferReader(MAGIC + tail))
-        return cls(path, filesystem, fs_path, size, tail[-length : -len(MAGIC) - 4], metadata)
+        filesystem, fs_path, size, footer = read_raw_footer(path)
+        # pyarrow needs only the footer and its length, in a file of its own.
+        end = len(footer).to_bytes(4, "little") + MAGIC
+        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + end))
+        return cls(path, filesystem, fs_path, size, footer, metadata)
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it."""
@@ -86,12 +77,35 @@ class ParquetInput:
         )
 
 
+#: the length of the footer and the magic bytes, which end a file
+_END_BYTES = 8
 #: large enough for most footers
 _TAIL_BYTES = 64 << 10
 #: up to this size one request is cheaper than one for each column
 _READ_WHOLE_BYTES = 8 << 20
 #: above this size columns are read one buffer at a time
 _LARGE_BYTES, _BUFFER_BYTES = 128 << 20, 4 << 20
+
+
+def read_raw_footer(path: str) -> tuple[pafs.FileSystem, str, int, bytes]:
+    """Return the file system of the file at ``path``, its path there, its size, and the bytes of its footer.
+
+    Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+    """
+    filesystem, fs_path = filesystem_of(path)
+    with filesystem.open_input_file(fs_path) as file:
+        size = file.size()
+        tail = file.read_at(min(size, _TAIL_BYTES), max(0, size - _TAIL_BYTES))
+        if tail[-4:] == b"PARE":
+            raise UnsupportedInput(f"{path} is encrypted")
+        if tail[-4:] != MAGIC and file.read_at(min(size, 3), 0) in (b"ORC", b"Obj", b"SEQ"):
+            raise NotParquet(f"{path} is no Parquet file")
+        length = int.from_bytes(tail[-_END_BYTES:-4], "little")
+        if tail[-4:] != MAGIC or not 0 < length <= size - _END_BYTES - len(MAGIC):
+            raise pa.ArrowInvalid(f"{path} does not end with the footer of a Parquet file")
+        if length + _END_BYTES > len(tail):
+            tail = file.read_at(length + _END_BYTES, size - length - _END_BYTES)
+    return filesystem, fs_path, size, tail[-length - _END_BYTES : -_END_BYTES]
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,11 +144,11 @@ def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
     first = inputs[0]
     schema = first.metadata.schema
     has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
-    meaning = _interpretation(first.metadata, has_int96)
+    meaning = _interpretation_of(first, has_int96)
     for other in inputs[1:]:
         if not other.metadata.schema.equals(schema):
             raise UnsupportedInput(f"{other.path} has another schema than {first.path}")
-        if (differing := _first_difference(meaning, _interpretation(other.metadata, has_int96))) is not None:
+        if (differing := _first_difference(meaning, _interpretation_of(other, has_int96))) is not None:
             raise UnsupportedInput(
                 f"{other.path} and {first.path} differ in {differing}, which can change how values are read"
             )
@@ -248,14 +262,21 @@ def _column_encodings(inputs: Iterable[ParquetInput]) -> tuple[list[ColumnEncodi
     return columns, has_page_index
 
 
-def _interpretation(metadata: pq.FileMetaData, has_int96: bool) -> dict[bytes, bytes]:
+def _interpretation_of(file: ParquetInput, has_int96: bool) -> dict[bytes, bytes]:
+    return interpretation(file.metadata.metadata or {}, file.metadata.created_by, has_int96)
+
+
+def interpretation(
+    metadata: Mapping[bytes, bytes], created_by: bytes | str | None, has_int96: bool
+) -> dict[bytes, bytes]:
     """Return the metadata by which readers interpret a file's values; Spark's version is reduced to its era.
 
     Hive and Impala shift INT96 timestamps by their time zone or not, depending on the writer.
     """
-    found: dict[bytes, bytes] = dict(metadata.metadata or {})
+    found = dict(metadata)
     if has_int96:
-        found[b"created_by"] = (metadata.created_by or "").partition(" ")[0].encode()
+        writer = created_by.encode() if isinstance(created_by, str) else created_by or b""
+        found[b"created_by"] = writer.partition(b" ")[0]
     if _SPARK in found:
         found[_SPARK] = _calendar_era(found[_SPARK])
     return found

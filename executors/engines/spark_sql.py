@@ -26,7 +26,6 @@ from executors.datafiles.orc_tail import read_tail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
 from executors.engines.concat import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
-from executors.engines.orc_stitch import read_tails
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import (
     copy_without_dictionary_claims,
@@ -35,6 +34,7 @@ from executors.engines.spark_floats import (
     zero_columns_without_dictionary,
 )
 from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
+from executors.engines.stitch.orc import read_tails
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup

@@ -16,8 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import lake
-from executors.engines.backends import GroupResult, bundle_tasks
-from executors.engines.concat import rewrite_task
+from executors.engines.backends import GroupResult, TaskRewriter, bundle_tasks
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions
@@ -37,6 +36,7 @@ _PACKED_FILES = (
     "executors/rowhash.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
+    "executors/engines/stitch/*.py",
 )
 #: errors of an executor's Python that can't run the tasks; every further attempt would fail as well
 _PYTHON_MISMATCH_ERRORS = ("ModuleNotFoundError", "PYTHON_VERSION_MISMATCH", "Cannot run program")
@@ -51,13 +51,17 @@ class SparkTasks:
         self.ui: str | None = None
 
     def run(
-        self, tasks: Sequence[RewriteTask], options: RewriteOptions, cancelled: threading.Event
+        self,
+        tasks: Sequence[RewriteTask],
+        options: RewriteOptions,
+        cancelled: threading.Event,
+        rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
         """See ``executors.engines.backends.RewriteBackend``."""
         context = self._spark().sparkContext
         self.ui = context.uiWebUrl
         _ship_code(context)
-        job = _SparkJob(context, bundle_tasks(tasks, context.defaultParallelism), options)
+        job = _SparkJob(context, bundle_tasks(tasks, context.defaultParallelism), options, rewriter)
         reported: set[int] = set()
         with job:
             while True:
@@ -89,9 +93,15 @@ class _ListAccumulator:
 class _SparkJob:
     """A Spark job within a ``with`` block; its tasks end soon after the block."""
 
-    def __init__(self, context: "SparkContext", work: Sequence[list[RewriteTask]], options: RewriteOptions) -> None:
-        self._context, self._work, self._options = context, work, options
-        self._tag = f"lakefold-arrow-{uuid.uuid4().hex}"
+    def __init__(
+        self,
+        context: "SparkContext",
+        work: Sequence[list[RewriteTask]],
+        options: RewriteOptions,
+        rewriter: TaskRewriter,
+    ) -> None:
+        self._context, self._work, self._options, self._rewriter = context, work, options, rewriter
+        self._tag = f"lakefold-rewrite-{uuid.uuid4().hex}"
         self._results: Any = context.accumulator([], _ListAccumulator())
         self.finished = threading.Event()
         self.error: Exception | None = None
@@ -113,14 +123,11 @@ class _SparkJob:
         return found
 
     def _run(self) -> None:
-        ended, options, access = (
-            self._results,
-            self._options,
-            (s3.current_configuration(), hdfs.current_configuration()),
-        )
+        ended, options, rewriter = self._results, self._options, self._rewriter
+        access = s3.current_configuration(), hdfs.current_configuration()
 
         def rewrite(work: list[RewriteTask]) -> None:
-            ended.add(rewrite_bundle(work, options, access))
+            ended.add(rewrite_bundle(work, options, access, rewriter))
 
         try:
             self._context.addJobTag(self._tag)
@@ -132,7 +139,10 @@ class _SparkJob:
 
 
 def rewrite_bundle(
-    tasks: Sequence[RewriteTask], options: RewriteOptions, configuration: tuple[Mapping[str, str], Mapping[str, str]]
+    tasks: Sequence[RewriteTask],
+    options: RewriteOptions,
+    configuration: tuple[Mapping[str, str], Mapping[str, str]],
+    rewriter: TaskRewriter,
 ) -> list[GroupResult]:
     """Rewrite the groups of one task. The error of a group is returned, not raised: Spark would retry the whole task.
 
@@ -149,7 +159,7 @@ def rewrite_bundle(
         began = time.process_time()  # of the whole process: a worker has one task at a time
         ended: list[EngineOutput] | LakefoldError
         try:
-            ended = rewrite_task(task, options, lambda: None)
+            ended = rewriter(task, options, lambda: None)
         except LakefoldError as error:
             ended = error
         found.append((task.group, ended, time.process_time() - began))
@@ -191,8 +201,8 @@ def _to_outcome(error: Exception) -> LakefoldError:
     if any(word in message for word in _PYTHON_MISMATCH_ERRORS):
         why = next(text for text in lines if any(word in text for word in _PYTHON_MISMATCH_ERRORS))
         return Rejected(
-            f"engine arrow needs lakefold's Python version and its pyarrow on Spark's executors ({why[:300]}); set "
-            "spark.pyspark.python in [spark], or engine = spark"
+            f"engines arrow and stitch need lakefold's Python version and its pyarrow on Spark's executors "
+            f"({why[:300]}); set spark.pyspark.python in [spark], or engine = spark"
         )
     head = next((text for text in lines if "Exception" in text or "Error" in text), one_line(error))
-    return Transient(f"Spark could not run the tasks of engine arrow: {head[:300]}")
+    return Transient(f"Spark could not run the tasks of the rewrite: {head[:300]}")

@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thrift's compact protocol without a schema. Decoding and encoding leaves data unchanged, also unknown fields.
 
-A struct is a dictionary from field number to type and value; a list is the type of its elements and their values.
+``decode`` and ``encode`` have a struct as a dictionary from field number to type and value, and a list as the type of
+its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
+``replace_values`` replaces these values and leaves all other bytes as they are.
 """
 
 import struct
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 Struct = dict[int, tuple[int, Any]]
@@ -12,6 +15,17 @@ Struct = dict[int, tuple[int, Any]]
 
 TRUE, FALSE, BYTE, I16, I32, I64, DOUBLE, BINARY, LIST, SET, STRUCT = 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 12
 _INTEGERS = (I16, I32, I64)
+#: an integer of 64 bits takes at most ten bytes of seven bits
+_MAX_SHIFT = 63
+
+Wanted = Mapping[int, Any]
+"""The fields to find, by their numbers: the name of a value, or the wanted fields of a struct or a list of structs."""
+
+FoundValue = tuple[str, int, int, int]
+"""A found value: its name, the positions of its first byte and behind its last byte, and its value.
+
+The value is that of an integer; it is 0 for values of other types.
+"""
 
 
 def decode(data: bytes) -> Struct:
@@ -27,6 +41,163 @@ def encode(value: Struct) -> bytes:
     out = bytearray()
     _put_struct(out, value)
     return bytes(out)
+
+
+def find_values(data: bytes, at: int, wanted: Wanted) -> tuple[list[Any], int]:
+    """Find the ``wanted`` values of the struct at position ``at``. Returns them and the position behind the struct.
+
+    Each value is a ``FoundValue``, in the order of the bytes; values of a nested struct are among them. A list of
+    structs is a list with one entry for each struct: the values found in it, its position and the position behind it.
+    Raises ValueError if the bytes at ``at`` are no struct.
+    """
+    found: list[Any] = []
+    try:
+        end = _find(data, at, wanted, found)
+    except (IndexError, RecursionError) as error:
+        raise ValueError("cut short, or no struct of Thrift's compact protocol") from error
+    if end > len(data):
+        raise ValueError("a struct that is cut short")
+    return found, end
+
+
+def replace_values(data: bytes, start: int, end: int, values: Iterable[tuple[int, int, int]]) -> bytes:
+    """Return ``data[start:end]`` with other integers; each has its first position, the position behind it, its value.
+
+    ``values`` are in the order of the bytes.
+    """
+    out = bytearray()
+    at = start
+    for first, behind, value in values:
+        out += data[at:first]
+        _put_zigzag(out, value)
+        at = behind
+    out += data[at:end]
+    return bytes(out)
+
+
+def encode_integer(value: int) -> bytes:
+    """Return the bytes of an integer."""
+    out = bytearray()
+    _put_zigzag(out, value)
+    return bytes(out)
+
+
+def encode_list_head(element: int, size: int) -> bytes:
+    """Return the bytes before the elements of a list of ``size`` elements of one type."""
+    out = bytearray([min(size, 15) << 4 | element])
+    if size >= 15:
+        _put_varint(out, size)
+    return bytes(out)
+
+
+def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
+    number = 0
+    while True:
+        head = data[at]
+        at += 1
+        if head == 0:
+            return at
+        kind = head & 15
+        if head > 15:
+            number += head >> 4
+        else:
+            value, at = _varint_at(data, at)
+            number = (value >> 1) ^ -(value & 1)
+        want = wanted.get(number)
+        if want is None:
+            # The most frequent case, without a call.
+            if I16 <= kind <= I64:
+                while data[at] > 127:
+                    at += 1
+                at += 1
+            elif kind > FALSE:
+                at = _behind(data, at, kind)
+        elif isinstance(want, str):
+            start, value = at, 0
+            if I16 <= kind <= I64:
+                value, at = _varint_at(data, at)
+                value = (value >> 1) ^ -(value & 1)
+            elif kind > FALSE:
+                at = _behind(data, at, kind)
+            found.append((want, start, at, value))
+        elif kind == STRUCT:
+            at = _find(data, at, want, found)
+        elif kind == LIST:
+            size, element, at = _list_head_at(data, at)
+            if element != STRUCT:
+                raise ValueError("a list of other elements than structs")
+            elements: list[Any] = []
+            for _ in range(size):
+                start, inside = at, list[Any]()
+                at = _find(data, at, want, inside)
+                elements.append((inside, start, at))
+            found.append(elements)
+        else:
+            raise ValueError(f"field {number} is of type {kind}")
+
+
+def _behind(data: bytes, at: int, kind: int) -> int:
+    """Return the position behind the value of type ``kind`` at position ``at``."""
+    if I16 <= kind <= I64:
+        while data[at] > 127:
+            at += 1
+        return at + 1
+    if kind == BINARY:
+        size, at = _varint_at(data, at)
+        return at + size
+    if kind == STRUCT:
+        return _behind_struct(data, at)
+    if kind in (LIST, SET):
+        size, element, at = _list_head_at(data, at)
+        for _ in range(size):
+            # The value of a boolean is in the head of a field, but takes a byte in a list.
+            at = at + 1 if element <= BYTE else _behind(data, at, element)
+        return at
+    if kind == BYTE:
+        return at + 1
+    if kind == DOUBLE:
+        return at + 8
+    raise ValueError(f"type {kind} is none that Parquet's structs have")
+
+
+def _behind_struct(data: bytes, at: int) -> int:
+    while True:
+        head = data[at]
+        at += 1
+        if head == 0:
+            return at
+        if head <= 15:
+            _, at = _varint_at(data, at)
+        kind = head & 15
+        if kind > FALSE:
+            at = _behind(data, at, kind)
+
+
+def _list_head_at(data: bytes, at: int) -> tuple[int, int, int]:
+    """Return the number of elements of the list at ``at``, their type, and the position of the first one."""
+    head = data[at]
+    size, at = _varint_at(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
+    if size > len(data) - at:  # each element takes at least a byte
+        raise ValueError("a list that is longer than the data")
+    return size, head & 15, at
+
+
+def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+    """Return the unsigned integer at position ``at``, and the position behind it."""
+    byte = data[at]
+    at += 1
+    if byte < 128:
+        return byte, at
+    value, shift = byte & 127, 7
+    while True:
+        byte = data[at]
+        at += 1
+        value |= (byte & 127) << shift
+        if byte < 128:
+            return value, at
+        shift += 7
+        if shift > _MAX_SHIFT:
+            raise ValueError("an integer of more than 64 bits")
 
 
 class _Reader:
@@ -56,6 +227,8 @@ class _Reader:
             head = self._byte()
             element, size = head & 15, head >> 4
             size = self._varint() if size == 15 else size
+            if size > len(self._data) - self._at:  # each element takes at least a byte
+                raise ValueError("a list that is longer than the data")
             return element, [self._value(element) for _ in range(size)]
         if kind in (TRUE, FALSE, BYTE):
             return self._byte()
@@ -81,6 +254,8 @@ class _Reader:
             if byte < 128:
                 return value
             shift += 7
+            if shift > _MAX_SHIFT:
+                raise ValueError("an integer of more than 64 bits")
 
     def _zigzag(self) -> int:
         value = self._varint()
@@ -111,9 +286,7 @@ def _put(out: bytearray, kind: int, value: Any) -> None:
         _put_struct(out, value)
     elif kind in (LIST, SET):
         element, values = value
-        out.append(min(len(values), 15) << 4 | element)
-        if len(values) >= 15:
-            _put_varint(out, len(values))
+        out += encode_list_head(element, len(values))
         for one in values:
             _put(out, element, one)
     elif kind == DOUBLE:

@@ -43,7 +43,7 @@ CALENDARS = {"parquet.int96RebaseModeInWrite": "CORRECTED", "parquet.datetimeReb
 
 @pytest.fixture
 def arrow(spark: Any) -> RewriteEngine:
-    return create_engines(lambda: spark)[0]
+    return next(one for one in create_engines(lambda: spark) if one.name == "arrow")
 
 
 def written_by_spark(spark: Any, folder: Path, files: int = 3, **settings: str) -> list[str]:

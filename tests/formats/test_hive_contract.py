@@ -15,13 +15,16 @@ from toys.bench import Bench, bench_at
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.stitch.engine import ParquetStitchEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
 
-@pytest.fixture(params=["parquet", "orc"])
+@pytest.fixture(params=["parquet", "orc", "parquet stitched"])
 def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase:
     """The engine ``arrow`` rewrites Parquet, as a daemon's does; what Spark does of ORC there, a copy does."""
+    if request.param == "parquet stitched":
+        return HiveCase(uri=metastore.uri, engines=(ParquetStitchEngine(InProcessBackend(), 0),))
     if request.param == "parquet":
         return HiveCase(uri=metastore.uri, engines=(ArrowEngine(InProcessBackend()),))
     return HiveCase(uri=metastore.uri, kind=request.param)

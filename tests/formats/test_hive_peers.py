@@ -15,6 +15,8 @@ from hive_metastore import MetastoreServer
 from pyarrow import orc
 
 from executors.engines import create_engines
+from executors.engines.backends import InProcessBackend
+from executors.engines.stitch.engine import ParquetStitchEngine
 from lake.formats.hive import FORMAT
 from lake.model import TableRef
 
@@ -67,6 +69,7 @@ def peers(metastore: MetastoreServer) -> MetastoreServer:
         "CREATE DATABASE peers",
         "SET hive.exec.dynamic.partition.mode=nonstrict",
         *made("of_hive", "STORED AS PARQUET"),
+        *made("stitched", "STORED AS PARQUET"),
         *made("striped", "STORED AS ORC"),
         *made("striped_by_spark", "USING orc"),
         "SET spark.sql.parquet.outputTimestampType=TIMESTAMP_MICROS",
@@ -105,7 +108,7 @@ def says(path: str) -> Any:
 
 
 @pytest.mark.spark
-@pytest.mark.parametrize("name", ["of_hive", "of_spark", "of_old", "striped", "striped_by_spark"])
+@pytest.mark.parametrize("name", ["of_hive", "of_spark", "of_old", "striped", "striped_by_spark", "stitched"])
 def test_other_readers_find_the_same_rows_and_files_that_say_the_same_of_themselves(
     spark: Any, peers: MetastoreServer, name: str
 ):
@@ -113,7 +116,9 @@ def test_other_readers_find_the_same_rows_and_files_that_say_the_same_of_themsel
     before = files(table)
     expected, said = rows(before), says(before[0])
     assert (len(before), expected.total()) == (6, 60)
-    commit = run(HiveCase(uri=peers.uri, engines=create_engines(lambda: spark)), plan_all(FORMAT, table, name))
+    stitch = ParquetStitchEngine(InProcessBackend(1), min_row_group_bytes=0)
+    engines = (stitch,) if name == "stitched" else create_engines(lambda: spark)
+    commit = run(HiveCase(uri=peers.uri, engines=engines), plan_all(FORMAT, table, name))
     assert commit.skipped == ()
     after = files(table)
     assert len(after) == 2

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 _MOST_TAILS_AT_ONCE = 8
 
 
-class StitchEngine:
+class OrcStitchEngine:
     """Rewrites groups of ORC files of one schema in the JVM of the session that ``spark`` gives; keeps row order."""
 
     name = "stitch"

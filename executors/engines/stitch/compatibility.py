@@ -1,0 +1,95 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether row groups of several Parquet files can be in one file, under the footer of the first one.
+
+A footer is read for all row groups. So the parts that determine how values and statistics are read must be equal:
+schema, metadata, orders of columns, and the writer if readers treat files of some of its versions differently.
+"""
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from executors.engines.inputs import UnsupportedInput, interpretation
+from executors.engines.stitch.raw_file import RawParquetFile
+from executors.engines.thrift import decode
+
+# Fields of FileMetaData, SchemaElement and KeyValue.
+_SCHEMA, _KEY_VALUES, _CREATED_BY = 2, 5, 6
+_TYPE = 1
+_KEY, _VALUE = 1, 2
+
+_INT96 = 3
+#: a field that stands for the row groups, since the numbers of the fields behind it count from theirs
+_ROW_GROUPS_FIELD = b"\x45\x00"
+_END = b"\x00"
+
+#: The first version of each writer whose files readers take at their word. parquet-java ignores statistics of older
+#: ones of its own (PARQUET-251, PARQUET-1025); Arrow ignores those of both, and reads pages of older ones of its own
+#: differently (PARQUET-816, ARROW-10353). Other writers get no such treatment.
+_TRUSTED_SINCE = {"parquet-mr": (1, 10, 0), "parquet-cpp": (3, 0, 0), "parquet-cpp-arrow": (3, 0, 0)}
+_TREATED = ("parquet-mr", "parquet-cpp", "impala", "hive")
+
+
+class _Footer:
+    """The parts of a file's footer that its row groups depend on."""
+
+    def __init__(self, file: RawParquetFile) -> None:
+        try:
+            self.schema = decode(file.head + _END)[_SCHEMA]
+            behind = decode(_ROW_GROUPS_FIELD + file.rest)
+        except (KeyError, ValueError) as error:
+            raise pa.ArrowInvalid(f"{file.path}: {error}") from error
+        pairs = list(behind.pop(_KEY_VALUES, (0, (0, [])))[1][1])
+        self.created_by: bytes | None = behind.pop(_CREATED_BY, (0, None))[1]
+        self.metadata = {pair[_KEY][1]: pair[_VALUE][1] if _VALUE in pair else b"" for pair in pairs}
+        self.has_int96 = any(element.get(_TYPE, (0, None))[1] == _INT96 for element in self.schema[1][1])
+        #: orders of columns, and fields that this code does not know
+        self.others: dict[int, Any] = behind
+
+
+def verify_compatible(files: Sequence[RawParquetFile]) -> None:
+    """Raise UnsupportedInput if the files can't be one file; ``pa.ArrowInvalid`` if a footer is broken."""
+    first = files[0]
+    known = {(first.head, first.rest)}
+    parsed: _Footer | None = None
+    for other in files[1:]:
+        # Almost always all files of a writer have these bytes in common.
+        if (other.head, other.rest) in known:
+            continue
+        parsed = _Footer(first) if parsed is None else parsed
+        difference = _difference(parsed, _Footer(other))
+        if difference is not None:
+            raise UnsupportedInput(f"{other.path} and {first.path} {difference}")
+        known.add((other.head, other.rest))
+
+
+def _difference(one: _Footer, other: _Footer) -> str | None:
+    """Return how two footers differ, in words that follow the names of the files. None if they do not."""
+    if one.schema != other.schema:
+        return "have different schemas"
+    meanings = [interpretation(footer.metadata, footer.created_by, footer.has_int96) for footer in (one, other)]
+    keys = sorted(meanings[0].keys() | meanings[1].keys())
+    key = next((key for key in keys if meanings[0].get(key) != meanings[1].get(key)), None)
+    if key is not None:
+        return f"differ in metadata {key.decode(errors='replace')}, which can change how values are read"
+    if one.created_by != other.created_by and not (_is_trusted(one.created_by) and _is_trusted(other.created_by)):
+        return "are of different writers, and readers treat one of these writers differently"
+    if one.others != other.others:
+        return "differ in the orders of their columns or in a field that is unknown here"
+    return None
+
+
+def _is_trusted(created_by: bytes | None) -> bool:
+    """True if readers read files of this writer as they read those of any other one."""
+    if created_by is None:
+        return False
+    match = re.match(r"(\S+)(?: version (\d+)\.(\d+)\.(\d+))?", created_by.decode(errors="replace").lower())
+    if match is None:
+        return False
+    writer, *version = match.groups()
+    if not writer.startswith(_TREATED):
+        return True
+    since = _TRUSTED_SINCE.get(writer)
+    return since is not None and None not in version and tuple(map(int, version)) >= since

@@ -1,0 +1,194 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A Parquet file as its row groups can be copied: the bytes of its footer, and where each row group's bytes are.
+
+The footer is not decoded, since that would take longer than copying a file of 1 MB. Only positions and sizes are found
+in it; the bytes around these stay as they are, also of fields that this code does not know.
+
+Sources: https://github.com/apache/parquet-format, parquet.thrift (numbers of fields), PageIndex.md, BloomFilter.md.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pyarrow as pa
+from pyarrow import fs as pafs
+
+from executors.engines.footer import MAGIC
+from executors.engines.inputs import UnsupportedInput, read_raw_footer
+from executors.engines.thrift import FoundValue, find_values
+
+_COLUMN_META_DATA = {
+    4: "codec",
+    7: "compressed_size",
+    9: "data_page",
+    10: "index_page",
+    11: "dictionary_page",
+    14: "bloom_filter",
+    15: "bloom_filter_size",
+}
+_COLUMN_CHUNK = {
+    1: "file_path",
+    2: "file_offset",
+    3: _COLUMN_META_DATA,
+    4: "offset_index",
+    5: "offset_index_size",
+    6: "column_index",
+    7: "column_index_size",
+    8: "encryption",
+}
+_ROW_GROUP = {1: _COLUMN_CHUNK, 3: "rows", 5: "row_group_offset", 7: "ordinal"}
+_FILE_META_DATA = {2: "schema", 3: "rows", 4: _ROW_GROUP, 8: "encryption"}
+_BLOOM_FILTER_HEADER = {1: "size"}
+UNKNOWN_SIZE = -1
+#: the header of a Bloom filter has four small fields
+_BLOOM_FILTER_HEADER_BYTES = 64
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnChunk:
+    """One column of a row group: the values of its footer entry by name, and the position of its bytes in the file."""
+
+    found: Sequence[FoundValue] = field(repr=False)
+    start: int
+    end: int
+    codec: int
+    #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, ``UNKNOWN_SIZE`` if
+    #: only the header of the Bloom filter has it
+    bloom_filter: tuple[int, int]
+    column_index: tuple[int, int]
+    offset_index: tuple[int, int]
+
+
+@dataclass(frozen=True, slots=True)
+class RowGroup:
+    """One row group: its bytes in the footer, and its column chunks. ``found`` are its own values by name."""
+
+    footer_start: int
+    footer_end: int
+    rows: int
+    found: Sequence[FoundValue] = field(repr=False)
+    chunks: Sequence[ColumnChunk] = field(repr=False)
+
+    @property
+    def bytes(self) -> int:
+        """The size of the column chunks and Bloom filters."""
+        return sum(chunk.end - chunk.start + max(0, chunk.bloom_filter[1]) for chunk in self.chunks)
+
+
+@dataclass(frozen=True, slots=True)
+class RawParquetFile:
+    """A Parquet file, and where the parts are that are copied. ``row_groups`` have at least one row each.
+
+    ``head`` are the bytes of the footer before the number of rows: version and schema. ``rest`` are the bytes behind
+    the row groups: metadata, writer, orders of columns.
+    """
+
+    path: str
+    filesystem: pafs.FileSystem
+    filesystem_path: str
+    size: int
+    footer: bytes = field(repr=False)
+    head: bytes = field(repr=False)
+    rest: bytes = field(repr=False)
+    row_groups: Sequence[RowGroup] = field(repr=False)
+
+    @classmethod
+    def read(cls, path: str) -> "RawParquetFile":
+        """Read the footer of the file at ``path``.
+
+        Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+        """
+        filesystem, fs_path, size, footer = read_raw_footer(path)
+        try:
+            found, end = find_values(footer, 0, _FILE_META_DATA)
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"{path}: the footer is {error}") from error
+        names = [value[0] if isinstance(value, tuple) else "row_groups" for value in found]
+        if names[-1:] == ["encryption"]:
+            raise UnsupportedInput(f"{path} has encrypted columns")
+        if names != ["schema", "rows", "row_groups"] or end != len(footer):
+            raise pa.ArrowInvalid(f"{path}: the footer has not the fields of a Parquet file in their order")
+        (_, _, schema_end, _), (_, _, rows_end, rows), listed = found
+        groups = [_row_group(path, values, start, end) for values, start, end in listed]
+        _verify_positions(path, groups, size - len(footer) - 8)
+        if sum(group.rows for group in groups) != rows:
+            raise pa.ArrowInvalid(f"{path}: its row groups have not the {rows} rows of the file")
+        behind = listed[-1][2] if listed else rows_end + _EMPTY_LIST_BYTES
+        return cls(
+            path=path,
+            filesystem=filesystem,
+            filesystem_path=fs_path,
+            size=size,
+            footer=footer,
+            head=footer[:schema_end],
+            rest=footer[behind:],
+            row_groups=[group for group in groups if group.rows],
+        )
+
+
+#: the head of the field with the row groups, and that of an empty list
+_EMPTY_LIST_BYTES = 2
+
+
+def _row_group(path: str, found: Sequence[Any], start: int, end: int) -> RowGroup:
+    own = [value for value in found if isinstance(value, tuple)]
+    listed = next((value for value in found if isinstance(value, list)), [])
+    rows = next((value for name, _, _, value in own if name == "rows"), -1)
+    if rows < 0:
+        raise pa.ArrowInvalid(f"{path}: a row group has no number of rows")
+    return RowGroup(start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
+
+
+def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
+    values = {name: value for name, _, _, value in found}
+    if "file_path" in values:
+        raise UnsupportedInput(f"{path} has column chunks in other files")
+    if "encryption" in values:
+        raise UnsupportedInput(f"{path} has encrypted columns")
+    size, start, dictionary, bloom_filter = (
+        values.get(name, 0) for name in ("compressed_size", "data_page", "dictionary_page", "bloom_filter")
+    )
+    # Some writers record position 0 for a part that does not exist.
+    start = min(start, dictionary) if dictionary > 0 else start
+    return ColumnChunk(
+        found=found,
+        start=start,
+        end=start + size,
+        codec=values.get("codec", 0),
+        bloom_filter=(bloom_filter, values.get("bloom_filter_size") or UNKNOWN_SIZE) if bloom_filter > 0 else (0, 0),
+        column_index=(values.get("column_index", 0), values.get("column_index_size", 0)),
+        offset_index=(values.get("offset_index", 0), values.get("offset_index_size", 0)),
+    )
+
+
+def _verify_positions(path: str, groups: Sequence[RowGroup], end: int) -> None:
+    """Raise ArrowInvalid if a part is outside the file's data, or if two column chunks overlap."""
+    spans = sorted((chunk.start, chunk.end) for group in groups for chunk in group.chunks if group.rows)
+    before = len(MAGIC)
+    for start, behind in spans:
+        if not before <= start <= behind <= end:
+            raise pa.ArrowInvalid(f"{path}: a column chunk at {start} to {behind} overlaps another one or the footer")
+        before = behind
+    for group in groups:
+        for chunk in group.chunks if group.rows else ():
+            for start, size in (chunk.bloom_filter, chunk.column_index, chunk.offset_index):
+                if size and not (len(MAGIC) <= start and start + max(size, 1) <= end):
+                    raise pa.ArrowInvalid(f"{path}: an index or a Bloom filter at {start} is outside the file")
+
+
+def bloom_filter_size(header: bytes) -> int:
+    """Return the size of a Bloom filter that begins with these bytes, its header included. Raises ValueError.
+
+    Writers of the first version of the format recorded the position only.
+    """
+    found, behind = find_values(header, 0, _BLOOM_FILTER_HEADER)
+    size = next((value for name, _, _, value in found if name == "size"), -1)
+    if size < 0:
+        raise ValueError("no header of a Bloom filter")
+    return behind + int(size)
+
+
+def header_span(position: int, size: int) -> tuple[int, int]:
+    """Return where to read the header of a Bloom filter at ``position`` in a file of ``size`` bytes."""
+    return position, min(_BLOOM_FILTER_HEADER_BYTES, size - position)

@@ -1,0 +1,68 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Engines that rewrite each group in one call, which a backend runs in this process or in a task of Spark."""
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+from executors.engines.backends import RewriteBackend, TaskRewriter
+from lake.engines import EngineOutput, RewriteTask
+from lake.errors import CancelRequested, Conflict, Transient, first_line
+from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
+from lake.storage.filesystems import filesystem_of
+
+
+class TaskEngine:
+    """Rewrites groups by ``rewriter``, a function of a module that executors import. ``backend`` runs the work."""
+
+    def __init__(self, backend: RewriteBackend, rewriter: TaskRewriter) -> None:
+        self._backend, self._rewriter = backend, rewriter
+
+    def rewrite(
+        self,
+        tasks: Sequence[RewriteTask],
+        options: RewriteOptions,
+        report: Callable[[RewriteProgress], None],
+        cancelled: threading.Event,
+    ) -> Iterator[EngineOutput]:
+        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
+        outputs = {task.group: task.outputs for task in tasks}
+        sizes = {task.group: task.bytes for task in tasks}
+        left_out: list[SkippedGroup] = []
+        total, bytes_done, rows_done, cpu = sum(sizes.values()), 0, 0, 0.0
+        for group, ended, seconds in self._backend.run(tasks, options, cancelled, self._rewriter):
+            cpu += seconds
+            if isinstance(ended, Conflict) and len(ended.args) > 1:
+                left_out += ended.args[1]
+                continue
+            if isinstance(ended, Exception):
+                raise ended
+            bytes_done += sizes[group]
+            rows_done += sum(file.rows for file in ended)
+            report(
+                RewriteProgress(
+                    bytes_done=bytes_done,
+                    bytes_total=total,
+                    rows_done=rows_done,
+                    spark_ui=self._backend.ui,
+                    cpu_seconds=cpu,
+                )
+            )
+            for file, path in zip(ended, outputs[group], strict=True):
+                yield _in_place(file, path)
+        if cancelled.is_set():
+            raise CancelRequested("cancelled during the rewrite")
+        if left_out:
+            raise Conflict(left_out[0].reason, tuple(left_out))
+
+
+def _in_place(file: EngineOutput, path: str) -> EngineOutput:
+    """Rename an output to its ``path``, once this process has the result of the attempt that wrote it."""
+    if file.path == path:
+        return file
+    filesystem, fs_path = filesystem_of(path)
+    try:
+        filesystem.move(filesystem_of(file.path)[1], fs_path)
+    except OSError as error:
+        raise Transient(f"{path} can't be written: {first_line(error)}") from error
+    return replace(file, path=path)
