@@ -318,6 +318,23 @@ def test_rule_7_a_source_that_was_gone_before_it_was_copied_is_no_file_that_grew
     )
 
 
+def test_rule_7_a_file_whose_grown_copy_was_rewritten_is_settled_even_in_a_rebuilt_database():
+    old = HOME.expected_files[0]
+    grown, home = regrown(old), seen(regrown(old), HOME.expected_files[1])
+    copy = replace(grown, path=f"there/{old.name}")
+    there = PreviousLocation(location="there", expected_files=(copy, file("there/made", PUBLISHED)), token=TOKEN)
+    first = replace(HOME, token="v1")
+
+    def decided(copied: LocatedFile) -> RelocationAction:
+        left = replace(there, expected_files=(copied, *there.expected_files[1:]))
+        state = standing(home=home, there=seen(*left.expected_files), here=WHOLE)
+        return decide(moved(first, left), state, NO_TIME).action
+
+    assert decided(copy) is RelocationAction.NOTHING
+    for other in (replace(copy, bytes=old.bytes), replace(copy, modified_ms=EARLY), replace(copy, path="there/2")):
+        assert decided(other) is RelocationAction.HALT
+
+
 def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_is_nobodys_rows():
     carry = LateCopy(row_id=1, partition="p", source=NEW, target="mid/carried-1", is_done=True)
     mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))

@@ -178,10 +178,11 @@ def _inspect_previous_location(
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
     recorded = frozenset((*previous.expected_files, *previous.possible_files))
+    replaced = _replaced_copies(previous, there, record)
     late = {
         file: arrived_ms
         for file, arrived_ms in there.files.items()
-        if file not in recorded and file not in sources and file.name not in targets
+        if file not in recorded and file not in sources and file.name not in targets and file.path not in replaced
     }
     if previous.partition_created_at not in (None, record.latest.partition_created_at):
         # The partition was dropped since: files that had arrived before it was recreated were dropped with it.
@@ -191,7 +192,8 @@ def _inspect_previous_location(
             for file, arrived_ms in late.items()
             if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
         }
-    gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
+    expected = [file for file in previous.expected_files if file.path not in replaced]
+    gone = [] if there.is_cleaning_begun else [file for file in expected if file not in there.files]
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     waits = {file for file in late if file.path in there.unready}
@@ -237,6 +239,29 @@ def _inspect_previous_location(
             late_files=late,
         )
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
+
+
+def _replaced_copies(previous: PreviousLocation, there: LocationState, record: RelocatedPartition) -> frozenset[str]:
+    """Return files of a previous location that grew, and whose copies a sweep had replaced before a later relocation.
+
+    A copy keeps name, size and time of its file, and the later relocation recorded it as a file that it left. The
+    database records that the copy was replaced, unless it was rebuilt from the table since.
+    """
+    expected = {file.path for file in previous.expected_files}
+    grown = {
+        (file.name, file.bytes, file.modified_ms): file.path
+        for file in there.files
+        if file.path in expected and file not in previous.expected_files
+    }
+    if not grown:
+        return frozenset()
+    copies = {
+        (file.name, file.bytes, file.modified_ms)
+        for other in record.previous_locations
+        if other.location != previous.location
+        for file in (*other.expected_files, *other.possible_files)
+    }
+    return frozenset(path for key, path in grown.items() if key in copies)
 
 
 def _complete_ms(file: LocatedFile, arrived_ms: int) -> int:
