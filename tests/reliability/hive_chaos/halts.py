@@ -37,6 +37,8 @@ class Halts:
         self._owner, self._uri, self._kind, self._chance, self._wrong = owner, uri, kind, chance, wrong
         self._notes, self._number = Notes(owner.home / "writes"), SPLITS_FROM
         self._is_split, self._halted_table = False, ""
+        #: the database with the decision on an earlier halt of ``SPLIT`` is lost
+        self._is_undecided = False
         #: table and partition of what was halted on purpose
         self._settled: set[tuple[str, str]] = set()
         self._told: set[str] = set()
@@ -58,9 +60,20 @@ class Halts:
     def _is_on_purpose(self, table: str, partition: str) -> bool:
         if (table, partition) in self._settled and table != self._owner.table:
             return True
-        return self._is_split if partition == SPLIT_PARTITION else not partition and table == self._halted_table
+        if partition == SPLIT_PARTITION:
+            return self._is_split or self._is_undecided
+        return not partition and table == self._halted_table
+
+    def forget(self) -> None:
+        """The database is lost, and with it a decision on ``SPLIT``: while both overwrites are there, it halts anew."""
+        self._is_undecided = self._number > SPLITS_FROM
 
     # A partition.
+
+    def settle_again(self, installation: Installation, status: Callable[[], Mapping[str, Any]]) -> None:
+        """Decide once more on a halt whose decision is lost: the partition is where its rows are."""
+        if self._is_undecided and self._is_halted(status):
+            self._decide(installation, "current")
 
     def split(self, daemon: Victim) -> bool:
         """Overwrite ``SPLIT`` where it is and where it was; False where it was not moved in time.
@@ -94,18 +107,23 @@ class Halts:
     def wait_until_split(self, status: Callable[[], Mapping[str, Any]]) -> None:
         """Wait until the partition is halted, under the name that its table has by then."""
 
-        def is_halted() -> bool:
-            return (self._owner.table, SPLIT_PARTITION) in {
-                (entry["table"], one["partition"])
-                for entry in status()["attention"]
-                for one in entry["halted_partitions"]
-            }
+        what = f"{SPLIT_PARTITION} of {self._owner.table} was halted"
+        wait_for(lambda: self._is_halted(status), what, _HALTED_WITHIN_SECONDS, every=1)
 
-        wait_for(is_halted, f"{SPLIT_PARTITION} of {self._owner.table} was halted", _HALTED_WITHIN_SECONDS, every=1)
+    def _is_halted(self, status: Callable[[], Mapping[str, Any]]) -> bool:
+        return (self._owner.table, SPLIT_PARTITION) in {
+            (entry["table"], one["partition"]) for entry in status()["attention"] for one in entry["halted_partitions"]
+        }
 
     def resolve(self, installation: Installation) -> None:
         """Say which of the overwrites counts; the owner is held."""
-        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--keep", self._take)
+        self._decide(installation, self._take)
+        self._is_split = False
+        for number in (self._number - 1, self._number):
+            self._notes.add(number=number, ended=time.time())
+
+    def _decide(self, installation: Installation, keep: str) -> None:
+        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--keep", keep)
         answer = ""
 
         def is_settled() -> bool:
@@ -115,9 +133,6 @@ class Halts:
             return done.returncode == 0
 
         wait_for(is_settled, lambda: f"{' '.join(words)}: {answer[-1500:]}", _SETTLED_WITHIN_SECONDS, every=2)
-        self._is_split = False
-        for number in (self._number - 1, self._number):
-            self._notes.add(number=number, ended=time.time())
 
     def _append(self, place: Path) -> None:
         number = self._noted(overwrites=False)
@@ -176,4 +191,5 @@ class Halts:
 
     def _plans(self, installation: Installation, state: str) -> set[str]:
         plans = installation.json("plans", "list", "--state", state, "--table", self._halted_table, "--limit", "1000")
-        return {plan["plan_id"] for plan in plans}
+        # Commits that a rebuilt database finds in the table become plans of the sweep.
+        return {plan["plan_id"] for plan in plans if plan["actor"] != "sweep"}

@@ -194,6 +194,7 @@ class HiveChaos:
             if kind is Fault.LOST:
                 self._judge_plans()
                 self.database.lose()
+                self.halts.forget()
                 self._installation = self._installed()
             time.sleep(seconds)
             daemon.restart()
@@ -217,6 +218,9 @@ class HiveChaos:
         self.owner.know_halt("table")
         began = time.time()
         try:
+            self.owner.hold()
+            self.halts.settle_again(self._installation, self._status)
+            self.owner.release()
             if not self.halts.split(daemon):
                 self._say("no partition was moved that could be halted")
                 self._deck.put_back(Fault.PARTITION_HALTED)
