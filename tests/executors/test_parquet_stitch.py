@@ -25,7 +25,7 @@ from executors.engines.backends import InProcessBackend
 from executors.engines.inputs import read_raw_footer
 from executors.engines.stitch import copying
 from executors.engines.stitch.engine import ParquetStitchEngine
-from executors.engines.stitch.parquet import plan_outputs
+from executors.engines.stitch.parquet import plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
 from lake.engines import RewriteTask, choose_engines, engine_notes
@@ -256,9 +256,9 @@ def test_row_groups_are_divided_in_order_and_the_largest_output_is_as_small_as_c
     file = _FileOfSizes(sizes)
     if outputs > len(sizes):
         with pytest.raises(Exception, match=f"{len(sizes)} row groups can't be divided into {outputs} files"):
-            plan_outputs([file], outputs, 10**9)  # type: ignore[list-item]
+            plan_outputs(source_groups([file]), outputs, 10**9)  # type: ignore[list-item]
         return
-    found = plan_outputs([file], outputs, 10**9)  # type: ignore[list-item]
+    found = plan_outputs(source_groups([file]), outputs, 10**9)  # type: ignore[list-item]
     assert len(found) == outputs
     assert all(found)
     assert [one.group.bytes for part in found for one in part] == sizes
@@ -266,7 +266,7 @@ def test_row_groups_are_divided_in_order_and_the_largest_output_is_as_small_as_c
     assert largest == _smallest_maximum(sizes, outputs)
     if any(len(part) > 1 and sum(one.group.bytes for one in part) == largest for part in found):
         with pytest.raises(Exception, match="target_file_max"):
-            plan_outputs([file], outputs, largest - 1)  # type: ignore[list-item]
+            plan_outputs(source_groups([file]), outputs, largest - 1)  # type: ignore[list-item]
 
 
 def _smallest_maximum(sizes: list[int], outputs: int) -> int:

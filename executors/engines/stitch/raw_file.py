@@ -62,8 +62,12 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group: its bytes in the footer, and its column chunks. ``found`` are its own values by name."""
+    """One row group: its bytes in the footer, and its column chunks. ``found`` are its own values by name.
 
+    ``number`` is its position among the row groups of the file, also those without rows.
+    """
+
+    number: int
     footer_start: int
     footer_end: int
     rows: int
@@ -110,7 +114,7 @@ class RawParquetFile:
         if names != ["schema", "rows", "row_groups"] or end != len(footer):
             raise pa.ArrowInvalid(f"{path}: the footer has not the fields of a Parquet file in their order")
         (_, _, schema_end, _), (_, _, rows_end, rows), listed = found
-        groups = [_row_group(path, values, start, end) for values, start, end in listed]
+        groups = [_row_group(path, number, *span) for number, span in enumerate(listed)]
         _verify_positions(path, groups, size - len(footer) - 8)
         if sum(group.rows for group in groups) != rows:
             raise pa.ArrowInvalid(f"{path}: its row groups have not the {rows} rows of the file")
@@ -131,13 +135,13 @@ class RawParquetFile:
 _EMPTY_LIST_BYTES = 2
 
 
-def _row_group(path: str, found: Sequence[Any], start: int, end: int) -> RowGroup:
+def _row_group(path: str, number: int, found: Sequence[Any], start: int, end: int) -> RowGroup:
     own = [value for value in found if isinstance(value, tuple)]
     listed = next((value for value in found if isinstance(value, list)), [])
     rows = next((value for name, _, _, value in own if name == "rows"), -1)
     if rows < 0:
         raise pa.ArrowInvalid(f"{path}: a row group has no number of rows")
-    return RowGroup(start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
+    return RowGroup(number, start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
 
 
 def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
