@@ -55,7 +55,7 @@ def _write(
     filesystem, fs_path = filesystem_of(path)
     if not isinstance(filesystem, pafs.S3FileSystem):
         # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
-        # results renames only the files of the tasks that it counts.
+        # results renames only the files of tasks whose results it uses.
         folder, _, name = fs_path.rpartition("/")
         hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
         path, fs_path = path.removesuffix(fs_path) + hidden, hidden
