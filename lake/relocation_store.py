@@ -68,8 +68,8 @@ class RelocationStore(PlanStore, Protocol):
     def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
         """Return the partitions of these relocations, only with the locations in ``vacated``.
 
-        Older previous locations and finished late copies are left out. So are partitions that none of these
-        relocations concerns.
+        Left out are older previous locations, finished late copies, and partitions that none of these relocations
+        concerns.
         """
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:

@@ -54,7 +54,7 @@ def _write(
 ) -> EngineOutput:
     if not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
         # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
-        # results renames only the files of the tasks that it counts.
+        # results renames only the files of tasks whose results it uses.
         path = attempt_path(path)
     output = write_rows(path, writing, batches, most_rows)
     return EngineOutput(group=group, path=path, bytes=output.bytes, rows=output.rows)

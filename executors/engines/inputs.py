@@ -50,7 +50,8 @@ class ParquetInput:
     def read(cls, path: str) -> "ParquetInput":
         """Read the footer of the file at ``path``.
 
-        Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+        Raises OSError or ``pa.ArrowException`` if the file can't be read, UnsupportedInput if it is encrypted or is not
+        a Parquet file.
         """
         filesystem, fs_path, size, footer = read_raw_footer(path)
         # pyarrow needs only the footer and its length, in a file of its own.
@@ -90,7 +91,8 @@ _LARGE_BYTES, _BUFFER_BYTES = 128 << 20, 4 << 20
 def read_raw_footer(path: str) -> tuple[pafs.FileSystem, str, int, bytes]:
     """Return the file system of the file at ``path``, its path there, its size, and the bytes of its footer.
 
-    Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+    Raises OSError or ``pa.ArrowException`` if the file can't be read, UnsupportedInput if it is encrypted or is not a
+    Parquet file.
     """
     filesystem, fs_path = filesystem_of(path)
     with filesystem.open_input_file(fs_path) as file:

@@ -6,8 +6,8 @@ only one of the zeros, and the query searches for the other zero. If Spark can't
 must not be able to skip the new file.
 
 The setting ``parquet.enable.dictionary#column`` alone does not ensure this. Writers of one JVM share the factory of
-parquet-java that chooses encodings (``ParquetProperties.DEFAULT_VALUES_WRITER_FACTORY``), and each new writer gives it
-its own settings. So a file may get the encodings of another file that is written at the same time.
+parquet-java that chooses encodings (``ParquetProperties.DEFAULT_VALUES_WRITER_FACTORY``), and each new writer replaces
+the factory's settings. So a file may get the encodings of another file that is written at the same time.
 """
 
 import json
@@ -23,9 +23,9 @@ _COPY_BYTES = 8 << 20
 
 
 def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
-    """Yield the paths, in lower case, of floating-point columns outside of lists that may hold a zero in some chunk.
+    """Yield the paths, in lower case, of floating-point columns that Spark must write without a dictionary.
 
-    Only chunks whose values are not all in a dictionary count.
+    Such a column is outside of lists, and has a chunk that may hold a zero and has values outside of a dictionary.
     """
     for path, chunks in _zero_chunks(metadata):
         if not all(map(_is_all_in_dictionary, chunks)):
@@ -52,12 +52,12 @@ def _may_hold_zero(chunk: pq.ColumnChunkMetaData) -> bool:
     statistics = chunk.statistics
     if statistics is None or not statistics.has_min_max:
         return True
-    # Comparisons with NaN are false: Spark writes it as the largest value.
+    # If there is a NaN, Spark records it as the maximum. Comparisons with NaN are false.
     return not (statistics.min > 0 or statistics.max < 0)
 
 
 def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    """True if all values are in a dictionary, as Spark writes such a chunk. False for a chunk of another writer."""
+    """True if all values are in a dictionary and the encodings are those that Spark records for such a chunk."""
     return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
 
 

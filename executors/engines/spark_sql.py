@@ -117,7 +117,7 @@ class SparkEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
+        """See ``lake.engines.RewriteEngine``. Groups with inputs that can't be read are reported together."""
         spark = self._spark().newSession()
         tag = f"lakefold-spark-{uuid.uuid4().hex}"
         left_out: list[SkippedGroup] = []

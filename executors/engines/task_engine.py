@@ -13,7 +13,7 @@ from lake.storage.filesystems import filesystem_of
 
 
 class TaskEngine:
-    """Rewrites groups by ``rewriter``, a function of a module that executors import. ``backend`` runs the work."""
+    """Rewrites groups by ``rewriter``, a module's function that Spark's executors import. ``backend`` runs the work."""
 
     def __init__(self, backend: RewriteBackend, rewriter: TaskRewriter) -> None:
         self._backend, self._rewriter = backend, rewriter
@@ -25,7 +25,7 @@ class TaskEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
+        """See ``lake.engines.RewriteEngine``. Groups with inputs that can't be read are reported together."""
         outputs = {task.group: task.outputs for task in tasks}
         sizes = {task.group: task.bytes for task in tasks}
         left_out: list[SkippedGroup] = []

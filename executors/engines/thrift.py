@@ -133,7 +133,7 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
                 elements.append((inside, start, at))
             found.append(elements)
         else:
-            raise ValueError(f"field {number} is of type {kind}")
+            raise ValueError(f"field {number} has the unexpected type {kind}")
 
 
 def _behind(data: bytes, at: int, kind: int) -> int:
@@ -157,7 +157,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
         return at + 1
     if kind == DOUBLE:
         return at + 8
-    raise ValueError(f"type {kind} is none that Parquet's structs have")
+    raise ValueError(f"type {kind} does not occur in Parquet's structs")
 
 
 def _behind_struct(data: bytes, at: int) -> int:

@@ -438,7 +438,7 @@ def _decide_undo(
     state: PartitionState,
 ) -> RelocationDecision:
     """Relocate back to the location that the latest relocation left, since one of its files was rewritten later."""
-    what = f"{new.path} has {new.bytes} bytes after a rewrite had taken it with {old.bytes}"
+    what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:
         return _halt(f"{what}, and the partition was moved again since: it is unknown which of its rows are read")

@@ -86,7 +86,7 @@ def inspect_current_location(
 def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) -> PartitionState:
     """Return ``state`` with the recorded arrival times of files with a late copy, if they are earlier.
 
-    A second name makes a file look newer. So does the removal of that name, which an overwrite does after it has
+    Both a second name and the removal of that name make a file look newer. An overwrite removes the name after it has
     written its own files.
     """
     recorded = {

@@ -316,7 +316,7 @@ def with_metadata(path: str, **pairs: str) -> str:
         (lambda path: with_writer(path, b"impala version 3.2.0"), "are of different writers"),
         (
             lambda path: with_footer(path, {key: value for key, value in footer(path).items() if key != 7}),
-            "differ in the orders of their columns",
+            "differ in column_orders",
         ),
     ],
     ids=["schema", "metadata", "old writer", "other writer", "column orders"],
@@ -364,7 +364,7 @@ def test_encryption_and_chunks_in_other_files_are_refused(tmp_path: Path):
     ("options", "why"),
     [
         ({"sort_columns": ("id",)}, "can't sort by id; unset sort_columns"),
-        ({"compression": "zstd"}, "as they are compressed, not all with zstd"),
+        ({"compression": "zstd"}, "can't compress them with zstd; unset compression"),
         ({"compression": "snappy"}, None),
         ({"engine": AUTO}, r"files average \S+ KiB, so a copy would keep row groups too small \(needs 8.0 MiB\)"),
     ],

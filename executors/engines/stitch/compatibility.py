@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Whether row groups of several Parquet files can be in one file, under the footer of the first one.
 
-A footer is read for all row groups. So the parts that determine how values and statistics are read must be equal:
-schema, metadata, orders of columns, and the writer if readers treat files of some of its versions differently.
+A footer applies to all row groups of its file. So the parts that determine how values and statistics are read must be
+equal: schema, metadata, the order of each column's minima and maxima (``column_orders``), and the writer if readers
+treat files of some of its versions differently.
 """
 
 import re
@@ -21,13 +22,14 @@ _TYPE = 1
 _KEY, _VALUE = 1, 2
 
 _INT96 = 3
-#: a field that stands for the row groups, since the numbers of the fields behind it count from theirs
+#: a placeholder with the field number of the row groups: the next field records only its distance from that number
 _ROW_GROUPS_FIELD = b"\x45\x00"
 _END = b"\x00"
 
-#: The first version of each writer whose files readers take at their word. parquet-java ignores statistics of older
-#: ones of its own (PARQUET-251, PARQUET-1025); Arrow ignores those of both, and reads pages of older ones of its own
-#: differently (PARQUET-816, ARROW-10353). Other writers get no such treatment.
+#: The first version of each writer since which readers trust its files. parquet-java ignores statistics that older
+#: versions of parquet-java wrote (PARQUET-251, PARQUET-1025). Arrow ignores statistics of older versions of both
+#: writers, and reads pages of older versions of Arrow differently (PARQUET-816, ARROW-10353). Versions of other writers
+#: are not distinguished.
 _TRUSTED_SINCE = {"parquet-mr": (1, 10, 0), "parquet-cpp": (3, 0, 0), "parquet-cpp-arrow": (3, 0, 0)}
 _TREATED = ("parquet-mr", "parquet-cpp", "impala", "hive")
 
@@ -40,12 +42,12 @@ class _Footer:
             self.schema = decode(file.head + _END)[_SCHEMA]
             behind = decode(_ROW_GROUPS_FIELD + file.rest)
         except (KeyError, ValueError) as error:
-            raise pa.ArrowInvalid(f"{file.path}: {error}") from error
+            raise pa.ArrowInvalid(f"{file.path}: the footer can't be read: {error}") from error
         pairs = list(behind.pop(_KEY_VALUES, (0, (0, [])))[1][1])
         self.created_by: bytes | None = behind.pop(_CREATED_BY, (0, None))[1]
         self.metadata = {pair[_KEY][1]: pair[_VALUE][1] if _VALUE in pair else b"" for pair in pairs}
         self.has_int96 = any(element.get(_TYPE, (0, None))[1] == _INT96 for element in self.schema[1][1])
-        #: orders of columns, and fields that this code does not know
+        #: the orders of minima and maxima, and unknown fields
         self.others: dict[int, Any] = behind
 
 
@@ -77,12 +79,12 @@ def _difference(one: _Footer, other: _Footer) -> str | None:
     if one.created_by != other.created_by and not (_is_trusted(one.created_by) and _is_trusted(other.created_by)):
         return "are of different writers, and readers treat one of these writers differently"
     if one.others != other.others:
-        return "differ in the orders of their columns or in a field that is unknown here"
+        return "differ in column_orders, the order of minima and maxima, or in an unknown field"
     return None
 
 
 def _is_trusted(created_by: bytes | None) -> bool:
-    """True if readers read files of this writer as they read those of any other one."""
+    """True if readers give files of this writer and version no special treatment."""
     if created_by is None:
         return False
     match = re.match(r"(\S+)(?: version (\d+)\.(\d+)\.(\d+))?", created_by.decode(errors="replace").lower())

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Byte ranges of files copied to the end of a new file: by the kernel on local file systems, else in parallel reads."""
+"""Copies byte ranges of files to the end of a new file: by the kernel on local file systems, else by parallel reads."""
 
 import os
 from collections import deque
@@ -19,11 +19,11 @@ from lake.storage.local import sync_path
 
 #: the size of a read where the kernel does not copy
 _READ_BYTES = 8 << 20
-#: reads of one file at the same time; they and the part that is written are what a copy has in memory
+#: reads of one file at the same time; a copy has in memory these reads and the part that is written
 _READS_AHEAD = 4
 #: errors of file systems that the kernel can't copy between
 _NO_KERNEL_COPY = frozenset({EINVAL, ENOSYS, EOPNOTSUPP, EXDEV})
-#: errors of the file that is written; others may be of either file
+#: errors that only the written file can cause; other errors may concern either file
 _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
 #: the bytes that the kernel copies between two checks for a cancel
 _KERNEL_COPY_BYTES = 64 << 20
@@ -55,7 +55,7 @@ class RangeReader:
             self._file.close()
 
     def read(self, start: int, size: int) -> bytes:
-        """Return ``size`` bytes. Raises ``pa.ArrowInvalid`` if the file ends before."""
+        """Return ``size`` bytes. Raises ``pa.ArrowInvalid`` if the file has fewer."""
         data = os.pread(self.fd, size, start) if self.is_local else self._file.read_at(size, start)
         if len(data) != size:
             raise pa.ArrowInvalid(f"{self._path} ends within {size} bytes at {start}")

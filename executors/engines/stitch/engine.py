@@ -32,8 +32,8 @@ _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz
 class ParquetStitchEngine(TaskEngine):
     """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
 
-    ``backend`` runs the work. An engine that is not set by name leaves groups alone that have several consecutive row
-    groups of less than ``min_row_group_bytes``, and groups whose row groups average less.
+    ``backend`` runs the work. If the engine is chosen automatically, it refuses a group whose row groups average less
+    than ``min_row_group_bytes``, or with two consecutive row groups that are smaller.
     """
 
     name = "stitch"
@@ -67,10 +67,10 @@ class ParquetStitchEngine(TaskEngine):
 
 
 class HybridEngine(TaskEngine):
-    """Rewrites such groups, too: it merges consecutive row groups of less than ``min_row_group_bytes``.
+    """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group_bytes``.
 
-    It copies the others. An engine that is not set by name leaves groups alone of which less than half can be copied:
-    ``arrow`` rewrites these as fast.
+    If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
+    ``arrow`` rewrites such a group as fast.
     """
 
     name = "hybrid"
@@ -121,7 +121,7 @@ def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> s
     if options.compression is not None:
         codecs = {chunk.codec for one in copied for chunk in one.group.chunks}
         if codecs - {_CODECS.index(options.compression)}:
-            return f"it copies row groups as they are compressed, not all with {options.compression}"
+            return f"it copies row groups and can't compress them with {options.compression}; unset compression"
     return None
 
 

@@ -43,9 +43,9 @@ class OrcStitchEngine:
         if options.sort_columns:
             return f"it copies stripes and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         if options.compression is not None:
-            return "it copies stripes as they are compressed; unset compression"
+            return f"it copies stripes and can't compress them with {options.compression}; unset compression"
         if len(task.outputs) > len(task.inputs):
-            return "it writes no more files than it reads"
+            return "it can't write more files than it reads"
         tails = read_tails(task.inputs)
         if len(tails) == len(task.inputs):
             return stitching_obstacle(tails)
@@ -58,7 +58,7 @@ class OrcStitchEngine:
         report: Callable[[RewriteProgress], None],
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
-        """See ``lake.engines.RewriteEngine``. All groups with inputs that can't be read are reported at once."""
+        """See ``lake.engines.RewriteEngine``. Groups with inputs that can't be read are reported together."""
         spark = self._spark()
         left_out: list[SkippedGroup] = []
         total, done, rows = sum(task.bytes for task in tasks), 0, 0

@@ -2,8 +2,8 @@
 """Row groups of Parquet files copied as bytes, one file after the other, under one new footer.
 
 Column chunks and Bloom filters are copied as they are. Page indexes follow behind the last row group of the output, as
-readers expect them next to the footer. Positions are absolute, so each is shifted: in the footer, and in the offset
-indexes for each page. Nothing else changes: statistics, sorting columns, field ids, key-value metadata.
+readers expect them next to the footer. The footer and the offset indexes contain absolute positions, and each of these
+is shifted. Nothing else changes: statistics, sorting columns, field ids, key-value metadata.
 """
 
 from bisect import bisect_right
@@ -34,18 +34,19 @@ from lake.plan import RewriteOptions, SkippedGroup
 from lake.storage.filesystems import filesystem_of
 from lake.units import format_bytes
 
-# The heads of the fields of FileMetaData with the number of rows and with the row groups, each behind the field before.
+# The heads of two fields of FileMetaData, the number of rows and the row groups. A head has the distance from the
+# number of the field before.
 _ROWS_HEAD, _ROW_GROUPS_HEAD = b"\x16", b"\x19"
 _OFFSET_INDEX = {1: {1: "page"}}
-#: values of a column chunk that are positions in the file; some writers say 0 for a part that is not there
+#: values of a column chunk that are positions in the file; some writers record 0 for a part that does not exist
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
-#: positions that no reader uses, and that may be of bytes that are not copied
+#: positions that readers ignore; the bytes there may not be copied
 _UNUSED_POSITIONS = frozenset({"index_page", "file_offset"})
 #: reads of footers at the same time: most of the time they wait for the storage
 _FOOTERS_AT_ONCE = 8
 #: an ordinal has 16 bits; only encryption uses it
 _MAX_ORDINAL = 0x7FFF
-#: bytes between page indexes that are read with them instead of a further read
+#: up to this many unused bytes between page indexes are read to save a further read
 _INDEX_GAP_BYTES = 64 << 10
 
 
@@ -84,7 +85,7 @@ def divide_sizes(sizes: Sequence[int], outputs: int, target_bytes: int) -> list[
         else:
             low = middle + 1
     ends = _ends(sizes, high)
-    # Fewer outputs may suffice for the smallest maximum.
+    # The smallest maximum may need fewer outputs than planned; a further cut enlarges none.
     while len(ends) < outputs:
         ends = _cut_once_more(ends)
     for start, end in zip([0, *ends], ends, strict=False):
@@ -176,7 +177,7 @@ def write_output(
 
 
 def _by_file(part: Sequence[SourceGroup]) -> Iterator[tuple[RawParquetFile, list[RowGroup]]]:
-    """Yield the inputs of an output with the row groups that it takes of them."""
+    """Yield the inputs of an output, each with its row groups in this output."""
     groups: list[RowGroup] = []
     for index, one in enumerate(part):
         groups.append(one.group)
@@ -186,7 +187,7 @@ def _by_file(part: Sequence[SourceGroup]) -> Iterator[tuple[RawParquetFile, list
 
 
 class _Shifts:
-    """By how much the positions of an input's bytes are shifted in the output."""
+    """The distances by which byte ranges of an input are shifted in the output."""
 
     def __init__(self) -> None:
         self._starts: list[int] = []
@@ -219,7 +220,7 @@ class _CopiedGroup:
         self._positions = list(self._shift_positions())
 
     def _shift_positions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield the positions in the row group's footer entry as they are in the output."""
+        """Yield where the row group's footer entry has a position (start and end), and the position in the output."""
         first = min((chunk.start for chunk in self._group.chunks), default=0)
         for name, start, end, value in self._group.found:
             if name == "row_group_offset" and value > 0:
@@ -238,7 +239,7 @@ class _CopiedGroup:
         try:
             found, end = find_values(content, 0, _OFFSET_INDEX)
         except ValueError as error:
-            raise pa.ArrowInvalid(f"{self._file.path}: an offset index is {error}") from error
+            raise pa.ArrowInvalid(f"{self._file.path}: an offset index can't be read: {error}") from error
         if end != len(content) or len(found) != 1:
             raise pa.ArrowInvalid(f"{self._file.path}: an offset index has other bytes behind it")
         pages = [value for values, _, _ in found[0] for value in values]
@@ -296,14 +297,14 @@ def _bloom_filter_span(file: RawParquetFile, chunk: ColumnChunk, source: RangeRe
         try:
             size = bloom_filter_size(source.read(*header_span(start, file.size)))
         except ValueError as error:
-            raise pa.ArrowInvalid(f"{file.path}: the header of a Bloom filter is {error}") from error
+            raise pa.ArrowInvalid(f"{file.path}: the header of a Bloom filter can't be read: {error}") from error
     if start + size > file.size - len(file.footer):
         raise pa.ArrowInvalid(f"{file.path}: a Bloom filter at {start} is longer than the file")
     return start, start + size
 
 
 def _joined(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
-    """Yield ``spans`` in the order of the bytes, those that follow each other without a gap as one."""
+    """Yield ``spans`` in the order of the bytes. Spans without a gap between them are joined."""
     before: tuple[int, int] | None = None
     for start, end in sorted(spans):
         if before is not None and start <= before[1]:
@@ -317,7 +318,7 @@ def _joined(spans: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 class _Indexes:
-    """The page indexes of an input, read at once if they are next to each other, which they almost always are."""
+    """The page indexes of an input. If they are next to each other, as almost always, one read gets all of them."""
 
     def __init__(self, source: RangeReader, spans: Sequence[tuple[int, int]]) -> None:
         self._source, self._start, self._content = source, 0, b""

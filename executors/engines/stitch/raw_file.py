@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Parquet file as its row groups can be copied: the bytes of its footer, and where each row group's bytes are.
+"""A Parquet file whose row groups can be copied: the bytes of its footer, and the positions of its row groups.
 
 The footer is not decoded, since that would take longer than copying a file of 1 MB. Only positions and sizes are found
-in it; the bytes around these stay as they are, also of fields that this code does not know.
+in it. All other bytes stay as they are, those of unknown fields included.
 
 Sources: https://github.com/apache/parquet-format, parquet.thrift (numbers of fields), PageIndex.md, BloomFilter.md.
 """
@@ -62,7 +62,7 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group: its bytes in the footer, and its column chunks. ``found`` are its own values by name.
+    """One row group: its bytes in the footer, and its column chunks. ``found`` are values outside of these chunks.
 
     ``number`` is its position among the row groups of the file, also those without rows.
     """
@@ -82,10 +82,10 @@ class RowGroup:
 
 @dataclass(frozen=True, slots=True)
 class RawParquetFile:
-    """A Parquet file, and where the parts are that are copied. ``row_groups`` have at least one row each.
+    """A Parquet file, and the positions of its parts. ``row_groups`` have at least one row each.
 
     ``head`` are the bytes of the footer before the number of rows: version and schema. ``rest`` are the bytes behind
-    the row groups: metadata, writer, orders of columns.
+    the row groups: metadata, writer, and for each column the order of its minima and maxima (``column_orders``).
     """
 
     path: str
@@ -101,23 +101,24 @@ class RawParquetFile:
     def read(cls, path: str) -> "RawParquetFile":
         """Read the footer of the file at ``path``.
 
-        Raises OSError or ``pa.ArrowException`` if the file can't be read, and UnsupportedInput.
+        Raises OSError or ``pa.ArrowException`` if the file can't be read. Raises UnsupportedInput if it is encrypted,
+        is not a Parquet file, or has column chunks in other files.
         """
         filesystem, fs_path, size, footer = read_raw_footer(path)
         try:
             found, end = find_values(footer, 0, _FILE_META_DATA)
         except ValueError as error:
-            raise pa.ArrowInvalid(f"{path}: the footer is {error}") from error
+            raise pa.ArrowInvalid(f"{path}: the footer can't be read: {error}") from error
         names = [value[0] if isinstance(value, tuple) else "row_groups" for value in found]
         if names[-1:] == ["encryption"]:
             raise UnsupportedInput(f"{path} has encrypted columns")
         if names != ["schema", "rows", "row_groups"] or end != len(footer):
-            raise pa.ArrowInvalid(f"{path}: the footer has not the fields of a Parquet file in their order")
+            raise pa.ArrowInvalid(f"{path}: the footer lacks a field of a Parquet file, or has another order of fields")
         (_, _, schema_end, _), (_, _, rows_end, rows), listed = found
         groups = [_row_group(path, number, *span) for number, span in enumerate(listed)]
         _verify_positions(path, groups, size - len(footer) - 8)
         if sum(group.rows for group in groups) != rows:
-            raise pa.ArrowInvalid(f"{path}: its row groups have not the {rows} rows of the file")
+            raise pa.ArrowInvalid(f"{path}: the rows of its row groups do not add up to the {rows} rows of the file")
         behind = listed[-1][2] if listed else rows_end + _EMPTY_LIST_BYTES
         return cls(
             path=path,
@@ -131,7 +132,7 @@ class RawParquetFile:
         )
 
 
-#: the head of the field with the row groups, and that of an empty list
+#: an empty list of row groups: a byte for the head of the field, and one for the head of the list
 _EMPTY_LIST_BYTES = 2
 
 
@@ -189,7 +190,7 @@ def bloom_filter_size(header: bytes) -> int:
     found, behind = find_values(header, 0, _BLOOM_FILTER_HEADER)
     size = next((value for name, _, _, value in found if name == "size"), -1)
     if size < 0:
-        raise ValueError("no header of a Bloom filter")
+        raise ValueError("it has no size")
     return behind + int(size)
 
 

@@ -18,12 +18,12 @@ from service.control.store.partition_locks import MAX_LOCK_TTL
 
 #: a command holds a role for this time without a renewal
 _COMMAND_ROLE_TTL = timedelta(seconds=30)
-#: two statements of one transaction may differ by less
+#: the clock may differ by less than this between two statements of one transaction
 _TOLERANCE_MS = 1000
 
 
 def correct_future_times(connection: Connection, *, role_ttl: timedelta, backoff_max: timedelta) -> None:
-    """Shorten leases, roles, locks and waits that last longer from now on than they can last.
+    """Shorten leases, roles and locks that end later than new ones would, and end waits that are too long.
 
     ``role_ttl`` is the time for which a daemon holds a role without a renewal, ``backoff_max`` the longest wait between
     two attempts of a plan.

@@ -108,9 +108,9 @@ class Notifications(StorePart):
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Send dead messages again (all of them with None); return how many. A waiting message is not changed.
+        """Send dead messages again, all of them if ``numbers`` is None; return how many. Waiting ones do not change.
 
-        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that was delivered.
+        Raises NotFound if a number is unknown, WrongState if a message was delivered; then no message is changed.
         """
         values = {"dead_at_ms": None, "attempts": 0, "not_before_ms": db_now()}
         return self._change_dead(
@@ -122,9 +122,9 @@ class Notifications(StorePart):
         )
 
     def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Delete dead messages (all of them with None); return how many.
+        """Delete dead messages, all of them if ``numbers`` is None; return how many.
 
-        All of ``numbers`` or none: raises NotFound for an unknown one, WrongState for one that is not dead.
+        Raises NotFound if a number is unknown, WrongState if a message is not dead; then no message is deleted.
         """
         return self._change_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
 

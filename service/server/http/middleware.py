@@ -18,10 +18,10 @@ _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"
 
 
 class TimingMiddleware:
-    """The middleware that records in ``metrics`` the time until each answer began; status 500 if no answer began.
+    """The middleware that records in ``metrics`` the time until each answer began.
 
-    This is the metric ``lakefold_http_request_duration_seconds``. ``routes`` are the application's; a request is
-    counted under the template of its path, such as ``/v1/plans/{plan}``.
+    This is the metric ``lakefold_http_request_duration_seconds``. A request that failed before its answer began has the
+    status 500. A request is counted under the template of its path among ``routes``, such as ``/v1/plans/{plan}``.
     """
 
     def __init__(self, app: ASGIApp, metrics: Metrics, routes: Sequence[BaseRoute]) -> None:

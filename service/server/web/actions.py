@@ -129,7 +129,7 @@ def apply_to_many(
 
 @router.post("/plans/{plan_id}/cancel")
 def cancel_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
-    """Cancel a plan: at once while requested, before its commit while inflight."""
+    """Cancel a plan; if it is inflight, its executor ends it before the commit."""
     plan = context.store.plan(plan_id)
     context.store.request_cancel(plan.plan_id, actor=caller.actor, reason="cancelled on the page")
     return _redirect(f"/plans/{quote(plan.plan_id)}")

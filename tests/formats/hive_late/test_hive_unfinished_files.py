@@ -160,7 +160,7 @@ def test_a_file_that_two_rewrites_took_and_that_grew_waits_for_a_person(bench: B
     (reason,) = swept(bench).halt_reasons.values()
 
     assert f"{PARTITION}/{taken.name}" in reason
-    assert "after a rewrite had taken it" in reason
+    assert "after a rewrite had read it" in reason
     assert in_partition(bench) == before
     resolved(bench, LocationChoice.CURRENT)
     assert (in_partition(bench), swept(bench)) == (before, SweepReport())

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Bloom filter of record keys in a base file's footer, bit for bit as Hudi's writers make it, for arrays of keys.
+"""The Bloom filter of record keys in a base file's footer, bit for bit as Hudi's writers make it.
+
+The filter takes arrays of keys.
 
 Sources: Hudi's ``InternalBloomFilter``, ``InternalDynamicBloomFilter``, ``HashFunction`` and ``MurmurHash``
 (org.apache.hudi.common.bloom, org.apache.hudi.common.util.hash), and ``BloomFilterUtils`` for the two formulas.
@@ -32,9 +34,9 @@ _KEYS_AT_ONCE = 1 << 14
 class BloomFilterSettings:
     """The settings of a filter, as the table's write configuration has them.
 
-    ``entries`` is the number of keys of one filter, ``false_positive_rate`` (above 0, below 1) its rate with so many
-    keys. ``max_entries`` bounds a filter of type ``DYNAMIC_V0``, which grows by one filter for every ``entries`` keys.
-    The other type is ``SIMPLE``.
+    ``entries`` is the number of keys of one filter, ``false_positive_rate`` (above 0, below 1) the rate of false
+    positives of a filter with this number of keys. ``max_entries`` bounds a filter of type ``DYNAMIC_V0``, which grows
+    by one filter for every ``entries`` keys. The other type is ``SIMPLE``.
     """
 
     entries: int
@@ -98,8 +100,8 @@ class BloomFilter:
     def _filter_of_keys(self, count: int) -> Iterator[tuple[int, Positions | slice]]:
         """Yield filters, and which of the next ``count`` keys belong to each.
 
-        A filter is filled before the next one begins. Once the last one is full, keys go to all filters in turn; the
-        first of these keys goes to the first filter out of turn.
+        A filter is filled before the next one begins. Once the last one is full, keys go to all filters in turn, except
+        that the first two of these keys both go to the first filter.
         """
         settings = self.settings
         if settings.type != DYNAMIC:
@@ -128,7 +130,7 @@ class BloomFilter:
 
 
 def _offsets_and_bytes(keys: pa.StringArray) -> tuple[Positions, Bytes]:
-    """Return the offsets of strings into their bytes, one more than strings, and the bytes."""
+    """Return the offsets of strings in their bytes, the end of the last string included, and the bytes."""
     kind = np.int64 if pa.types.is_large_string(keys.type) else np.int32
     _, offsets, content = keys.buffers()
     of_keys = np.frombuffer(offsets, kind)[keys.offset : keys.offset + len(keys) + 1] if offsets else np.zeros(1)
@@ -139,11 +141,11 @@ def _positions(keys: Bytes, hashes: int, bits: int) -> Iterator[Words]:
     """Yield the positions that each hash function gives to keys of one length; ``keys`` has a row for each key.
 
     Each function is MurmurHash with the value of the function before as its seed. The bytes behind the last whole word
-    are signed, and the last of them is the lowest.
+    are signed, and the last of them is the low-order byte.
     """
     count, length = keys.shape
     whole = length // 4
-    # The seed has no part in what becomes of a word, so each is mixed once for all functions.
+    # The mixing of a word does not depend on the seed, so each word is mixed once for all functions.
     words = [_mixed(keys[:, 4 * number : 4 * number + 4]) for number in range(whole)]
     tail: Words | None = None
     if length % 4:
@@ -167,7 +169,7 @@ def _positions(keys: Bytes, hashes: int, bits: int) -> Iterator[Words]:
 
 
 def _mixed(word_bytes: Bytes) -> Words:
-    """Return little-endian words of four bytes each as MurmurHash mixes them, before they meet the seed."""
+    """Return little-endian words of four bytes each as MurmurHash mixes them, before the seed is applied."""
     words = np.ascontiguousarray(word_bytes).view("<u4")[:, 0] * _MULTIPLIER
     mixed: Words = (words ^ words >> _WORD_SHIFT) * _MULTIPLIER
     return mixed

@@ -167,7 +167,7 @@ class Bundle:
         return client.getTableServiceClient().getTransactionManager()
 
     def resolve_conflicts(self, client: Any, metadata: Any) -> None:
-        """Make Hudi compare a clustering's commit metadata with commits made meanwhile; needs its lock."""
+        """Make Hudi compare a clustering's commit metadata with commits made meanwhile, under the table's lock."""
         self.call_private(client.getTableServiceClient(), "preCommit", metadata, True)
 
     def run_write(self, client: Any, write_metadata: Any) -> list[Any]:
@@ -300,7 +300,7 @@ class Bundle10(Bundle11):
     """The calls of the 1.0 line.
 
     It does not support table version 9. It writes a clustering in the call that begins it, so a plan of another process
-    could only be begun with the table's lock held to the end. It can plan a clean only directly onto the timeline.
+    could only be begun with the table's lock held to the end. It plans a clean only by scheduling it on the timeline.
     """
 
     line = "1.0"

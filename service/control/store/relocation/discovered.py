@@ -54,8 +54,8 @@ class DiscoveredRelocations(StorePart):
         """Record relocations that the table shows, oldest first; return the number of commits.
 
         Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
-        of a plan under another name are left to its executor while it renews its lease; after that the table no longer
-        has the other name.
+        of a plan under another name are left to its executor only while the executor renews its lease. After that they
+        are recorded here, because the table no longer has the other name.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         with self._database.write() as connection:
@@ -68,7 +68,7 @@ class DiscoveredRelocations(StorePart):
                 if row is None:
                     _insert_discovered_plan(connection, table, one.commit)
                 elif row.table_name == table.name:
-                    # A relocation by the sweep after a plan is recorded nowhere else.
+                    # No other code records that the sweep relocated a partition after the plan.
                     is_back = row.state == PlanState.COMPLETED and one.commit.epoch is None
                     if not is_back:
                         continue

@@ -51,8 +51,8 @@ class HdfsLock(RenewedLock):
                 self._client.rename(draft, self._version_path(number))
             except FileExistsError:
                 self._client.delete(draft)
-                # Perhaps this process's own file: a call whose answer was lost is repeated, and then finds its first
-                # result.
+                # The existing file may be this process's own: a rename whose answer was lost is repeated, and the
+                # repetition finds the file of the first call.
                 found = self._read_version()
                 return found[0] if found is not None and found[1] == content else None
             numbers = self._list_version_numbers()
@@ -91,7 +91,7 @@ class HdfsLock(RenewedLock):
                 yield
         except PermissionError as error:
             raise Rejected(
-                f"{self._table.name}: {self._display_path()}: {error.strerror}; let lakefold's user write"
+                f"{self._table.name}: {self._display_path()}: {error.strerror}; let lakefold's user write there"
             ) from error
         except OSError as error:
             raise Transient(f"{self._table.name}: {self._display_path()}: {error.strerror or error}") from error

@@ -53,8 +53,8 @@ class ObjectStoreLock(RenewedLock):
             mode: Any = "create" if version is None else {"e_tag": version}
             return self._etag_of(self._store.put(self._key, content, mode=mode))
         except (exceptions.AlreadyExistsError, exceptions.PreconditionError, FileNotFoundError):
-            # Perhaps this process's own object: a write whose answer was lost is repeated, and then finds its first
-            # result.
+            # The existing object may be this process's own: a write whose answer was lost is repeated, and the
+            # repetition finds the object of the first call.
             found = self._read_version()
             return found[0] if found is not None and found[1] == content else None
         except (exceptions.BaseError, OSError, NotImplementedError) as error:
