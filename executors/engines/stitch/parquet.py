@@ -20,6 +20,7 @@ from executors.engines.footer import MAGIC
 from executors.engines.inputs import UnsupportedInput
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.copying import RangeReader, RangeWriter
+from executors.engines.stitch.pages import verify_pages
 from executors.engines.stitch.raw_file import (
     ColumnChunk,
     RawParquetFile,
@@ -281,6 +282,8 @@ def _copy(
 ) -> list[_CopiedGroup]:
     """Append the column chunks and Bloom filters of some row groups of one input to the output."""
     chunks = [chunk for group in groups for chunk in group.chunks]
+    for chunk in chunks:
+        verify_pages(file.path, chunk, source)
     spans = [(chunk.start, chunk.end) for chunk in chunks]
     spans += [_bloom_filter_span(file, chunk, source) for chunk in chunks if chunk.bloom_filter[1]]
     shifts = _Shifts()

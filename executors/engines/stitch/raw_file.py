@@ -20,6 +20,7 @@ from executors.engines.thrift import FoundValue, find_values
 
 _COLUMN_META_DATA = {
     4: "codec",
+    5: "values",
     7: "compressed_size",
     9: "data_page",
     10: "index_page",
@@ -53,6 +54,7 @@ class ColumnChunk:
     start: int
     end: int
     codec: int
+    values: int
     #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, ``UNKNOWN_SIZE`` if
     #: only the header of the Bloom filter has it
     bloom_filter: tuple[int, int]
@@ -161,6 +163,7 @@ def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
         start=start,
         end=start + size,
         codec=values.get("codec", 0),
+        values=values.get("values", 0),
         bloom_filter=(bloom_filter, values.get("bloom_filter_size") or UNKNOWN_SIZE) if bloom_filter > 0 else (0, 0),
         column_index=(values.get("column_index", 0), values.get("column_index_size", 0)),
         offset_index=(values.get("offset_index", 0), values.get("offset_index_size", 0)),
