@@ -31,7 +31,7 @@ from lake.storage.locations import relative_path, resolve_path
 from lake.units import MIB
 
 BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
-    {AUTO: 25 * MIB, "stitch": 400 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB}
+    {AUTO: 25 * MIB, "stitch": 400 * MIB, "hybrid": 150 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB}
 )
 """The values of the setting ``engine``, with the bytes per second that one core rewrites.
 

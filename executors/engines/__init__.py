@@ -4,7 +4,7 @@
 from executors.engines.arrow import ArrowEngine
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.spark_tasks import SparkTasks
-from executors.engines.stitch.engine import ParquetStitchEngine
+from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.orc import OrcStitchEngine
 from lake.engines import RewriteEngine
 from lake.ports import SparkProvider
@@ -17,6 +17,7 @@ def create_engines(spark: SparkProvider) -> tuple[RewriteEngine, ...]:
     """
     return (
         ParquetStitchEngine(SparkTasks(spark)),
+        HybridEngine(SparkTasks(spark)),
         ArrowEngine(SparkTasks(spark)),
         SparkEngine(spark),
         OrcStitchEngine(spark),

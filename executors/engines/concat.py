@@ -2,7 +2,7 @@
 """The rewrite of one group: the rows of its inputs, in their order, distributed over its outputs batch by batch."""
 
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 import pyarrow as pa
@@ -52,13 +52,25 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
 def _write(
     group: int, path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
 ) -> EngineOutput:
-    filesystem, fs_path = filesystem_of(path)
-    if not isinstance(filesystem, pafs.S3FileSystem):
+    if not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
         # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
         # results renames only the files of tasks whose results it uses.
-        folder, _, name = fs_path.rpartition("/")
-        hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
-        path, fs_path = path.removesuffix(fs_path) + hidden, hidden
+        path = attempt_path(path)
+    output = write_rows(path, writing, batches, most_rows)
+    return EngineOutput(group=group, path=path, bytes=output.bytes, rows=output.rows)
+
+
+def attempt_path(path: str) -> str:
+    """Return a hidden path of its own beside ``path``."""
+    folder, _, name = path.rpartition("/")
+    return f"{folder}/.{name}.{uuid.uuid4().hex}"
+
+
+def write_rows(
+    path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
+) -> ParquetOutput:
+    """Write a file with ``most_rows`` rows a row group. Raises Transient if storage fails, Rejected for a value."""
+    filesystem, fs_path = filesystem_of(path)
     try:
         with ParquetOutput(writing, filesystem, fs_path, most_rows) as output:
             for batch in batches:
@@ -69,7 +81,7 @@ def _write(
         raise Transient(f"{path} can't be written: {first_line(error)}") from error
     except pa.ArrowException as error:
         raise Rejected(f"{path} can't be written: {first_line(error)}; set engine = spark") from error
-    return EngineOutput(group=group, path=path, bytes=output.bytes, rows=output.rows)
+    return output
 
 
 def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
@@ -102,23 +114,30 @@ def _batches(
     task: RewriteTask, inputs: Sequence[ParquetInput], shape: CommonLayout, check: Callable[[], None]
 ) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
-            for number in range(one.metadata.num_row_groups):
-                group = one.metadata.row_group(number)
-                if group.num_rows == 0:
-                    continue
-                rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
-                wanted = max(1024, min(_BATCH_ROWS, rows))
-                left = group.num_rows
-                batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
-                if shape.int96_unit == "ns":
-                    batches = _verified_batches(batches, one, number, wanted, shape)
-                for batch in batches:
-                    check()
-                    left -= batch.num_rows
-                    yield batch
-                if left:
-                    raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
+        yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check)
+
+
+def read_row_groups(
+    task: RewriteTask, one: ParquetInput, shape: CommonLayout, numbers: Iterable[int], check: Callable[[], None]
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some row groups of an input. Raises Conflict with the skipped group if they can't be read."""
+    with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
+        for number in numbers:
+            group = one.metadata.row_group(number)
+            if group.num_rows == 0:
+                continue
+            rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
+            wanted = max(1024, min(_BATCH_ROWS, rows))
+            left = group.num_rows
+            batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
+            if shape.int96_unit == "ns":
+                batches = _verified_batches(batches, one, number, wanted, shape)
+            for batch in batches:
+                check()
+                left -= batch.num_rows
+                yield batch
+            if left:
+                raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
 
 
 def _verified_batches(

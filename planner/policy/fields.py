@@ -134,7 +134,9 @@ class PlanningSettings:
     # rewriting
     engine: str = field(
         default=AUTO,
-        metadata={"meaning": "the engine that rewrites, if the format has it: `auto`, `arrow`, `spark`, `stitch`"},
+        metadata={
+            "meaning": "the engine that rewrites, if the format has it: `auto`, `stitch`, `hybrid`, `arrow`, `spark`"
+        },
     )
     compression: str | None = field(
         default=None,

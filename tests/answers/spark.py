@@ -20,7 +20,8 @@ from executors.engines import concat
 from lake.engines import RewriteEngine, RewriteTask
 from lake.plan import RewriteOptions
 
-OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
+#: not ``auto``: no engine leaves a group alone because another one is faster
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid")
 #: conditions of one query; more are slower to plan than to run
 _AT_ONCE = 40
 
@@ -168,7 +169,7 @@ class Written:
             task = RewriteTask(
                 group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json()
             )
-            first = number // 4 % len(engines)
+            first = (number + number // 4) % len(engines)  # so that each meets files of several writers
             turned = (*engines[first:], *engines[:first])
             engine = next((one for one in turned if one.unsupported_reason(task, OPTIONS) is None), None)
             if engine is not None:

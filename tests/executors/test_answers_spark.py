@@ -19,7 +19,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.spark_sql import SparkEngine
 from executors.engines.special_floats import SpecialFloats, SpecialFloatTracker
-from executors.engines.stitch.engine import ParquetStitchEngine
+from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.orc import OrcStitchEngine
 from lake.engines import RewriteTask
 
@@ -49,7 +49,12 @@ class Case:
         """New files of all tables, by every engine in turn, in a directory ``name``."""
         spark = SparkEngine(lambda: self._spark)
         engines = {
-            "parquet": (ArrowEngine(InProcessBackend(1)), spark, ParquetStitchEngine(InProcessBackend(1), 0)),
+            "parquet": (
+                ArrowEngine(InProcessBackend(1)),
+                spark,
+                ParquetStitchEngine(InProcessBackend(1), 0),
+                HybridEngine(InProcessBackend(1), 1 << 40),
+            ),
             "orc": (spark, OrcStitchEngine(lambda: self._spark)),
         }[kind]
         return self.written.rewritten(kind, engines, self._folder / f"{name}-{kind}")
@@ -115,7 +120,7 @@ def case(request: pytest.FixtureRequest, session: Any, tmp_path_factory: pytest.
 def test_every_reader_answers_over_new_files_of_every_engine_as_before(case: Case):
     made = {kind: case.rewritten(kind) for kind in ("parquet", "orc")}
     engines = {kind: {one.engine for one in new.values()} for kind, new in made.items()}
-    assert engines["parquet"] == {"arrow", "spark", "stitch"}
+    assert engines["parquet"] == {"arrow", "spark", "stitch", "hybrid"}
     assert engines["orc"]
     assert [line for kind, new in made.items() for line in case.wrong(kind, new)] == []
 

@@ -25,7 +25,7 @@ from executors.engines.backends import InProcessBackend
 from executors.engines.inputs import read_raw_footer
 from executors.engines.stitch import copying
 from executors.engines.stitch.engine import ParquetStitchEngine
-from executors.engines.stitch.parquet import plan_outputs
+from executors.engines.stitch.parquet import plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
 from lake.engines import RewriteTask, choose_engines, engine_notes
@@ -256,9 +256,9 @@ def test_row_groups_are_divided_in_order_and_the_largest_output_is_as_small_as_c
     file = _FileOfSizes(sizes)
     if outputs > len(sizes):
         with pytest.raises(Exception, match=f"{len(sizes)} row groups can't be divided into {outputs} files"):
-            plan_outputs([file], outputs, 10**9)  # type: ignore[list-item]
+            plan_outputs(source_groups([file]), outputs, 10**9)  # type: ignore[list-item]
         return
-    found = plan_outputs([file], outputs, 10**9)  # type: ignore[list-item]
+    found = plan_outputs(source_groups([file]), outputs, 10**9)  # type: ignore[list-item]
     assert len(found) == outputs
     assert all(found)
     assert [one.group.bytes for part in found for one in part] == sizes
@@ -266,7 +266,7 @@ def test_row_groups_are_divided_in_order_and_the_largest_output_is_as_small_as_c
     assert largest == _smallest_maximum(sizes, outputs)
     if any(len(part) > 1 and sum(one.group.bytes for one in part) == largest for part in found):
         with pytest.raises(Exception, match="target_file_max"):
-            plan_outputs([file], outputs, largest - 1)  # type: ignore[list-item]
+            plan_outputs(source_groups([file]), outputs, largest - 1)  # type: ignore[list-item]
 
 
 def _smallest_maximum(sizes: list[int], outputs: int) -> int:
@@ -475,12 +475,17 @@ def test_a_footer_with_other_bytes_is_refused_or_read_as_it_was_and_never_takes_
     assert text([written.path]) == before
 
 
-def test_without_copies_by_the_kernel_the_bytes_are_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize("answer", [0, errno.EXDEV, errno.EPERM, errno.EIO])
+def test_without_copies_by_the_kernel_the_bytes_are_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: int
+):
     paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 9000)) for part in range(3)]
     (first,) = stitch(task_of(paths, tmp_path / "kernel"))
 
     def refuse(*_: object) -> int:
-        raise OSError(errno.EXDEV, "another file system")
+        if not answer:
+            return 0  # as some mounts do
+        raise OSError(answer, os.strerror(answer))
 
     monkeypatch.setattr(os, "copy_file_range", refuse)
     monkeypatch.setattr(copying, "_READ_BYTES", 1000)
@@ -488,8 +493,8 @@ def test_without_copies_by_the_kernel_the_bytes_are_the_same(tmp_path: Path, mon
     assert Path(first).read_bytes() == Path(second).read_bytes()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EIO])
-def test_a_disk_that_is_full_or_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
+def test_a_disk_that_is_full_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int):
     paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 900)) for part in range(2)]
     task = task_of(paths, tmp_path)
 
@@ -500,6 +505,40 @@ def test_a_disk_that_is_full_or_fails_leaves_nothing(tmp_path: Path, monkeypatch
     with pytest.raises(Transient, match=os.strerror(number)):
         list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
     assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_copy_by_the_kernel_with_other_bytes_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 900)) for part in range(2)]
+
+    def copy_zeros(source: int, target: int, count: int, start: int) -> int:
+        return os.write(target, bytes(count))
+
+    monkeypatch.setattr(os, "copy_file_range", copy_zeros)
+    with pytest.raises(Transient, match="bytes that the kernel copied differ"):
+        list(ENGINE.rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, threading.Event()))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.parametrize("missing", [1, 14])
+def test_a_chunk_whose_footer_states_fewer_bytes_than_its_pages_have_is_not_cut_off(tmp_path: Path, missing: int):
+    paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 900), row_groups=1) for part in range(2)]
+    for path in paths:
+        fields = footer(path)
+        for chunk in fields[_ROW_GROUPS][1][1][0][_CHUNKS][1][1]:
+            chunk[_META][1][_SIZE] = (I64, chunk[_META][1][_SIZE][1] - missing)
+        with_footer(path, fields)
+    with pytest.raises(Conflict, match="the pages of a column chunk end at"):
+        list(ENGINE.rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, threading.Event()))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_chunk_whose_footer_states_other_values_than_its_pages_have_is_not_copied(tmp_path: Path):
+    path = write(tmp_path / "0.parquet", numbers(0, 900), row_groups=1)
+    fields = footer(path)
+    fields[_ROW_GROUPS][1][1][0][_CHUNKS][1][1][1][_META][1][5] = (I64, 899)
+    with_footer(path, fields)
+    with pytest.raises(Conflict, match="have 900 values instead of 899"):
+        list(ENGINE.rewrite([task_of([path], tmp_path)], OPTIONS, lambda _: None, threading.Event()))
 
 
 def test_a_rewrite_that_is_cancelled_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -187,7 +187,7 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
         ('[defaults]\nsmall_file_limit = "2GiB"\n', "lakefold.toml:2: small_file_limit 2.0 GiB"),
         (
             '[[tables]]\nmatch = "a"\n[[tables]]\nmatch = "b[xy]?*"\nengine = "warp"\n',
-            "lakefold.toml:5: engine is 'warp' but must be one of auto, stitch, arrow, spark; set engine",
+            "lakefold.toml:5: engine is 'warp' but must be one of auto, stitch, hybrid, arrow, spark; set engine",
         ),
     ],
 )

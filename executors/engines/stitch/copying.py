@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from errno import EDQUOT, EFBIG, EINVAL, ENOSPC, ENOSYS, EOPNOTSUPP, EXDEV
+from errno import EDQUOT, EFBIG, ENOSPC
 from types import TracebackType
 from typing import Self
 
@@ -21,8 +21,6 @@ from lake.storage.local import sync_path
 _READ_BYTES = 8 << 20
 #: reads of one file at the same time; a copy has in memory these reads and the part that is written
 _READS_AHEAD = 4
-#: errors of file systems that the kernel can't copy between
-_NO_KERNEL_COPY = frozenset({EINVAL, ENOSYS, EOPNOTSUPP, EXDEV})
 #: errors that only the written file can cause; other errors may concern either file
 _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
 #: the bytes that the kernel copies between two checks for a cancel
@@ -95,7 +93,7 @@ class RangeWriter:
     def __enter__(self) -> Self:
         with self._writing():
             if self._is_local:
-                self._fd = os.open(self._path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+                self._fd = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
             else:
                 self._stream = self._filesystem.open_output_stream(self._path, compression=None)
         self.append(MAGIC)
@@ -142,22 +140,31 @@ class RangeWriter:
             self.append(part)
 
     def _copy_in_kernel(self, source: RangeReader, start: int, end: int) -> int:
-        """Append bytes of ``source`` from ``start``. Returns the position of the first byte that is still to copy."""
+        """Append bytes of ``source`` from ``start``. Returns the position of the first byte that is still to copy.
+
+        Raises Transient if the copied bytes differ.
+        """
         while start < end:
             self._check()
             try:
                 copied = os.copy_file_range(source.fd, self._fd, min(end - start, _KERNEL_COPY_BYTES), start)
             except OSError as error:
-                if error.errno in _NO_KERNEL_COPY:
-                    self._may_use_kernel = False
-                    return start
                 if error.errno in _FULL:
                     raise self._not_written(error) from error
-                raise
+                # Some mounts can't do it, or fail here alone; a read shows whether the file is damaged.
+                copied = 0
             if not copied:
-                raise pa.ArrowInvalid(f"an input ends before its byte {end}")
+                self._may_use_kernel = False
+                return start
+            self._compare(source, start, copied)
             start, self.position = start + copied, self.position + copied
         return end
+
+    def _compare(self, source: RangeReader, start: int, size: int) -> None:
+        for offset in range(0, size, _READ_BYTES):
+            length = min(_READ_BYTES, size - offset)
+            if source.read(start + offset, length) != os.pread(self._fd, length, self.position + offset):
+                raise Transient(f"{self._path}: bytes that the kernel copied differ from those of the input")
 
     @contextmanager
     def _writing(self) -> Iterator[None]:

@@ -1,24 +1,30 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine ``stitch`` for Parquet files: row groups copied as bytes under one new footer."""
+"""The engines ``stitch`` and ``hybrid`` for Parquet files: row groups copied as bytes under one new footer."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.inputs import UnsupportedInput
+from executors.engines.inputs import UnsupportedInput, read_footers
 from executors.engines.stitch.compatibility import verify_compatible
-from executors.engines.stitch.parquet import plan_outputs, stitch_task
+from executors.engines.stitch.hybrid import (
+    HEALTHY_ROW_GROUP_BYTES,
+    Run,
+    divide_runs,
+    estimated_sizes,
+    hybrid_task,
+    verify_mergeable,
+)
+from executors.engines.stitch.parquet import SourceGroup, divide_sizes, plan_outputs, source_groups, stitch_task
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.task_engine import TaskEngine
 from lake.engines import RewriteTask
 from lake.plan import AUTO, RewriteOptions
 from lake.units import format_bytes
 
-#: Measured with 2,000 files of 1 MB that become larger files: row groups of 10 MB give Spark and DuckDB the whole gain
-#: in reading. The files' own row groups, stitched, give Spark most of it and DuckDB a part of it.
-HEALTHY_ROW_GROUP_BYTES = 8 << 20
 _FOOTERS_AT_ONCE = 8
 _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 
@@ -27,7 +33,7 @@ class ParquetStitchEngine(TaskEngine):
     """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
 
     ``backend`` runs the work. If the engine is chosen automatically, it refuses a group whose row groups average less
-    than ``min_row_group_bytes``.
+    than ``min_row_group_bytes``, or with two consecutive row groups that are smaller.
     """
 
     name = "stitch"
@@ -37,10 +43,7 @@ class ParquetStitchEngine(TaskEngine):
         self._min_row_group_bytes = min_row_group_bytes
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read.
-
-        If the engine is chosen automatically, row groups must be large enough for readers.
-        """
+        """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         average = task.bytes // len(task.inputs)
@@ -48,23 +51,78 @@ class ParquetStitchEngine(TaskEngine):
         if average < least:
             return _too_small("files", average, least)
         try:
-            files = _read_files(task.inputs)
-            if files:
-                verify_compatible(files)
-                plan_outputs(files, len(task.outputs), options.target_file_max_bytes)
+            groups = _compatible_groups(task)
+            plan_outputs(groups, len(task.outputs), options.target_file_max_bytes)
         except UnsupportedInput as error:
             return str(error)
         except pa.ArrowException:
             return None
-        groups = [group for file in files for group in file.row_groups]
-        average = sum(group.bytes for group in groups) // max(1, len(groups))
+        average = sum(one.group.bytes for one in groups) // max(1, len(groups))
         if average < least:
             return _too_small("row groups", average, least)
-        if options.compression is not None:
-            codecs = {chunk.codec for group in groups for chunk in group.chunks}
-            if codecs - {_CODECS.index(options.compression)}:
-                return f"it copies row groups and can't compress them with {options.compression}; unset compression"
-        return None
+        small = sum(len(run.groups) for run in divide_runs(groups, least) if run.is_merged)
+        if small:
+            return f"{small} row groups have less than {format_bytes(least)} and can be merged"
+        return _codec_obstacle(groups, options)
+
+
+class HybridEngine(TaskEngine):
+    """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group_bytes``.
+
+    If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
+    ``arrow`` rewrites such a group as fast.
+    """
+
+    name = "hybrid"
+
+    def __init__(self, backend: RewriteBackend, min_row_group_bytes: int = HEALTHY_ROW_GROUP_BYTES) -> None:
+        super().__init__(backend, partial(hybrid_task, healthy_bytes=min_row_group_bytes))
+        self._min_row_group_bytes = min_row_group_bytes
+
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
+        if options.sort_columns:
+            return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
+        try:
+            runs = divide_runs(_compatible_groups(task), self._min_row_group_bytes)
+            divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
+            copied = [one for run in runs if not run.is_merged for one in run.groups]
+            if options.engine == AUTO and (reason := self._not_worthwhile(runs, copied)) is not None:
+                return reason
+            inputs = read_footers(task.inputs)
+            if inputs:
+                verify_mergeable(inputs, _read_files(task.inputs))
+        except UnsupportedInput as error:
+            return str(error)
+        except (OSError, pa.ArrowException):
+            return None
+        return _codec_obstacle(copied, options)
+
+    def _not_worthwhile(self, runs: Sequence[Run], copied: Sequence[SourceGroup]) -> str | None:
+        least, total = format_bytes(self._min_row_group_bytes), sum(run.bytes for run in runs)
+        large = sum(one.group.bytes for one in copied)
+        if 2 * large < total:
+            return (
+                f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {least} or more, so a copy would "
+                "save little"
+            )
+        return None if any(run.is_merged for run in runs) else f"no row groups of less than {least} follow another"
+
+
+def _compatible_groups(task: RewriteTask) -> list[SourceGroup]:
+    """Return the row groups of the inputs that can be read. Raises UnsupportedInput if they can't be in one file."""
+    files = _read_files(task.inputs)
+    if files:
+        verify_compatible(files)
+    return source_groups(files)
+
+
+def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> str | None:
+    if options.compression is not None:
+        codecs = {chunk.codec for one in copied for chunk in one.group.chunks}
+        if codecs - {_CODECS.index(options.compression)}:
+            return f"it copies row groups and can't compress them with {options.compression}; unset compression"
+    return None
 
 
 def _too_small(what: str, average: int, least: int) -> str:

@@ -6,7 +6,6 @@ readers expect them next to the footer. The footer and the offset indexes contai
 is shifted. Nothing else changes: statistics, sorting columns, field ids, key-value metadata.
 """
 
-import uuid
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -16,11 +15,12 @@ from itertools import chain
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.concat import reading_input
+from executors.engines.concat import attempt_path, reading_input
 from executors.engines.footer import MAGIC
 from executors.engines.inputs import UnsupportedInput
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.copying import RangeReader, RangeWriter
+from executors.engines.stitch.pages import verify_pages
 from executors.engines.stitch.raw_file import (
     ColumnChunk,
     RawParquetFile,
@@ -52,23 +52,32 @@ _INDEX_GAP_BYTES = 64 << 10
 
 
 @dataclass(frozen=True, slots=True)
-class _SourceGroup:
-    """A row group of an input."""
+class SourceGroup:
+    """A row group of a file."""
 
     file: RawParquetFile
     group: RowGroup
 
 
-def plan_outputs(files: Sequence[RawParquetFile], outputs: int, target_bytes: int) -> list[list[_SourceGroup]]:
+def source_groups(files: Sequence[RawParquetFile]) -> list[SourceGroup]:
+    """Return the row groups of all files, in their order."""
+    return [SourceGroup(file, group) for file in files for group in file.row_groups]
+
+
+def plan_outputs(groups: Sequence[SourceGroup], outputs: int, target_bytes: int) -> list[list[SourceGroup]]:
     """Return the row groups of each output, in their order; the largest output is as small as possible.
 
     Raises UnsupportedInput if there are fewer row groups than outputs, or if an output of several row groups would be
     larger than ``target_bytes``.
     """
-    groups = [_SourceGroup(file, group) for file in files for group in file.row_groups]
-    if outputs > max(1, len(groups)):
-        raise UnsupportedInput(f"its {len(groups)} row groups can't be divided into {outputs} files")
-    sizes = [one.group.bytes for one in groups]
+    ends = divide_sizes([one.group.bytes for one in groups], outputs, target_bytes)
+    return [list(groups[start:end]) for start, end in zip([0, *ends], ends, strict=False)]
+
+
+def divide_sizes(sizes: Sequence[int], outputs: int, target_bytes: int) -> list[int]:
+    """Return where each output ends in ``sizes``, the bytes of row groups. Raises the error of ``plan_outputs``."""
+    if outputs > max(1, len(sizes)):
+        raise UnsupportedInput(f"its {len(sizes)} row groups can't be divided into {outputs} files")
     low, high = max([1, *sizes, -(-sum(sizes) // outputs)]), max(1, sum(sizes))
     while low < high:
         middle = (low + high) // 2
@@ -80,15 +89,14 @@ def plan_outputs(files: Sequence[RawParquetFile], outputs: int, target_bytes: in
     # The smallest maximum may need fewer outputs than planned; a further cut enlarges none.
     while len(ends) < outputs:
         ends = _cut_once_more(ends)
-    found = [groups[start:end] for start, end in zip([0, *ends], ends, strict=False)]
-    for part in found:
-        size = sum(one.group.bytes for one in part)
-        if size > target_bytes and len(part) > 1:
+    for start, end in zip([0, *ends], ends, strict=False):
+        size = sum(sizes[start:end])
+        if size > target_bytes and end - start > 1:
             raise UnsupportedInput(
                 f"its row groups can't be divided into {outputs} files of at most {format_bytes(target_bytes)} "
                 f"(target_file_max); the largest one would have {format_bytes(size)}"
             )
-    return found
+    return ends
 
 
 def _ends(sizes: Sequence[int], most: int) -> list[int]:
@@ -116,17 +124,22 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
     can't be read, Transient if storage fails.
     """
     try:
-        files = _read_files(task)
+        files = read_inputs(task)
         with reading_input(task, task.inputs[0]):
             verify_compatible(files)
-        parts = plan_outputs(files, len(task.outputs), options.target_file_max_bytes)
+        parts = plan_outputs(source_groups(files), len(task.outputs), options.target_file_max_bytes)
     except UnsupportedInput as error:
         changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
         raise Conflict(changed.reason, (changed,)) from error
-    return [_write(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
+    return [write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
 
 
-def _read_files(task: RewriteTask) -> list[RawParquetFile]:
+def read_inputs(task: RewriteTask) -> list[RawParquetFile]:
+    """Return the inputs of a group, in their order.
+
+    Raises Conflict with the skipped group if an input can't be read, and UnsupportedInput.
+    """
+
     def read(path: str) -> RawParquetFile:
         with reading_input(task, path):
             return RawParquetFile.read(path)
@@ -135,16 +148,13 @@ def _read_files(task: RewriteTask) -> list[RawParquetFile]:
         return list(pool.map(read, task.inputs))
 
 
-def _write(
-    task: RewriteTask, first: RawParquetFile, part: Sequence[_SourceGroup], path: str, check: Callable[[], None]
+def write_output(
+    task: RewriteTask, first: RawParquetFile, part: Sequence[SourceGroup], path: str, check: Callable[[], None]
 ) -> EngineOutput:
+    """Write row groups to one output, under the footer of ``first``. Raises the errors of ``stitch_task``."""
+    if not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
+        path = attempt_path(path)  # see executors.engines.concat
     filesystem, fs_path = filesystem_of(path)
-    if not isinstance(filesystem, pafs.S3FileSystem):
-        # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
-        # results renames only the files of tasks whose results it uses.
-        folder, _, name = fs_path.rpartition("/")
-        hidden = f"{folder}/.{name}.{uuid.uuid4().hex}"
-        path, fs_path = path.removesuffix(fs_path) + hidden, hidden
     with RangeWriter(filesystem, fs_path, check) as sink:
         copied: list[_CopiedGroup] = []
         for file, groups in _by_file(part):
@@ -167,7 +177,7 @@ def _write(
     return EngineOutput(group=task.group, path=path, bytes=sink.position, rows=rows)
 
 
-def _by_file(part: Sequence[_SourceGroup]) -> Iterator[tuple[RawParquetFile, list[RowGroup]]]:
+def _by_file(part: Sequence[SourceGroup]) -> Iterator[tuple[RawParquetFile, list[RowGroup]]]:
     """Yield the inputs of an output, each with its row groups in this output."""
     groups: list[RowGroup] = []
     for index, one in enumerate(part):
@@ -272,6 +282,8 @@ def _copy(
 ) -> list[_CopiedGroup]:
     """Append the column chunks and Bloom filters of some row groups of one input to the output."""
     chunks = [chunk for group in groups for chunk in group.chunks]
+    for chunk in chunks:
+        verify_pages(file.path, chunk, source)
     spans = [(chunk.start, chunk.end) for chunk in chunks]
     spans += [_bloom_filter_span(file, chunk, source) for chunk in chunks if chunk.bloom_filter[1]]
     shifts = _Shifts()

@@ -20,6 +20,7 @@ from executors.engines.thrift import FoundValue, find_values
 
 _COLUMN_META_DATA = {
     4: "codec",
+    5: "values",
     7: "compressed_size",
     9: "data_page",
     10: "index_page",
@@ -53,6 +54,7 @@ class ColumnChunk:
     start: int
     end: int
     codec: int
+    values: int
     #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, ``UNKNOWN_SIZE`` if
     #: only the header of the Bloom filter has it
     bloom_filter: tuple[int, int]
@@ -62,8 +64,12 @@ class ColumnChunk:
 
 @dataclass(frozen=True, slots=True)
 class RowGroup:
-    """One row group: its bytes in the footer, and its column chunks. ``found`` are values outside of these chunks."""
+    """One row group: its bytes in the footer, and its column chunks. ``found`` are values outside of these chunks.
 
+    ``number`` is its position among the row groups of the file, also those without rows.
+    """
+
+    number: int
     footer_start: int
     footer_end: int
     rows: int
@@ -111,7 +117,7 @@ class RawParquetFile:
         if names != ["schema", "rows", "row_groups"] or end != len(footer):
             raise pa.ArrowInvalid(f"{path}: the footer lacks a field of a Parquet file, or has another order of fields")
         (_, _, schema_end, _), (_, _, rows_end, rows), listed = found
-        groups = [_row_group(path, values, start, end) for values, start, end in listed]
+        groups = [_row_group(path, number, *span) for number, span in enumerate(listed)]
         _verify_positions(path, groups, size - len(footer) - 8)
         if sum(group.rows for group in groups) != rows:
             raise pa.ArrowInvalid(f"{path}: the rows of its row groups do not add up to the {rows} rows of the file")
@@ -132,13 +138,13 @@ class RawParquetFile:
 _EMPTY_LIST_BYTES = 2
 
 
-def _row_group(path: str, found: Sequence[Any], start: int, end: int) -> RowGroup:
+def _row_group(path: str, number: int, found: Sequence[Any], start: int, end: int) -> RowGroup:
     own = [value for value in found if isinstance(value, tuple)]
     listed = next((value for value in found if isinstance(value, list)), [])
     rows = next((value for name, _, _, value in own if name == "rows"), -1)
     if rows < 0:
         raise pa.ArrowInvalid(f"{path}: a row group has no number of rows")
-    return RowGroup(start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
+    return RowGroup(number, start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
 
 
 def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
@@ -157,6 +163,7 @@ def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
         start=start,
         end=start + size,
         codec=values.get("codec", 0),
+        values=values.get("values", 0),
         bloom_filter=(bloom_filter, values.get("bloom_filter_size") or UNKNOWN_SIZE) if bloom_filter > 0 else (0, 0),
         column_index=(values.get("column_index", 0), values.get("column_index_size", 0)),
         offset_index=(values.get("offset_index", 0), values.get("offset_index_size", 0)),

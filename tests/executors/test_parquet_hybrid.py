@@ -1,0 +1,176 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The engine ``hybrid``: large row groups keep their bytes, small ones are merged, and all rows are there in order."""
+
+import os
+import threading
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+
+import duckdb
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from any_tables import tables
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from support import SOAK
+from test_parquet_stitch import task_of, text, write
+
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
+from executors.engines.stitch.hybrid import divide_runs
+from executors.engines.stitch.parquet import source_groups
+from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
+from lake.engines import RewriteTask, choose_engines, engine_notes
+from lake.errors import CancelRequested, Conflict
+from lake.plan import AUTO, RewriteOptions
+
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid")
+LEAST = 20_000
+
+
+def engine(least: int = LEAST) -> HybridEngine:
+    return HybridEngine(InProcessBackend(1), least)
+
+
+def rewritten(task: RewriteTask, least: int = LEAST, options: RewriteOptions = OPTIONS) -> list[str]:
+    """The outputs of a group that the engine takes; nothing else is left beside them."""
+    assert engine(least).unsupported_reason(task, options) is None
+    written = list(engine(least).rewrite([task], options, lambda _: None, threading.Event()))
+    assert [file.path for file in written] == list(task.outputs)
+    left = sorted(path.name for path in Path(task.outputs[0]).parent.iterdir())
+    assert left == sorted(Path(path).name for path in task.outputs)
+    for file in written:
+        assert (file.bytes, file.rows) == (Path(file.path).stat().st_size, pq.read_metadata(file.path).num_rows)
+    return [file.path for file in written]
+
+
+def numbers(start: int, end: int) -> pa.Table:
+    ids = pa.array(range(start, end), pa.int64())
+    return pa.table({"id": ids, "s": [f"value {number * 7919 % 10007}" for number in range(start, end)]})
+
+
+def chunks(path: str) -> list[tuple[int, bytes]]:
+    """The size of each row group, and the bytes of its column chunks."""
+    file, content = RawParquetFile.read(path), Path(path).read_bytes()
+    return [
+        (group.bytes, b"".join(content[chunk.start : chunk.end] for chunk in group.chunks)) for group in file.row_groups
+    ]
+
+
+def expected(paths: Sequence[str], least: int) -> list[bytes | None]:
+    """What the outputs have to consist of: the bytes of row groups, and None for those that are merged."""
+    found: list[bytes | None] = []
+    all_groups = [one for path in paths for one in chunks(path)]
+    for small, part in groupby(all_groups, key=lambda one: one[0] < least):
+        run = list(part)
+        found += [None] if small and len(run) > 1 else [content for _, content in run]
+    return found
+
+
+@pytest.mark.slow
+@settings(max_examples=120 if SOAK else 50, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables(), data=st.data())
+def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_byte(
+    tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
+):
+    folder = tmp_path_factory.mktemp("any")
+    codec = data.draw(st.sampled_from(["none", "snappy", "zstd"]))
+    counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
+    paths = [
+        write(
+            folder / f"{part}.parquet",
+            rows.slice(ends[part], ends[part + 1] - ends[part]),
+            row_groups=count,
+            compression=codec,
+            data_page_version="1.0",
+            write_page_index=data.draw(st.booleans()),
+        )
+        for part, count in enumerate(counts)
+    ]
+    sizes = [size for path in paths for size, _ in chunks(path)]
+    least = data.draw(st.sampled_from([0, *sizes, 1 << 40]))
+    outputs = data.draw(st.integers(1, 2))
+    task = task_of(paths, folder, outputs)
+    if engine(least).unsupported_reason(task, OPTIONS) is not None:
+        return
+    wanted = expected(paths, least)
+    new = rewritten(task, least)
+    assert text(new) == text(paths)
+    kept = [content for path in new for _, content in chunks(path)]
+    position = 0
+    for content in wanted:
+        if content is not None:
+            position = kept.index(content, position) + 1
+    assert {str(pq.read_metadata(path).metadata) for path in new} == {str(pq.read_metadata(paths[0]).metadata)}
+
+
+def test_runs_of_small_row_groups_are_merged_and_a_single_one_between_large_ones_is_copied(tmp_path: Path):
+    layout = [2, 9000, 30, 40, 50, 9000, 9000, 60, 9000, 70, 80]
+    paths, start = [], 0
+    for number, rows in enumerate(layout):
+        paths.append(write(tmp_path / f"{number}.parquet", numbers(start, start + rows), row_groups=1))
+        start += rows
+    (new,) = rewritten(task_of(paths, tmp_path))
+    metadata = pq.read_metadata(new)
+    rows = [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+    assert rows == [2, 9000, 120, 9000, 9000, 60, 9000, 150]
+    assert text([new]) == text(paths)
+    kept = [content for _, content in chunks(new)]
+    assert [one for one in expected(paths, LEAST) if one is not None] == [kept[at] for at in (0, 1, 3, 4, 5, 6)]
+    with duckdb.connect() as connection:
+        asked = (
+            "SELECT count(*), min(id), max(id) FROM read_parquet({}) WHERE id BETWEEN 9010 AND 9110 OR s = 'value 7'"
+        )
+        before, after = (connection.sql(asked.format(some)).fetchall() for some in (paths, [new]))
+        assert before == after
+
+
+def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Path):
+    paths = [write(tmp_path / f"{number}.parquet", numbers(number, number + 90)) for number in range(4)]
+    content = bytearray(Path(paths[2]).read_bytes())
+    content[4:200] = os.urandom(196)
+    Path(paths[2]).write_bytes(bytes(content))
+    with pytest.raises(Conflict) as raised:
+        list(engine().rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, threading.Event()))
+    (skipped,) = raised.value.args[1]
+    assert skipped.quarantine == (paths[2],), skipped.reason
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_a_cancelled_merge_leaves_nothing(tmp_path: Path):
+    paths = [write(tmp_path / f"{number}.parquet", numbers(number, number + 90)) for number in range(4)]
+    cancelled = threading.Event()
+    cancelled.set()
+    with pytest.raises(CancelRequested):
+        list(engine().rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, cancelled))
+    assert list((tmp_path / "new").iterdir()) == []
+
+
+def test_auto_takes_the_engine_that_decodes_least_and_keeps_no_small_row_groups(tmp_path: Path):
+    large = [write(tmp_path / f"large{n}.parquet", numbers(n, n + 9000), row_groups=1) for n in range(2)]
+    small = [write(tmp_path / f"small{n}.parquet", numbers(n, n + 90), row_groups=1) for n in range(3)]
+    backend = InProcessBackend(1)
+    engines = ParquetStitchEngine(backend, LEAST), HybridEngine(backend, LEAST), ArrowEngine(backend)
+    kinds = (large, large + small, [*large[:1], *small * 200])
+    tasks = [replace(task_of(paths, tmp_path), group=number) for number, paths in enumerate(kinds)]
+    chosen = choose_engines(tasks, engines, replace(OPTIONS, engine=AUTO), "t")
+    assert [chosen[group].engine.name for group in range(3)] == ["stitch", "hybrid", "arrow"]
+    notes = "; ".join(engine_notes(chosen))
+    assert "stitch can't: 3 row groups have less than 19.5 KiB and can be merged" in notes
+    assert "so a copy would save little" in notes
+
+
+def test_runs_keep_the_order_of_all_row_groups():
+    file = SimpleNamespace(row_groups=[RowGroup(number, 0, 0, 1, [], []) for number in range(5)])
+    groups = source_groups([file])  # type: ignore[list-item]
+    (run,) = divide_runs(groups, 1)
+    assert run.is_merged
+    assert list(run.groups) == groups
+    assert [one.is_merged for one in divide_runs(groups[:1], 1)] == [False]
+    assert [one.is_merged for one in divide_runs(groups, 0)] == [False]
