@@ -19,6 +19,7 @@ from lake.relocation.decide import (
     decide_restore_location,
     orphaned_inputs,
 )
+from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import (
     LateCopy,
     LocationState,
@@ -318,21 +319,28 @@ def test_rule_7_a_source_that_was_gone_before_it_was_copied_is_no_file_that_grew
     )
 
 
-def test_rule_7_a_file_whose_grown_copy_was_rewritten_is_settled_even_in_a_rebuilt_database():
+def test_rule_7_a_file_whose_grown_copy_was_rewritten_is_known_as_such_in_a_rebuilt_database():
     old = HOME.expected_files[0]
     grown, home = regrown(old), seen(regrown(old), HOME.expected_files[1])
     copy = replace(grown, path=f"there/{old.name}")
     there = PreviousLocation(location="there", expected_files=(copy, file("there/made", PUBLISHED)), token=TOKEN)
     first = replace(HOME, token="v1")
 
-    def decided(copied: LocatedFile) -> RelocationAction:
+    def found(copied: LocatedFile, home: LocationState = home) -> list[LocatedFile]:
         left = replace(there, expected_files=(copied, *there.expected_files[1:]))
         state = standing(home=home, there=seen(*left.expected_files), here=WHOLE)
-        return decide(moved(first, left), state, NO_TIME).action
+        pairs = unrecorded_growth(moved(first, left), state)
+        assert all(previous == first for previous, _ in pairs)
+        return [one for _, files in pairs for one in files]
 
-    assert decided(copy) is RelocationAction.NOTHING
+    assert found(copy) == [grown]
     for other in (replace(copy, bytes=old.bytes), replace(copy, modified_ms=EARLY), replace(copy, path="there/2")):
-        assert decided(other) is RelocationAction.HALT
+        assert found(other) == []
+    assert found(copy, QUIET) == []
+    state = standing(home=home, there=seen(*there.expected_files), here=WHOLE)
+    assert decide(moved(first, there), state, NO_TIME).action is RelocationAction.HALT, "before it is recorded"
+    recorded = replace(first, expected_files=(grown, HOME.expected_files[1]))
+    assert decide(moved(recorded, there), state, NO_TIME).action is RelocationAction.NOTHING
 
 
 def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_is_nobodys_rows():

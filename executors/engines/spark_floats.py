@@ -34,9 +34,7 @@ def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
 
 def zero_columns_with_dictionary(metadata: pq.FileMetaData, columns: Collection[str]) -> list[str]:
     """Return those of ``columns`` that may hold a zero in a chunk whose values are all in a dictionary."""
-    return [
-        path for path, chunks in _zero_chunks(metadata) if path in columns and any(map(_is_all_in_dictionary, chunks))
-    ]
+    return [path for path, chunks in _zero_chunks(metadata) if path in columns and any(map(_has_dictionary, chunks))]
 
 
 def _zero_chunks(metadata: pq.FileMetaData) -> Iterator[tuple[str, list[pq.ColumnChunkMetaData]]]:
@@ -61,14 +59,32 @@ def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
     return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
 
 
-def float_column_paths(schema: str) -> Iterator[str]:
-    """Yield the paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
+def _has_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
+    return any(encoding.endswith("_DICTIONARY") for encoding in chunk.encodings)
 
-    def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[str]:
+
+def widened_columns(metadata: pq.FileMetaData, schema: str) -> Iterator[str]:
+    """Yield the paths, in lower case, of floating-point columns of the table that the file stores as another type.
+
+    Spark hands no filter to a file whose column has another type, so it skips no chunk of it.
+    """
+    stored = {"float": "FLOAT", "double": "DOUBLE"}
+    kinds = {path.lower(): stored[kind] for path, kind in float_columns(schema)}
+    for number in range(metadata.num_columns):
+        column = metadata.schema.column(number)
+        path = str(column.path).lower()
+        if kinds.get(path, column.physical_type) != column.physical_type:
+            yield path
+
+
+def float_columns(schema: str) -> Iterator[tuple[str, str]]:
+    """Yield path and type of floating-point columns, also in structs at any depth, of ``schema``, Spark's JSON."""
+
+    def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[tuple[str, str]]:
         for field in fields:
             kind, path = field["type"], start + field["name"]
             if kind in ("float", "double"):
-                yield path
+                yield path, kind
             elif isinstance(kind, dict) and kind["type"] == "struct":
                 yield from below(kind["fields"], path + ".")
 

@@ -25,6 +25,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
+from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
 
@@ -139,6 +140,10 @@ class PartitionSweep:
             record, state = self._inspect()
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
+            record, state = self._inspect()
+        if grown := unrecorded_growth(record, state):
+            for previous, files in grown:
+                self._fenced_store.supersede_files(self._table, self._partition, previous, files)
             record, state = self._inspect()
         if (state.location, state.token) == (record.latest.location, record.latest.token):
             if self._record_unknown_copies(record, state):

@@ -25,6 +25,7 @@ from lake.relocation.decide import (
     decide_restore_location,
     orphaned_inputs,
 )
+from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 
@@ -227,6 +228,7 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)
         and not orphaned_inputs(record, state)
+        and not unrecorded_growth(record, state)
     )
     decision = decide(record, state, timedelta())
     return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
@@ -265,6 +267,8 @@ def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | No
         return f"{partition_label(record.partition)}: a round of the sweep has begun to copy late files"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
+    if unrecorded_growth(record, state):
+        return f"{partition_label(record.partition)} has replaced files of which the database has an earlier size"
     decision = decide(record, state, timedelta())
     is_quiet = (
         decision.action is RelocationAction.NOTHING and not decision.superseded_files and not decision.emptied_locations

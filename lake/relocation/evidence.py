@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derives the changes that writers made to a relocated partition's locations from the files found there."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
@@ -127,6 +127,35 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
     return next((file for file in state.locations[location].files if file.path in wanted), None)
 
 
+def unrecorded_growth(
+    record: RelocatedPartition, state: PartitionState
+) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
+    """Return files of previous locations that grew, whose copies a sweep replaced before a later relocation.
+
+    A copy keeps name, size and time of its file, and the later relocation recorded the copy as a file that it left. So
+    all rows of the file are in the partition. Only a database that was rebuilt from the table has the file's old size.
+    """
+    found = []
+    for previous in record.previous_locations:
+        copies = {
+            (file.name, file.bytes, file.modified_ms)
+            for other in record.previous_locations
+            if other.location != previous.location
+            for file in (*other.expected_files, *other.possible_files)
+        }
+        expected = {file.path for file in previous.expected_files} - {
+            file.path for file in previous.expected_files if file in state.locations[previous.location].files
+        }
+        grown = [
+            file
+            for file in state.locations[previous.location].files
+            if file.path in expected and (file.name, file.bytes, file.modified_ms) in copies
+        ]
+        if grown:
+            found.append((previous, grown))
+    return found
+
+
 def _has_active_writer(late: Iterable[LocatedFile], there: LocationState) -> bool:
     """True if the writer of one of these files is at work, as far as their last changes show."""
     return UnreadyReason.WRITING in {there.unready.get(file.path) for file in late}
@@ -178,11 +207,10 @@ def _inspect_previous_location(
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
     recorded = frozenset((*previous.expected_files, *previous.possible_files))
-    replaced = _replaced_copies(previous, there, record)
     late = {
         file: arrived_ms
         for file, arrived_ms in there.files.items()
-        if file not in recorded and file not in sources and file.name not in targets and file.path not in replaced
+        if file not in recorded and file not in sources and file.name not in targets
     }
     if previous.partition_created_at not in (None, record.latest.partition_created_at):
         # The partition was dropped since: files that had arrived before it was recreated were dropped with it.
@@ -192,8 +220,7 @@ def _inspect_previous_location(
             for file, arrived_ms in late.items()
             if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
         }
-    expected = [file for file in previous.expected_files if file.path not in replaced]
-    gone = [] if there.is_cleaning_begun else [file for file in expected if file not in there.files]
+    gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     waits = {file for file in late if file.path in there.unready}
@@ -239,29 +266,6 @@ def _inspect_previous_location(
             late_files=late,
         )
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
-
-
-def _replaced_copies(previous: PreviousLocation, there: LocationState, record: RelocatedPartition) -> frozenset[str]:
-    """Return files of a previous location that grew, and whose copies a sweep had replaced before a later relocation.
-
-    A copy keeps name, size and time of its file, and the later relocation recorded it as a file that it left. The
-    database records that the copy was replaced, unless it was rebuilt from the table since.
-    """
-    expected = {file.path for file in previous.expected_files}
-    grown = {
-        (file.name, file.bytes, file.modified_ms): file.path
-        for file in there.files
-        if file.path in expected and file not in previous.expected_files
-    }
-    if not grown:
-        return frozenset()
-    copies = {
-        (file.name, file.bytes, file.modified_ms)
-        for other in record.previous_locations
-        if other.location != previous.location
-        for file in (*other.expected_files, *other.possible_files)
-    }
-    return frozenset(path for key, path in grown.items() if key in copies)
 
 
 def _complete_ms(file: LocatedFile, arrived_ms: int) -> int:

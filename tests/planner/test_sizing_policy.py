@@ -109,7 +109,7 @@ def test_a_setting_sets_its_knob(settings: dict[str, object], knob: str, value: 
         ({"heartbeat": "60s"}, ["heartbeat 60 s", "shorter than lease 60 s"]),
         ({"backoff": "1h"}, ["backoff 60 min", "above backoff_max 30 min"]),
         ({"strategy": "best"}, ["strategy is 'best' but must be one of balanced, hive, hudi"]),
-        ({"engine": "duck"}, ["engine is 'duck'", "auto, stitch, arrow, spark"]),
+        ({"engine": "duck"}, ["engine is 'duck'", "auto, stitch, hybrid, arrow, spark"]),
         ({"verification": "none"}, ["'none' is not one of footer, hash"]),
         ({"layout": "zorder"}, ["layout zorder", "sort_columns"]),
         ({"partition_filter": "regex"}, ["no pattern", "partition_regex"]),

@@ -36,7 +36,7 @@ def test_nothing_lasts_longer_because_the_databases_clock_was_set_back(store: St
     dead = ProcessFacts(name="one that was killed", role="all", host="h", version="1", slots=1)
     store.register_process(dead, timedelta(seconds=20))
     for table, columns in {
-        "plan": ("lease_until_ms", "heartbeat_at_ms", "not_before_ms"),
+        "plan": ("lease_until_ms", "heartbeat_at_ms", "not_before_ms", "created_at_ms"),
         "leader": ("expires_at_ms",),
         "process": ("seen_at_ms", "expires_at_ms"),
         "live_partition": ("expires_at_ms",),
@@ -50,11 +50,36 @@ def test_nothing_lasts_longer_because_the_databases_clock_was_set_back(store: St
 
     assert 50 < lasts("lease_until_ms", "plan", "state = 'inflight'") <= 60
     assert lasts("not_before_ms", "plan", f"id = '{waiting.plan_id}'") <= 0
+    sql(database_url, "UPDATE plan SET not_before_ms = not_before_ms + 5000 WHERE state = 'requested'")
+    store.register_process(replace(dead, name="its successor"), timedelta(seconds=20))
+    assert lasts("not_before_ms", "plan", f"id = '{waiting.plan_id}'") > 0, "a wait is corrected once"
     assert 20 < lasts("expires_at_ms", "leader") <= 30
     assert 10 < lasts("expires_at_ms", "process", "name = 'one that was killed'") <= 20
     assert 110 < lasts("expires_at_ms", "live_partition") <= 600
     assert not store.lock_partitions(TRIPS, partition, LockOwner(kind=LockOwnerKind.SWEEP, name="another"))
     assert store.renew_partitions(TRIPS, partition, sweep), "an owner that lives has its lock"
+
+
+def test_the_first_heartbeat_after_the_clock_was_set_back_shortens_the_lease(store: Store, database_url: str) -> None:
+    add(store, "dt=1")
+    claim = claimed(store)
+    store.heartbeat(claim, at_least=timedelta(minutes=10))
+    sql(
+        database_url,
+        "UPDATE plan SET lease_until_ms = lease_until_ms + 28800000, heartbeat_at_ms = heartbeat_at_ms + 28800000",
+    )
+    store.heartbeat(claim)
+    [(until,)] = sql(database_url, "SELECT lease_until_ms FROM plan")
+    assert 590 < (until - now_ms(database_url)) / 1000 <= 600
+
+
+def test_a_role_that_another_process_holds_for_longer_is_not_shortened(store: Store, database_url: str) -> None:
+    facts = ProcessFacts(name="patient", role="all", host="h", version="1", slots=1)
+    store.register_process(facts, timedelta(minutes=5))
+    assert store.acquire_leader("scan", "patient", timedelta(minutes=5))
+    store.register_process(replace(facts, name="hasty"), timedelta(seconds=20))
+    [(until,)] = sql(database_url, "SELECT expires_at_ms FROM leader")
+    assert (until - now_ms(database_url)) / 1000 > 290
 
 
 def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:

@@ -176,12 +176,15 @@ class Claims(StorePart):
     ) -> bool:
         """Extend the lease; return True if a cancel was requested. Raises LeaseLost.
 
-        The lease lasts for ``at_least`` or longer, and so does the grace after it. Neither becomes shorter.
+        The lease lasts for ``at_least`` or longer, and so does the grace after it. Neither becomes shorter. If the
+        database's clock was set back since the last heartbeat, the old lease counts from now.
         """
+        granted = case(
+            (PlanRow.heartbeat_at_ms > db_now(), db_now() + PlanRow.lease_until_ms - PlanRow.heartbeat_at_ms),
+            else_=PlanRow.lease_until_ms,
+        )
         values: dict[str, Any] = {
-            "lease_until_ms": _later_of(
-                PlanRow.lease_until_ms, db_now() + max(self._lease_ms, timedelta_to_ms(at_least))
-            ),
+            "lease_until_ms": _later_of(granted, db_now() + max(self._lease_ms, timedelta_to_ms(at_least))),
             "grace_ms": _later_of(PlanRow.grace_ms, literal(timedelta_to_ms(at_least))),
             "heartbeat_at_ms": db_now(),
         }

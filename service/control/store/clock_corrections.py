@@ -9,7 +9,7 @@ one, so that the owner renews it in time.
 
 from datetime import timedelta
 
-from sqlalchemy import Connection, update
+from sqlalchemy import Connection, func, select, update
 
 from lake.plan import PlanState
 from service.control.store.database import db_now, timedelta_to_ms
@@ -22,28 +22,30 @@ _COMMAND_ROLE_TTL = timedelta(seconds=30)
 _TOLERANCE_MS = 1000
 
 
-def correct_future_times(connection: Connection, *, role_ttl: timedelta, backoff_max: timedelta) -> None:
-    """Shorten leases, roles and locks that end later than new ones would, and end waits that are too long.
+def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
+    """Shorten leases, roles, locks and waits that would last longer from now on than they were given.
 
-    ``role_ttl`` is the time for which a daemon holds a role without a renewal, ``backoff_max`` the longest wait between
-    two attempts of a plan.
+    ``role_ttl`` is the time for which the calling process holds a role without a renewal. Other processes may hold
+    theirs for longer, as their heartbeats show.
     """
     now = db_now()
     beats = update(PlanRow).where(PlanRow.state == PlanState.INFLIGHT, PlanRow.heartbeat_at_ms > now + _TOLERANCE_MS)
     connection.execute(
         beats.values(lease_until_ms=now + PlanRow.lease_until_ms - PlanRow.heartbeat_at_ms, heartbeat_at_ms=now)
     )
-    latest = now + timedelta_to_ms(backoff_max) + _TOLERANCE_MS
-    waits = update(PlanRow).where(PlanRow.state == PlanState.REQUESTED, PlanRow.not_before_ms > latest)
-    connection.execute(waits.values(not_before_ms=now))
+    since = func.coalesce(PlanRow.heartbeat_at_ms, PlanRow.created_at_ms)
+    waits = update(PlanRow).where(PlanRow.state == PlanState.REQUESTED, since > now + _TOLERANCE_MS)
+    connection.execute(waits.values(not_before_ms=now + PlanRow.not_before_ms - since, heartbeat_at_ms=now))
+    longest_role = connection.execute(select(func.max(ProcessRow.expires_at_ms - ProcessRow.seen_at_ms))).scalar()
     processes = update(ProcessRow).where(ProcessRow.seen_at_ms > now + _TOLERANCE_MS)
     connection.execute(
         processes.values(expires_at_ms=now + ProcessRow.expires_at_ms - ProcessRow.seen_at_ms, seen_at_ms=now)
     )
-    for row, column, longest in (
-        (LeaderRow, LeaderRow.expires_at_ms, max(role_ttl, _COMMAND_ROLE_TTL)),
-        (LivePartitionRow, LivePartitionRow.expires_at_ms, MAX_LOCK_TTL),
-        (LivePartitionRow, LivePartitionRow.guest_until_ms, MAX_LOCK_TTL),
+    role_ms = max(longest_role or 0, timedelta_to_ms(max(role_ttl, _COMMAND_ROLE_TTL)))
+    for row, column, longest_ms in (
+        (LeaderRow, LeaderRow.expires_at_ms, role_ms),
+        (LivePartitionRow, LivePartitionRow.expires_at_ms, timedelta_to_ms(MAX_LOCK_TTL)),
+        (LivePartitionRow, LivePartitionRow.guest_until_ms, timedelta_to_ms(MAX_LOCK_TTL)),
     ):
-        end = now + timedelta_to_ms(longest)
+        end = now + longest_ms
         connection.execute(update(row).where(column > end + _TOLERANCE_MS).values({column: end}))

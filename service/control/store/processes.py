@@ -36,7 +36,7 @@ class Processes(StorePart):
             "expires_at_ms": db_now() + timedelta_to_ms(ttl),
         }
         with self._database.write(urgent=True) as connection:
-            correct_future_times(connection, role_ttl=ttl, backoff_max=self._settings.backoff_max)
+            correct_future_times(connection, ttl)
             known = update(ProcessRow).where(ProcessRow.name == process.name).values(**facts)
             if not connection.execute(known).rowcount:
                 insert_if_absent(connection, ProcessRow, name=process.name, started_at_ms=db_now(), **facts)

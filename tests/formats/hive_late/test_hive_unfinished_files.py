@@ -26,6 +26,7 @@ from late_writing import (
     true_counts,
     write,
 )
+from test_hive_found_moves import lose_database
 from test_hive_late_appends import AtStep
 from toys.bench import Bench
 from toys.files import rows, told
@@ -33,6 +34,7 @@ from toys.files import rows, told
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.capabilities import with_identity
 from lake.plan import Step
 from lake.relocation.decide import WRITER_GRACE, LocationChoice
 
@@ -110,6 +112,28 @@ def test_a_file_that_came_along_and_grew_under_its_name_replaces_its_shorter_cop
     assert (in_partition(unmoved), swept(unmoved)) == (sorted([*before, *grown]), SweepReport())
     unmoved.clean()
     assert (in_partition(unmoved), data_files(home(unmoved))) == (sorted([*before, *grown]), [])
+
+
+def test_a_file_whose_grown_copy_was_rewritten_is_no_reason_for_a_halt_where_the_database_is_lost(unmoved: Bench):
+    bench, before = unmoved, in_partition(unmoved)
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    assert during(bench, Step.PREPARE, lambda: write(home(bench), 900, 905, NAME)) is RunResult.COMPLETED
+    grown = put_again(home(bench) / NAME, 900, 910, IN_PLACE)
+    swept(bench, grace=timedelta())
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    expected = sorted([*before, *grown])
+    lose_database(bench)
+    for _ in range(3):
+        bench.sweep()
+        assert (in_partition(bench), halted(bench)) == (expected, None)
+    expected = sorted([*expected, *write(home(bench), 910, 920, "part-late.parquet")])
+    for _ in range(3):
+        swept(bench, grace=timedelta())
+        assert (in_partition(bench), halted(bench)) == (expected, None)
+    bench.clean()
+    assert (swept(bench), in_partition(bench), data_files(home(bench))) == (SweepReport(), expected, [])
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
