@@ -60,8 +60,8 @@ def find_conversion(
 
 
 def _is_unchanged(leaf: LeafStatistics, kind: LeafType, to: LeafType, *, in_orc: bool) -> bool:
-    if kind.family == "int" and to.family == "float":
-        return in_orc and kind.can_widen_to(to)  # Spark 3.5 can't read such a column of Parquet
+    if to.family == "float" and kind != to and not in_orc:
+        return False  # Spark 3.5 can't read such a column of Parquet
     if kind.can_widen_to(to):
         return True
     if kind == LeafType("int", (32,)) and to.family == "int" and leaf.has_exact_bounds:

@@ -63,28 +63,14 @@ def _has_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
     return any(encoding.endswith("_DICTIONARY") for encoding in chunk.encodings)
 
 
-def widened_columns(metadata: pq.FileMetaData, schema: str) -> Iterator[str]:
-    """Yield the paths, in lower case, of floating-point columns of the table that the file stores as another type.
+def float_column_paths(schema: str) -> Iterator[str]:
+    """Yield the paths of floating-point columns and fields of structs, at any depth, in ``schema``, Spark's JSON."""
 
-    Spark hands no filter to a file whose column has another type, so it skips no chunk of it.
-    """
-    stored = {"float": "FLOAT", "double": "DOUBLE"}
-    kinds = {path.lower(): stored[kind] for path, kind in float_columns(schema)}
-    for number in range(metadata.num_columns):
-        column = metadata.schema.column(number)
-        path = str(column.path).lower()
-        if kinds.get(path, column.physical_type) != column.physical_type:
-            yield path
-
-
-def float_columns(schema: str) -> Iterator[tuple[str, str]]:
-    """Yield path and type of floating-point columns, also in structs at any depth, of ``schema``, Spark's JSON."""
-
-    def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[tuple[str, str]]:
+    def below(fields: list[Mapping[str, Any]], start: str) -> Iterator[str]:
         for field in fields:
             kind, path = field["type"], start + field["name"]
             if kind in ("float", "double"):
-                yield path, kind
+                yield path
             elif isinstance(kind, dict) and kind["type"] == "struct":
                 yield from below(kind["fields"], path + ".")
 

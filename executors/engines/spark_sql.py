@@ -29,8 +29,7 @@ from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput,
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import (
     copy_without_dictionary_claims,
-    float_columns,
-    widened_columns,
+    float_column_paths,
     zero_columns_with_dictionary,
     zero_columns_without_dictionary,
 )
@@ -244,7 +243,7 @@ class _InputProperties:
     settings: Mapping[str, str]
     #: the rules of the time zone of its timestamps, if it is an ORC file with timestamps
     zone: bytes | str | None = None
-    #: see ``zero_columns_without_dictionary`` and ``widened_columns``
+    #: see ``zero_columns_without_dictionary``
     zeros: frozenset[str] = frozenset()
 
 
@@ -259,7 +258,7 @@ def _read_properties(task: RewriteTask, path: str) -> _InputProperties:
             metadata.row_group(0).column(n) for n in range(metadata.num_columns if metadata.num_row_groups else 0)
         ]
         codec = chunks[0].compression.lower() if chunks else "snappy"
-        zeros = frozenset((*zero_columns_without_dictionary(metadata), *widened_columns(metadata, str(task.schema))))
+        zeros = frozenset(zero_columns_without_dictionary(metadata))
         return _InputProperties("parquet", metadata.num_rows, codec, _settings(metadata.schema), zeros=zeros)
 
 
@@ -293,7 +292,7 @@ def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
 def _plain_columns(task: RewriteTask, seen: Sequence[_InputProperties]) -> list[str]:
     """Return the columns that must not be skipped by a dictionary."""
     zeros = frozenset().union(*(one.zeros for one in seen))
-    return [path for path, _ in float_columns(str(task.schema)) if path.lower() in zeros]
+    return [path for path in float_column_paths(str(task.schema)) if path.lower() in zeros]
 
 
 def _write(

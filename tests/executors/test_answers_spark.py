@@ -208,20 +208,3 @@ def test_a_zero_beside_nan_in_a_file_of_spark_is_found_in_the_new_file(session: 
     list(SparkEngine(lambda: session).rewrite([task], OPTIONS, lambda _: None, threading.Event()))
     found = [session.read.parquet(*some).where("x = -0.0D").count() for some in (paths, [str(tmp_path / "new")])]
     assert found == [80, 80]
-
-
-@pytest.mark.parametrize("kind", ["FLOAT", "INT"])
-def test_a_zero_of_a_column_that_became_a_double_is_found_in_the_new_file(session: Any, tmp_path: Path, kind: str):
-    paths = []
-    for number in range(2):
-        written = session.createDataFrame([(0,), (7,)] * 60, "x INT").selectExpr(f"CAST(x AS {kind}) AS x").coalesce(1)
-        written.write.parquet(str(tmp_path / str(number)))
-        paths += map(str, (tmp_path / str(number)).glob("part-*"))
-    schema = session.createDataFrame([], "x DOUBLE").schema
-    task = RewriteTask(group=0, inputs=tuple(paths), outputs=(str(tmp_path / "new"),), bytes=1, schema=schema.json())
-    engine = SparkEngine(lambda: session)
-    if engine.unsupported_reason(task, OPTIONS) is not None:
-        assert kind == "INT"
-        return
-    list(engine.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
-    assert session.read.schema(schema).parquet(str(tmp_path / "new")).where("x = -0.0D").count() == 120

@@ -200,3 +200,16 @@ def test_an_input_that_cant_be_read_leaves_its_group_out_and_a_cancelled_rewrite
     cancelled.set()
     with pytest.raises(CancelRequested):
         list(both[1].rewrite(tasks[1:], OPTIONS, lambda _: None, cancelled))
+
+
+@pytest.mark.parametrize("kind", [pa.float32(), pa.int32()])
+def test_a_column_that_became_a_double_is_refused_since_spark_does_not_read_it(both, tmp_path, kind):
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path in paths:
+        pq.write_table(pa.table({"x": pa.array([0, 7], kind)}), path)
+    double = {"name": "x", "type": "double", "nullable": True, "metadata": {}}
+    task = task_of(paths, tmp_path / "new", schema=json.dumps({"type": "struct", "fields": [double]}))
+    why = both[1].unsupported_reason(task, OPTIONS)
+    assert why is not None
+    assert why.startswith("column x is ")
+    assert "it would convert the values" in why

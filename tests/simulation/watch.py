@@ -87,9 +87,16 @@ class Watch:
             text = f"plan {row.plan.plan_id} is {row.state}, {self.commits[row.plan.plan_id]} is its commit"
             self.violated("ended though committed", text)
 
-    def undone(self, table: Table, attempts: Collection[Attempt], groups: Collection[str]) -> None:
-        """A restore took these back, pending ones too: the groups that they replaced are live by right."""
+    def undone(
+        self, table: Table, attempts: Collection[Attempt], groups: Collection[str], paths: Collection[str] = ()
+    ) -> None:
+        """A restore took these back, pending ones too: the groups that they replaced are live by right.
+
+        No plan has superseded the files at ``paths`` any longer: if a writer replaces them, its own policy counts.
+        """
         self.replaced.get(table.first_name, set()).difference_update(groups)
+        for path in paths:
+            self.superseded_at.pop(table.first_name + path, None)
         for attempt in attempts:
             if attempt.plan_id is not None:
                 self.commits.pop(attempt.plan_id, None)

@@ -297,7 +297,9 @@ class TimelineWrites(Writes):
             self.world.tell(f"{table.name}: {announced.action} to {announced.before}")
             undone = table.undo(announced.undoes)
             table.drop_instant(announced.time)
-            self.world.watch.undone(table, undone, [group for i in undone for _, group in i.replaces])
+            groups = [group for i in undone for _, group in i.replaces]
+            paths = [path for i in undone if i.plan_id is not None for base, logs in i.inputs for path in (base, *logs)]
+            self.world.watch.undone(table, undone, groups, paths)
             table.touch()
 
     @contextmanager
