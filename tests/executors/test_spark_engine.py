@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from executors.engines import create_engines
+from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
 from lake.errors import CancelRequested, Conflict
 from lake.plan import RewriteOptions, RewriteProgress
@@ -31,9 +32,10 @@ NEW = """
 
 @pytest.fixture
 def both(spark: Any) -> tuple[RewriteEngine, ...]:
-    """All engines but the one that copies row groups."""
-    _, *others = create_engines(lambda: spark)
-    return tuple(others)
+    """All engines but those that copy row groups of Parquet files."""
+    return tuple(
+        one for one in create_engines(lambda: spark) if not isinstance(one, (ParquetStitchEngine, HybridEngine))
+    )
 
 
 def files(spark: Any, folder: Path, kind: str = "parquet", **options: str) -> list[str]:
