@@ -94,6 +94,14 @@ class VerificationLevel(StrEnum):
     HASH = "hash"  #: the same, and an order-free hash of every value
 
 
+MIN_ROW_GROUP_BYTES = 8 << 20
+"""The size from which on a row group is copied and not merged, unless a rule sets another one.
+
+Measured with 2,000 files of 1 MB that become larger files: row groups of 10 MB give Spark and DuckDB the whole gain in
+reading. The files' own row groups, stitched, give Spark most of it and DuckDB a part of it.
+"""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteOptions:
     """The policy's settings that the executor of a plan needs."""
@@ -104,6 +112,7 @@ class RewriteOptions:
     sort_columns: tuple[str, ...] = ()
     layout: str = "linear"
     verification: VerificationLevel = VerificationLevel.FOOTER
+    min_row_group_bytes: int = MIN_ROW_GROUP_BYTES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,7 +8,7 @@ with one value for the whole service. The classes have no slots, since a class c
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
-from lake.plan import AUTO, RewriteOptions, VerificationLevel
+from lake.plan import AUTO, MIN_ROW_GROUP_BYTES, RewriteOptions, VerificationLevel
 from lake.units import GIB, MIB
 from planner.policy.enums import BALANCED, PartitionFilter, RewriteFirst
 
@@ -138,6 +138,13 @@ class PlanningSettings:
             "meaning": "the engine that rewrites, if the format has it: `auto`, `stitch`, `hybrid`, `arrow`, `spark`"
         },
     )
+    min_row_group_bytes: int = field(
+        default=MIN_ROW_GROUP_BYTES,
+        metadata={
+            "meaning": "the size from which on `stitch` and `hybrid` copy a row group of Parquet; `hybrid` merges "
+            "consecutive smaller ones"
+        },
+    )
     compression: str | None = field(
         default=None,
         metadata={
@@ -169,6 +176,7 @@ class PlanningSettings:
             sort_columns=self.sort_columns,
             layout=self.layout,
             verification=self.verification,
+            min_row_group_bytes=self.min_row_group_bytes,
         )
 
     @property

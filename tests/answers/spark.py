@@ -21,7 +21,7 @@ from lake.engines import RewriteEngine, RewriteTask
 from lake.plan import RewriteOptions
 
 #: not ``auto``: no engine leaves a group alone because another one is faster
-OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid")
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid", min_row_group_bytes=1 << 40)
 #: conditions of one query; more are slower to plan than to run
 _AT_ONCE = 40
 

@@ -52,8 +52,8 @@ class Case:
             "parquet": (
                 ArrowEngine(InProcessBackend(1)),
                 spark,
-                ParquetStitchEngine(InProcessBackend(1), 0),
-                HybridEngine(InProcessBackend(1), 1 << 40),
+                ParquetStitchEngine(InProcessBackend(1)),
+                HybridEngine(InProcessBackend(1)),
             ),
             "orc": (spark, OrcStitchEngine(lambda: self._spark)),
         }[kind]

@@ -29,18 +29,15 @@ from lake.engines import RewriteTask, choose_engines, engine_notes
 from lake.errors import CancelRequested, Conflict
 from lake.plan import AUTO, RewriteOptions
 
-OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid")
 LEAST = 20_000
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="hybrid", min_row_group_bytes=LEAST)
+ENGINE = HybridEngine(InProcessBackend(1))
 
 
-def engine(least: int = LEAST) -> HybridEngine:
-    return HybridEngine(InProcessBackend(1), least)
-
-
-def rewritten(task: RewriteTask, least: int = LEAST, options: RewriteOptions = OPTIONS) -> list[str]:
+def rewritten(task: RewriteTask, options: RewriteOptions = OPTIONS) -> list[str]:
     """The outputs of a group that the engine takes; nothing else is left beside them."""
-    assert engine(least).unsupported_reason(task, options) is None
-    written = list(engine(least).rewrite([task], options, lambda _: None, threading.Event()))
+    assert ENGINE.unsupported_reason(task, options) is None
+    written = list(ENGINE.rewrite([task], options, lambda _: None, threading.Event()))
     assert [file.path for file in written] == list(task.outputs)
     left = sorted(path.name for path in Path(task.outputs[0]).parent.iterdir())
     assert left == sorted(Path(path).name for path in task.outputs)
@@ -96,11 +93,11 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
     sizes = [size for path in paths for size, _ in chunks(path)]
     least = data.draw(st.sampled_from([0, *sizes, 1 << 40]))
     outputs = data.draw(st.integers(1, 2))
-    task = task_of(paths, folder, outputs)
-    if engine(least).unsupported_reason(task, OPTIONS) is not None:
+    task, options = task_of(paths, folder, outputs), replace(OPTIONS, min_row_group_bytes=least)
+    if ENGINE.unsupported_reason(task, options) is not None:
         return
     wanted = expected(paths, least)
-    new = rewritten(task, least)
+    new = rewritten(task, options)
     assert text(new) == text(paths)
     kept = [content for path in new for _, content in chunks(path)]
     position = 0
@@ -137,7 +134,7 @@ def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Pa
     content[4:200] = os.urandom(196)
     Path(paths[2]).write_bytes(bytes(content))
     with pytest.raises(Conflict) as raised:
-        list(engine().rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, threading.Event()))
+        list(ENGINE.rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, threading.Event()))
     (skipped,) = raised.value.args[1]
     assert skipped.quarantine == (paths[2],), skipped.reason
     assert list((tmp_path / "new").iterdir()) == []
@@ -148,7 +145,7 @@ def test_a_cancelled_merge_leaves_nothing(tmp_path: Path):
     cancelled = threading.Event()
     cancelled.set()
     with pytest.raises(CancelRequested):
-        list(engine().rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, cancelled))
+        list(ENGINE.rewrite([task_of(paths, tmp_path)], OPTIONS, lambda _: None, cancelled))
     assert list((tmp_path / "new").iterdir()) == []
 
 
@@ -156,13 +153,13 @@ def test_auto_takes_the_engine_that_decodes_least_and_keeps_no_small_row_groups(
     large = [write(tmp_path / f"large{n}.parquet", numbers(n, n + 9000), row_groups=1) for n in range(2)]
     small = [write(tmp_path / f"small{n}.parquet", numbers(n, n + 90), row_groups=1) for n in range(3)]
     backend = InProcessBackend(1)
-    engines = ParquetStitchEngine(backend, LEAST), HybridEngine(backend, LEAST), ArrowEngine(backend)
+    engines = ParquetStitchEngine(backend), HybridEngine(backend), ArrowEngine(backend)
     kinds = (large, large + small, [*large[:1], *small * 200])
     tasks = [replace(task_of(paths, tmp_path), group=number) for number, paths in enumerate(kinds)]
     chosen = choose_engines(tasks, engines, replace(OPTIONS, engine=AUTO), "t")
     assert [chosen[group].engine.name for group in range(3)] == ["stitch", "hybrid", "arrow"]
     notes = "; ".join(engine_notes(chosen))
-    assert "stitch can't: 3 row groups have less than 19.5 KiB and can be merged" in notes
+    assert "stitch can't: 3 row groups have less than 19.5 KiB (min_row_group) and can be merged" in notes
     assert "so a copy would save little" in notes
 
 

@@ -366,7 +366,10 @@ def test_encryption_and_chunks_in_other_files_are_refused(tmp_path: Path):
         ({"sort_columns": ("id",)}, "can't sort by id; unset sort_columns"),
         ({"compression": "zstd"}, "can't compress them with zstd; unset compression"),
         ({"compression": "snappy"}, None),
-        ({"engine": AUTO}, r"files average \S+ KiB, so a copy would keep row groups too small \(needs 8.0 MiB\)"),
+        (
+            {"engine": AUTO},
+            r"files average \S+ KiB, so a copy would keep row groups too small \(needs 8.0 MiB, min_row_group\)",
+        ),
     ],
 )
 def test_settings_that_a_copy_can_not_follow_are_refused_with_the_setting(tmp_path: Path, options: Any, why: Any):

@@ -12,10 +12,10 @@ from contract.run import RunContract
 from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 from toys.bench import Bench, bench_at
+from toys.engine import StitchAny
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from executors.engines.stitch.engine import ParquetStitchEngine
 
 pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.paired("case")]
 def case(metastore: MetastoreServer, request: pytest.FixtureRequest) -> HiveCase:
     """The engine ``arrow`` rewrites Parquet, as a daemon's does; what Spark does of ORC there, a copy does."""
     if request.param == "parquet stitched":
-        return HiveCase(uri=metastore.uri, engines=(ParquetStitchEngine(InProcessBackend(), 0),))
+        return HiveCase(uri=metastore.uri, engines=(StitchAny(InProcessBackend()),))
     if request.param == "parquet":
         return HiveCase(uri=metastore.uri, engines=(ArrowEngine(InProcessBackend()),))
     return HiveCase(uri=metastore.uri, kind=request.param)

@@ -114,7 +114,7 @@ def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask
     }
     (plain,) = chosen["loop.plain"]
     assert plain.startswith("engine arrow (2 groups): stitch can't: files average ")
-    assert "so a copy would keep row groups too small (needs 8.0 MiB); hybrid can't: 0 B of " in plain
+    assert "so a copy would keep row groups too small (needs 8.0 MiB, min_row_group); hybrid can't: 0 B of " in plain
     for name, why in (("grown", "has another schema than"), ("striped", "is no Parquet file")):
         for reason in chosen[f"loop.{name}"]:
             assert reason.startswith("engine spark (1 group): stitch can't: ")

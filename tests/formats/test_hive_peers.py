@@ -13,10 +13,10 @@ from contract.plans import plan_all
 from hive_case import HiveCase
 from hive_metastore import MetastoreServer
 from pyarrow import orc
+from toys.engine import StitchAny
 
 from executors.engines import create_engines
 from executors.engines.backends import InProcessBackend
-from executors.engines.stitch.engine import ParquetStitchEngine
 from lake.formats.hive import FORMAT
 from lake.model import TableRef
 
@@ -116,7 +116,7 @@ def test_other_readers_find_the_same_rows_and_files_that_say_the_same_of_themsel
     before = files(table)
     expected, said = rows(before), says(before[0])
     assert (len(before), expected.total()) == (6, 60)
-    stitch = ParquetStitchEngine(InProcessBackend(1), min_row_group_bytes=0)
+    stitch = StitchAny(InProcessBackend(1))
     engines = (stitch,) if name == "stitched" else create_engines(lambda: spark)
     commit = run(HiveCase(uri=peers.uri, engines=engines), plan_all(FORMAT, table, name))
     assert commit.skipped == ()

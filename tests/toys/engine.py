@@ -3,12 +3,14 @@
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 from io import BytesIO
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hdfs_paths import AnyPath, place
 
+from executors.engines.stitch.engine import ParquetStitchEngine
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
@@ -56,3 +58,10 @@ class CopyRows:
         except (pa.ArrowException, OSError) as error:
             bad = SkippedGroup(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
             raise Conflict(f"{path} can't be read", (bad,)) from error
+
+
+class StitchAny(ParquetStitchEngine):
+    """The engine ``stitch`` without a smallest row group, for tables as small as a test's."""
+
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        return super().unsupported_reason(task, replace(options, min_row_group_bytes=0))

@@ -3,7 +3,6 @@
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 import pyarrow as pa
 
@@ -11,7 +10,6 @@ from executors.engines.backends import RewriteBackend
 from executors.engines.inputs import UnsupportedInput, read_footers
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.hybrid import (
-    HEALTHY_ROW_GROUP_BYTES,
     Run,
     divide_runs,
     estimated_sizes,
@@ -33,21 +31,20 @@ class ParquetStitchEngine(TaskEngine):
     """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
 
     ``backend`` runs the work. If the engine is chosen automatically, it refuses a group whose row groups average less
-    than ``min_row_group_bytes``, or with two consecutive row groups that are smaller.
+    than ``min_row_group``, or with two consecutive row groups that are smaller.
     """
 
     name = "stitch"
 
-    def __init__(self, backend: RewriteBackend, min_row_group_bytes: int = HEALTHY_ROW_GROUP_BYTES) -> None:
+    def __init__(self, backend: RewriteBackend) -> None:
         super().__init__(backend, stitch_task)
-        self._min_row_group_bytes = min_row_group_bytes
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         average = task.bytes // len(task.inputs)
-        least = self._min_row_group_bytes if options.engine == AUTO else 0
+        least = options.min_row_group_bytes if options.engine == AUTO else 0
         if average < least:
             return _too_small("files", average, least)
         try:
@@ -62,12 +59,12 @@ class ParquetStitchEngine(TaskEngine):
             return _too_small("row groups", average, least)
         small = sum(len(run.groups) for run in divide_runs(groups, least) if run.is_merged)
         if small:
-            return f"{small} row groups have less than {format_bytes(least)} and can be merged"
+            return f"{small} row groups have less than {format_bytes(least)} (min_row_group) and can be merged"
         return _codec_obstacle(groups, options)
 
 
 class HybridEngine(TaskEngine):
-    """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group_bytes``.
+    """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group``.
 
     If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
     ``arrow`` rewrites such a group as fast.
@@ -75,19 +72,21 @@ class HybridEngine(TaskEngine):
 
     name = "hybrid"
 
-    def __init__(self, backend: RewriteBackend, min_row_group_bytes: int = HEALTHY_ROW_GROUP_BYTES) -> None:
-        super().__init__(backend, partial(hybrid_task, healthy_bytes=min_row_group_bytes))
-        self._min_row_group_bytes = min_row_group_bytes
+    def __init__(self, backend: RewriteBackend) -> None:
+        super().__init__(backend, hybrid_task)
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
-            runs = divide_runs(_compatible_groups(task), self._min_row_group_bytes)
+            runs = divide_runs(_compatible_groups(task), options.min_row_group_bytes)
             divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
             copied = [one for run in runs if not run.is_merged for one in run.groups]
-            if options.engine == AUTO and (reason := self._not_worthwhile(runs, copied)) is not None:
+            if (
+                options.engine == AUTO
+                and (reason := _not_worthwhile(runs, copied, options.min_row_group_bytes)) is not None
+            ):
                 return reason
             inputs = read_footers(task.inputs)
             if inputs:
@@ -98,15 +97,16 @@ class HybridEngine(TaskEngine):
             return None
         return _codec_obstacle(copied, options)
 
-    def _not_worthwhile(self, runs: Sequence[Run], copied: Sequence[SourceGroup]) -> str | None:
-        least, total = format_bytes(self._min_row_group_bytes), sum(run.bytes for run in runs)
-        large = sum(one.group.bytes for one in copied)
-        if 2 * large < total:
-            return (
-                f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {least} or more, so a copy would "
-                "save little"
-            )
-        return None if any(run.is_merged for run in runs) else f"no row groups of less than {least} follow another"
+
+def _not_worthwhile(runs: Sequence[Run], copied: Sequence[SourceGroup], min_bytes: int) -> str | None:
+    least, total = f"{format_bytes(min_bytes)} (min_row_group)", sum(run.bytes for run in runs)
+    large = sum(one.group.bytes for one in copied)
+    if 2 * large < total:
+        return (
+            f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {least} or more, so a copy would "
+            "save little"
+        )
+    return None if any(run.is_merged for run in runs) else f"no row groups of less than {least} follow another"
 
 
 def _compatible_groups(task: RewriteTask) -> list[SourceGroup]:
@@ -128,7 +128,7 @@ def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> s
 def _too_small(what: str, average: int, least: int) -> str:
     return (
         f"{what} average {format_bytes(average)}, so a copy would keep row groups too small "
-        f"(needs {format_bytes(least)})"
+        f"(needs {format_bytes(least)}, min_row_group)"
     )
 
 

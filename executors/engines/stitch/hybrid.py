@@ -22,15 +22,9 @@ from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inp
 from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import Conflict
-from lake.plan import RewriteOptions, SkippedGroup
+from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions, SkippedGroup
 from lake.storage.filesystems import filesystem_of
 
-HEALTHY_ROW_GROUP_BYTES = 8 << 20
-"""The size from which on a row group is copied.
-
-Measured with 2,000 files of 1 MB that become larger files: row groups of 10 MB give Spark and DuckDB the whole gain in
-reading. The files' own row groups, stitched, give Spark most of it and DuckDB a part of it.
-"""
 #: as many merged row groups as readers can read in parallel, unless they would be small
 _ROW_GROUPS = 10
 
@@ -53,10 +47,10 @@ class Run:
         return sum(one.group.rows for one in self.groups)
 
 
-def divide_runs(groups: Sequence[SourceGroup], healthy_bytes: int) -> list[Run]:
-    """Return ``groups`` in their order as runs. Two or more that are smaller than ``healthy_bytes`` are merged."""
+def divide_runs(groups: Sequence[SourceGroup], min_bytes: int) -> list[Run]:
+    """Return ``groups`` in their order as runs. Two or more that are smaller than ``min_bytes`` are merged."""
     found = []
-    for is_small, part in groupby(groups, key=lambda one: one.group.bytes < healthy_bytes):
+    for is_small, part in groupby(groups, key=lambda one: one.group.bytes < min_bytes):
         run = list(part)
         found.append(Run(run, is_small and len(run) > 1))
     return found
@@ -68,7 +62,7 @@ def merged_row_group_rows(run: Run, outputs: int, total_bytes: int) -> int:
     Readers read about ten row groups of a file in parallel. No row group is larger than one of ``outputs`` should be,
     if these have ``total_bytes`` together.
     """
-    parallel = min(_ROW_GROUPS, run.bytes // HEALTHY_ROW_GROUP_BYTES)
+    parallel = min(_ROW_GROUPS, run.bytes // MIN_ROW_GROUP_BYTES)
     count = max(1, parallel, -(-run.bytes * outputs // max(1, total_bytes)))
     return -(-run.rows // count)
 
@@ -97,20 +91,14 @@ def verify_mergeable(inputs: Sequence[ParquetInput], files: Sequence[RawParquetF
         verify_compatible([files[0], RawParquetFile.read(path)])
 
 
-def hybrid_task(
-    task: RewriteTask,
-    options: RewriteOptions,
-    check: Callable[[], None],
-    *,
-    healthy_bytes: int = HEALTHY_ROW_GROUP_BYTES,
-) -> list[EngineOutput]:
+def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group; see ``stitch_task``. Raises Rejected if a value can't be written."""
     try:
         files = read_inputs(task)
         with reading_input(task, task.inputs[0]):
             verify_compatible(files)
         with ExitStack() as temporary:
-            runs = divide_runs(source_groups(files), healthy_bytes)
+            runs = divide_runs(source_groups(files), options.min_row_group_bytes)
             merging = _Merging(task, files, sum(run.bytes for run in runs), options, check, temporary)
             groups = [one for run in runs for one in merging.merged(run)]
             # The engine was chosen by the sizes before the merge.

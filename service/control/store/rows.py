@@ -16,6 +16,7 @@ from sqlalchemy import Connection, Row, select
 
 from lake.model import CatalogRef, Concurrency, FileSlice, OnConflict, TableRef
 from lake.plan import (
+    MIN_ROW_GROUP_BYTES,
     ClusteringGroup,
     PartitionFigures,
     Plan,
@@ -74,6 +75,8 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
         sort_columns=tuple(document["sort_columns"]),
         layout=document["layout"],
         verification=VerificationLevel(document.get("verification") or document["receipt"]),
+        # Plans of earlier releases have none.
+        min_row_group_bytes=document.get("min_row_group_bytes", MIN_ROW_GROUP_BYTES),
     )
 
 
