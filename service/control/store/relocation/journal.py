@@ -237,7 +237,7 @@ class RelocationJournal(StorePart):
         row = SupersededRow
         with self._locked_write() as connection:
             for file in files:
-                # Another file of this path may await its deletion by now.
+                # A later file of this path may await its deletion.
                 this_file = row.path == file.path, row.bytes == file.bytes, row.modified_at_ms == file.modified_ms
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
                 ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
