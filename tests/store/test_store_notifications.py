@@ -10,6 +10,7 @@ from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 from lake.errors import LeaseLost
 from service.control.config.notify import EVENTS
 from service.control.store import NotFound, NotificationState, ScanRecord, Store, StoreSettings, WrongState
+from service.control.store.views import ProcessFacts
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -186,3 +187,13 @@ def test_ended_messages_are_forgotten_after_their_time_and_waiting_ones_never(st
     assert store.prune_notifications(delivered=timedelta(days=3), dead=timedelta(days=30)) == 1
     assert store.prune_notifications(delivered=timedelta(days=3), dead=timedelta(days=3)) == 1
     assert len(store.notifications()) == 2
+
+
+def test_a_message_does_not_wait_because_the_databases_clock_was_set_back(store: Store, database_url: str) -> None:
+    store.notify("clean.failing", table=TRIPS.name, reason="x")
+    hours = "created_at_ms = created_at_ms + 28800000, not_before_ms = not_before_ms + 28800000"
+    sql(database_url, f"UPDATE notification SET {hours}")
+    assert store.due_notifications(10) == []
+    facts = ProcessFacts(name="a daemon", role="all", host="h", version="1", slots=1)
+    store.register_process(facts, timedelta(seconds=20))
+    assert [one.event for one in store.due_notifications(10)] == ["clean.failing"]

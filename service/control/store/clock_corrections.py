@@ -13,7 +13,14 @@ from sqlalchemy import Connection, func, select, update
 
 from lake.plan import PlanState
 from service.control.store.database import db_now, timedelta_to_ms
-from service.control.store.models import LeaderRow, LivePartitionRow, PlanRow, ProcessRow
+from service.control.store.models import (
+    LeaderRow,
+    LivePartitionRow,
+    NotificationRow,
+    PlanRow,
+    ProcessRow,
+    RelocationRow,
+)
 from service.control.store.partition_locks import MAX_LOCK_TTL
 
 #: a command holds a role for this time without a renewal
@@ -36,6 +43,11 @@ def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
     since = func.coalesce(PlanRow.heartbeat_at_ms, PlanRow.created_at_ms)
     waits = update(PlanRow).where(PlanRow.state == PlanState.REQUESTED, since > now + _TOLERANCE_MS)
     connection.execute(waits.values(not_before_ms=now + PlanRow.not_before_ms - since, heartbeat_at_ms=now))
+    messages = update(NotificationRow).where(NotificationRow.created_at_ms > now + _TOLERANCE_MS)
+    pause = NotificationRow.not_before_ms - NotificationRow.created_at_ms
+    connection.execute(messages.values(not_before_ms=now + pause, created_at_ms=now))
+    unsettled = update(RelocationRow).where(RelocationRow.unsettled_since_ms > now + _TOLERANCE_MS)
+    connection.execute(unsettled.values(unsettled_since_ms=now))
     longest_role = connection.execute(select(func.max(ProcessRow.expires_at_ms - ProcessRow.seen_at_ms))).scalar()
     processes = update(ProcessRow).where(ProcessRow.seen_at_ms > now + _TOLERANCE_MS)
     connection.execute(
