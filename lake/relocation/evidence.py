@@ -137,22 +137,19 @@ def unrecorded_growth(
     """
     found = []
     for previous in record.previous_locations:
+        there = state.locations[previous.location].files
+        missing = {file.path for file in previous.expected_files if file not in there}
+        grown = [file for file in there if file.path in missing] if missing else []
+        if not grown:
+            continue
         copies = {
             (file.name, file.bytes, file.modified_ms)
             for other in record.previous_locations
             if other.location != previous.location
             for file in (*other.expected_files, *other.possible_files)
         }
-        expected = {file.path for file in previous.expected_files} - {
-            file.path for file in previous.expected_files if file in state.locations[previous.location].files
-        }
-        grown = [
-            file
-            for file in state.locations[previous.location].files
-            if file.path in expected and (file.name, file.bytes, file.modified_ms) in copies
-        ]
-        if grown:
-            found.append((previous, grown))
+        if replaced := [file for file in grown if (file.name, file.bytes, file.modified_ms) in copies]:
+            found.append((previous, replaced))
     return found
 
 
