@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The engine ``arrow`` against Spark SQL's ``coalesce`` on the same files, in one run.
+"""The engines for Parquet against Spark SQL's ``coalesce`` and against ``cat`` on the same files, in one run.
 
-2,000 files of about 1 MB become 20 files. ``arrow`` rewrites all groups in one job of Spark tasks, as a plan does.
+2,000 files of about 1 MB become 20 files. The engines rewrite all groups in one job of Spark tasks, as a plan does.
+``cat`` appends the inputs of a group to one file, which is no Parquet file, and syncs it: no rewrite can be faster.
 Spark SQL does it in two ways: one job for each group, as many jobs at once as there are cores; and one job over all
 files, whose result can't be committed group by group. The faster way counts. Codec, number and size of the new files
 are equal for all ways. Each way has its own process, whose session first rewrites a tenth of the files. Then the ways
@@ -22,6 +23,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -40,20 +42,24 @@ FILES_A_GROUP = 100
 #: this number of rows makes a file of about 1 MB
 ROWS_A_FILE = 40_000
 BAR_TIMES, BAR_MIB = 3.5, 700.0
+ENGINES = ("stitch", "hybrid", "arrow")
 LABELS = {
+    "cat": "cat and fsync, a process per core",
+    "stitch": "stitch, all groups in one job",
+    "hybrid": "hybrid, all groups in one job",
     "arrow": "arrow, all groups in one job",
     "jobs": "Spark SQL coalesce, a job per group",
     "job": "Spark SQL coalesce, one job",
 }
 
 
-def write_files(folder: Path, files: int) -> None:
-    """Write the files that the benchmark rewrites."""
+def write_files(folder: Path, files: int, megabytes: int) -> None:
+    """Write the files that the benchmark rewrites, each of about ``megabytes`` and with one row group."""
     from bench.trips import trips
     from executors.spark import spark_session
 
     spark = spark_session(SPARK)
-    rows = spark.range(0, files * ROWS_A_FILE, numPartitions=files)
+    rows = spark.range(0, files * megabytes * ROWS_A_FILE, numPartitions=files)
     trips(rows).write.parquet(str(folder))
     spark.stop()
 
@@ -67,15 +73,16 @@ def measure(kind: str, source: Path, work: Path) -> None:
 
     spark = spark_session(SPARK)
     paths = sorted(map(str, source.glob("*.parquet")))
-    rewrite = {"arrow": _by_arrow, "jobs": _by_jobs, "job": _by_one_job}[kind]
-    rewrite(spark, _tasks(paths[: len(paths) // 10], FILES_A_GROUP // 10, work / "warm"))
+    others = {"cat": _by_cat, "jobs": _by_jobs, "job": _by_one_job}
+    rewrite = partial(_by_engine, kind) if kind in ENGINES else others[kind]
+    rewrite(spark, _tasks(paths[: max(2, len(paths) // 10)], max(2, FILES_A_GROUP // 10), work / "warm"))
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         tasks = _tasks(paths, FILES_A_GROUP, work / line.strip())
         begun, spent = time.perf_counter(), _cpu_seconds()
         rewrite(spark, tasks)
         seconds, cpu_seconds = time.perf_counter() - begun, _cpu_seconds() - spent
-        peak = max(_peak_mib(pid) for pid in _descendants() if _is_worker(pid) is (kind == "arrow"))
+        peak = max(_peak_mib(pid) for pid in _descendants() if _is_worker(pid) is (kind in ENGINES))
         print(json.dumps({"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak}), flush=True)
 
 
@@ -95,13 +102,23 @@ def _tasks(paths: list[str], files: int, folder: Path) -> "list[RewriteTask]":
     ]
 
 
-def _by_arrow(spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
+def _by_cat(_: "SparkSession", tasks: "list[RewriteTask]") -> None:
+    def append(task: "RewriteTask") -> None:
+        with open(task.outputs[0], "wb") as output:
+            subprocess.run(["cat", *task.inputs], stdout=output, check=True)
+            os.fsync(output.fileno())
+
+    with ThreadPoolExecutor(CORES) as pool:
+        list(pool.map(append, tasks))
+
+
+def _by_engine(name: str, spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
     from executors.engines import create_engines
     from lake.engines import choose_engines
     from lake.plan import RewriteOptions
 
-    options = RewriteOptions(target_file_max_bytes=1 << 30, engine="arrow")
-    (engine,) = (one for one in create_engines(lambda: spark) if one.name == "arrow")
+    options = RewriteOptions(target_file_max_bytes=4 << 30, engine=name)
+    engine = next(one for one in create_engines(lambda: spark) if one.name == name)
     choose_engines(tasks, [engine], options, "bench")
     list(engine.rewrite(tasks, options, lambda _: None, threading.Event()))
 
@@ -229,22 +246,32 @@ def main() -> int:
 
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--files", type=int, default=2_000, help="number of files of about 1 MB; a group has 100")
+    parser.add_argument("--megabytes", type=int, default=1, help="size of a file, which has one row group")
     parser.add_argument("--rounds", type=int, default=3, help="how often each way rewrites all files")
     parser.add_argument("--keep", type=Path, help="keep the files in this directory, or use the files in it")
     parser.add_argument("--write", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--measure", nargs=3, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.write:
-        write_files(arguments.write, arguments.files)
+        write_files(arguments.write, arguments.files, arguments.megabytes)
         return 0
     if arguments.measure:
         kind, *paths = arguments.measure
         measure(kind, *map(Path, paths))
         return 0
     with tempfile.TemporaryDirectory(prefix="lakefold-bench-") as temporary:
-        source = (arguments.keep or Path(temporary)).absolute() / f"{arguments.files}_files"
+        name = f"{arguments.files}_files_of_{arguments.megabytes}_mb"
+        source = (arguments.keep or Path(temporary)).absolute() / name
         if not source.exists():
-            child(__file__, "--write", str(source), "--files", str(arguments.files))
+            child(
+                __file__,
+                "--write",
+                str(source),
+                "--files",
+                str(arguments.files),
+                "--megabytes",
+                str(arguments.megabytes),
+            )
         return 0 if _compare(source, Path(temporary), arguments.rounds) else 1
 
 
@@ -264,7 +291,7 @@ def _compare(source: Path, temporary: Path, rounds: int) -> bool:
                 used = f"{run['seconds']:>8.1f} {run['cpu_seconds']:>7.1f} {run['peak_mib']:>9.0f}"
                 written = sum(path.stat().st_size for path in files)
                 print(f"{number + 1} {LABELS[kind]:<34} {used} {len(files):>6} {written / 1e6:>7.0f}", flush=True)
-                if number == rounds - 1 and content(new)[:3] != before[:3]:
+                if number == rounds - 1 and kind != "cat" and content(new)[:3] != before[:3]:
                     raise SystemExit(f"the rows written by {LABELS[kind]} differ from the input")
                 shutil.rmtree(new)
     arrow, fastest = ways["arrow"], min(ways["jobs"], ways["job"], key=lambda way: way.median("seconds"))
@@ -275,6 +302,9 @@ def _compare(source: Path, temporary: Path, rounds: int) -> bool:
         f"\nmedians: arrow {arrow.median('seconds'):.1f} s, Spark SQL at its best {fastest.median('seconds'):.1f} s: "
         f"{times:.1f} x as fast, for 1/{of_cpu:.1f} of the CPU; {peak:.0f} MiB per task"
     )
+    for engine in ENGINES:
+        of_cat = ways[engine].median("seconds") / ways["cat"].median("seconds")
+        print(f"{engine}: {of_cat:.2f} x the seconds of cat and fsync")
     if times < BAR_TIMES or peak > BAR_MIB:
         print(f"missed the bar of {BAR_TIMES} x and {BAR_MIB:.0f} MiB", file=sys.stderr)
         return False
