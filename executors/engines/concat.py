@@ -29,7 +29,7 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
     ``check`` is called between batches and may raise to end the work. Raises Conflict with the skipped group if an
     input can't be read, Transient if storage fails, Rejected if a value can't be written.
     """
-    try:
+    with skipping_changed(task):
         inputs = []
         for path in task.inputs:
             with reading_input(task, path):
@@ -38,9 +38,6 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
             shape = common_layout(inputs)
         most_rows = row_group_rows(inputs, len(task.outputs))
         writing = ParquetWriteSettings(shape, options.compression, most_rows)
-    except UnsupportedInput as error:
-        changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
-        raise Conflict(changed.reason, (changed,)) from error
     source = _RowReader(_batches(task, inputs, shape, check))
     counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
     return [
@@ -165,6 +162,16 @@ class _RowReader:
             self._rest = batch.slice(count) if batch.num_rows > count else None
             yield batch.slice(0, count)
             count -= min(count, batch.num_rows)
+
+
+@contextmanager
+def skipping_changed(task: RewriteTask) -> Iterator[None]:
+    """Turn UnsupportedInput in the block into Conflict: the engine was chosen for other files of these names."""
+    try:
+        yield
+    except UnsupportedInput as error:
+        changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
+        raise Conflict(changed.reason, (changed,)) from error
 
 
 @contextmanager

@@ -33,7 +33,7 @@ def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def zero_columns_with_dictionary(metadata: pq.FileMetaData, columns: Collection[str]) -> list[str]:
-    """Return those of ``columns`` that may hold a zero in a chunk whose values are all in a dictionary."""
+    """Return those of ``columns`` that may hold a zero in a chunk that has a dictionary."""
     return [path for path, chunks in _zero_chunks(metadata) if path in columns and any(map(_has_dictionary, chunks))]
 
 

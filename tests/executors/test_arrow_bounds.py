@@ -27,12 +27,13 @@ OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
 _MEASURE = """
 import re, sys
 from pathlib import Path
+from executors.engines.concat import rewrite_task
 from executors.engines.spark_tasks import rewrite_bundle
 from lake.engines import RewriteTask
 from lake.plan import RewriteOptions
 output, *inputs = sys.argv[1:]
 task = RewriteTask(group=0, inputs=tuple(inputs), outputs=(output,), bytes=1)
-((_, (written,), _),) = rewrite_bundle([task], RewriteOptions(target_file_max_bytes=1 << 30), ({}, {}))
+((_, (written,), _),) = rewrite_bundle([task], RewriteOptions(target_file_max_bytes=1 << 30), ({}, {}), rewrite_task)
 (peak_kib,) = re.findall(r"VmHWM:\\s+(\\d+) kB", Path("/proc/self/status").read_text())
 print(written.rows, int(peak_kib) // 1024)
 """

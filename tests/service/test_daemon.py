@@ -118,7 +118,7 @@ def test_writers_are_handed_the_engines_that_there_are(toys, home, store):
     toys.writer = writer
     with running(daemon_at(home)):
         wait_for(completed(store), "a completed plan")
-    assert handed == {"arrow", "stitch", "spark"}
+    assert handed == {"arrow", "hybrid", "stitch", "spark"}
 
 
 def test_rows_that_differ_halt_the_table_and_never_the_service(toys, home, store):

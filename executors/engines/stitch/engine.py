@@ -48,7 +48,7 @@ class ParquetStitchEngine(TaskEngine):
         if average < least:
             return _too_small("files", average, least)
         try:
-            groups = _compatible_groups(task)
+            groups = source_groups(_compatible_files(task))
             plan_outputs(groups, len(task.outputs), options.target_file_max_bytes)
         except UnsupportedInput as error:
             return str(error)
@@ -80,7 +80,8 @@ class HybridEngine(TaskEngine):
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
-            runs = divide_runs(_compatible_groups(task), options.min_row_group_bytes)
+            files = _compatible_files(task)
+            runs = divide_runs(source_groups(files), options.min_row_group_bytes)
             divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
             copied = [one for run in runs if not run.is_merged for one in run.groups]
             if (
@@ -88,9 +89,8 @@ class HybridEngine(TaskEngine):
                 and (reason := _not_worthwhile(runs, copied, options.min_row_group_bytes)) is not None
             ):
                 return reason
-            inputs = read_footers(task.inputs)
-            if inputs:
-                verify_mergeable(inputs, _read_files(task.inputs))
+            if files and (inputs := read_footers(task.inputs)):
+                verify_mergeable(inputs, files)
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):
@@ -109,12 +109,12 @@ def _not_worthwhile(runs: Sequence[Run], copied: Sequence[SourceGroup], min_byte
     return None if any(run.is_merged for run in runs) else f"no row groups of less than {least} follow another"
 
 
-def _compatible_groups(task: RewriteTask) -> list[SourceGroup]:
-    """Return the row groups of the inputs that can be read. Raises UnsupportedInput if they can't be in one file."""
+def _compatible_files(task: RewriteTask) -> list[RawParquetFile]:
+    """Return the inputs that can be read. Raises UnsupportedInput if they can't be one file."""
     files = _read_files(task.inputs)
     if files:
         verify_compatible(files)
-    return source_groups(files)
+    return files
 
 
 def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> str | None:

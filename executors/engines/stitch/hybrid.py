@@ -14,15 +14,14 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from executors.engines.concat import attempt_path, read_row_groups, reading_input, write_rows
-from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, common_layout
+from executors.engines.concat import attempt_path, read_row_groups, reading_input, skipping_changed, write_rows
+from executors.engines.inputs import CommonLayout, ParquetInput, common_layout
 from executors.engines.outputs import ParquetWriteSettings
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inputs, source_groups, write_output
 from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import EngineOutput, RewriteTask
-from lake.errors import Conflict
-from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions, SkippedGroup
+from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions
 from lake.storage.filesystems import filesystem_of
 
 #: as many merged row groups as readers can read in parallel, unless they would be small
@@ -93,22 +92,16 @@ def verify_mergeable(inputs: Sequence[ParquetInput], files: Sequence[RawParquetF
 
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group; see ``stitch_task``. Raises Rejected if a value can't be written."""
-    try:
+    with skipping_changed(task), ExitStack() as temporary:
         files = read_inputs(task)
         with reading_input(task, task.inputs[0]):
             verify_compatible(files)
-        with ExitStack() as temporary:
-            runs = divide_runs(source_groups(files), options.min_row_group_bytes)
-            merging = _Merging(task, files, sum(run.bytes for run in runs), options, check, temporary)
-            groups = [one for run in runs for one in merging.merged(run)]
-            # The engine was chosen by the sizes before the merge.
-            parts = plan_outputs(groups, len(task.outputs), max(options.target_file_max_bytes, task.bytes))
-            return [
-                write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)
-            ]
-    except UnsupportedInput as error:
-        changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
-        raise Conflict(changed.reason, (changed,)) from error
+        runs = divide_runs(source_groups(files), options.min_row_group_bytes)
+        merging = _Merging(task, files, sum(run.bytes for run in runs), options, check, temporary)
+        groups = [one for run in runs for one in merging.merged(run)]
+        # The engine was chosen by the sizes before the merge.
+        parts = plan_outputs(groups, len(task.outputs), max(options.target_file_max_bytes, task.bytes))
+        return [write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
 
 
 class _Merging:

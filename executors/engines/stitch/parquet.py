@@ -15,7 +15,7 @@ from itertools import chain
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.concat import attempt_path, reading_input
+from executors.engines.concat import attempt_path, reading_input, skipping_changed
 from executors.engines.footer import MAGIC
 from executors.engines.inputs import UnsupportedInput
 from executors.engines.stitch.compatibility import verify_compatible
@@ -30,8 +30,7 @@ from executors.engines.stitch.raw_file import (
 )
 from executors.engines.thrift import STRUCT, encode_integer, encode_list_head, find_values, replace_values
 from lake.engines import EngineOutput, RewriteTask
-from lake.errors import Conflict
-from lake.plan import RewriteOptions, SkippedGroup
+from lake.plan import RewriteOptions
 from lake.storage.filesystems import filesystem_of
 from lake.units import format_bytes
 
@@ -123,14 +122,11 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
     ``check`` is called between parts and may raise to end the work. Raises Conflict with the skipped group if an input
     can't be read, Transient if storage fails.
     """
-    try:
+    with skipping_changed(task):
         files = read_inputs(task)
         with reading_input(task, task.inputs[0]):
             verify_compatible(files)
         parts = plan_outputs(source_groups(files), len(task.outputs), options.target_file_max_bytes)
-    except UnsupportedInput as error:
-        changed = SkippedGroup(group=task.group, reason=f"its files changed since the engine was chosen: {error}")
-        raise Conflict(changed.reason, (changed,)) from error
     return [write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
 
 

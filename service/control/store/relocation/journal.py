@@ -238,7 +238,8 @@ class RelocationJournal(StorePart):
         with self._locked_write() as connection:
             for file in files:
                 # A later file of this path may await its deletion.
-                this_file = row.path == file.path, row.bytes == file.bytes, row.modified_at_ms == file.modified_ms
+                modified_ms = func.coalesce(row.modified_at_ms, 0)
+                this_file = row.path == file.path, row.bytes == file.bytes, modified_ms == file.modified_ms
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
                 ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
