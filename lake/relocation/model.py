@@ -220,6 +220,18 @@ class FoundRelocations:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryResult:
+    """The result of a search for commits that only the table has recorded: how many ``commits`` are recorded now.
+
+    ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
+    executors record them.
+    """
+
+    commits: int = 0
+    left_to_executors: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class LocationState:
     """The content of a directory: each file with the time, in milliseconds, at which it got its name.
 

@@ -23,7 +23,7 @@ from lake.plan import (
     RewriteOptions,
     milliseconds_of,
 )
-from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
+from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
 from service.control.store.database import db_now
@@ -50,14 +50,15 @@ class DiscoveredRelocations(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
-        """Record relocations that the table shows, oldest first; return the number of commits.
+    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> DiscoveryResult:
+        """Record relocations that the table shows, oldest first. Returns which commits are recorded.
 
         Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
         of a plan under another name are left to its executor only while the executor renews its lease. After that they
         are recorded here, because the table no longer has the other name.
         """
         recorded, notes = 0, defaultdict[str, int](int)
+        left: list[str] = []
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
@@ -73,6 +74,7 @@ class DiscoveredRelocations(StorePart):
                     if not is_back:
                         continue
                 elif row.state in LIVE_STATES and not row.is_silent:
+                    left.append(one.commit.instant)
                     continue
                 elif row.state not in LIVE_STATES:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
@@ -93,7 +95,7 @@ class DiscoveredRelocations(StorePart):
                         table=table.name,
                         detail=f"{count} commits {what}, found in the table's own documents",
                     )
-        return recorded
+        return DiscoveryResult(commits=recorded, left_to_executors=tuple(left))
 
 
 def _plan_query(plan_id: str) -> Any:
