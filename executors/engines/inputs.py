@@ -57,6 +57,10 @@ class ParquetInput:
         # pyarrow needs only the footer and its length, in a file of its own.
         end = len(footer).to_bytes(4, "little") + MAGIC
         metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + end))
+        rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        if rows != metadata.num_rows:
+            # Readers read all row groups, whatever the footer states for the file.
+            raise pa.ArrowInvalid(f"{path}: its row groups have {rows} rows, the file states {metadata.num_rows}")
         return cls(path, filesystem, fs_path, size, footer, metadata)
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
