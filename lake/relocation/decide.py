@@ -108,8 +108,11 @@ def decide(
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
     # An overwrite by Spark also empties a partition's own directory, wherever the partition is. An overwrite of a whole
-    # table empties the table's entire directory, for an unpartitioned table with every version in it.
-    if unsettled := unsettled or ([] if is_overwritten else emptied):
+    # table empties the table's entire directory, for an unpartitioned table with every version in it. And an owner who
+    # moves a partition may remove the files that it has copied.
+    by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
+    overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
+    if unsettled := unsettled or overwriting:
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
     regrown = [one for one in changed if one.change is LocationChange.MODIFIED]
@@ -192,6 +195,8 @@ def _decide_changed(
 ) -> RelocationDecision:
     """Decide about previous locations that writers have added files to or overwritten, if these writers have ended."""
     assert state.location is not None
+    if not changed and here.change is LocationChange.UNCHANGED:
+        return _do_nothing("its owner has removed the files of locations that the partition had left")
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
         return _halt(_both_overwritten(overwritten[0].location, overwritten[1].location))

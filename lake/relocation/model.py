@@ -17,7 +17,8 @@ class PreviousLocation:
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which
     the files there await their deletion. ``partition_created_at`` is the time at which the catalog created the
-    partition that left the location, in seconds.
+    partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
+    partition to a location that lakefold had never used.
     """
 
     location: str
@@ -27,6 +28,7 @@ class PreviousLocation:
     token: str = ""
     plan_id: str = ""
     partition_created_at: int | None = None
+    is_before_owner_move: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

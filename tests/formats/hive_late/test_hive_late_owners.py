@@ -198,6 +198,34 @@ def test_rule_6_an_overwrite_of_a_dropped_partition_that_has_removed_its_directo
     assert left != anew
 
 
+@pytest.mark.parametrize("keeps_properties", [True, False], ids=["after the commit", "over the commit"])
+def test_rule_2_late_appends_are_visible_after_a_partition_that_its_owner_has_moved_is_relocated_again(
+    bench: Bench, tmp_path: Path, keeps_properties: bool
+):
+    """Chaos found it: the owner had also removed the files that it had copied, and an overwrite was expected there."""
+    elsewhere, left = tmp_path / "elsewhere", home(bench)
+    shutil.copytree(here(bench), elsewhere)
+    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    parameters = partition.parameters if keeps_properties else {}
+    moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), parameters)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+    for path in data_files(left):
+        path.unlink()
+    write(elsewhere, 800, 810, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows = in_partition(bench)
+    late = write(elsewhere, 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
+    # A writer that had begun before the owner moved the partition: which rows are the partition's is unknown.
+    write(left, 1000, 1010, "part-overwriting.parquet")
+    bench.sweep()
+    assert "it is unknown whether they replace the remaining files" in (halted(bench) or "")
+    assert in_partition(bench) == sorted([*rows, *late])
+
+
 def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
     bench.clean()
     left = here(bench)
