@@ -165,7 +165,7 @@ class _RowReader:
 
 @contextmanager
 def skipping_changed(task: RewriteTask) -> Iterator[None]:
-    """Turn UnsupportedInput in the block into Conflict: the engine was chosen for other files of these names."""
+    """Turn UnsupportedInput in the block into Conflict: the engine was chosen for other files under these names."""
     try:
         yield
     except UnsupportedInput as error:

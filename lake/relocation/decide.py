@@ -62,7 +62,7 @@ class RelocationDecision:
     previous locations that an overwrite of another location has emptied: from then on no files are expected there.
     ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a sweep made them while the
     overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions, such as another lakefold
-    that relocates them. ``modified_files`` are files whose copies replace shorter ones.
+    that relocates them. ``modified_files`` are files whose copies are to be replaced.
     """
 
     action: RelocationAction
@@ -193,7 +193,7 @@ def _decide_changed(
     waited: timedelta,
     grace: timedelta,
 ) -> RelocationDecision:
-    """Decide about previous locations that writers have added files to or overwritten, if these writers have ended."""
+    """Decide about previous locations that have new files or were overwritten, if their writers have ended."""
     assert state.location is not None
     if not changed and here.change is LocationChange.UNCHANGED:
         return _do_nothing("its owner has removed the files of locations that the partition had left")
@@ -342,7 +342,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         return _halt(_exchange_reason(record))
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # Also if it is in its original location, or if its owner added it with its last version as LOCATION.
+    # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.token != last.token:
@@ -378,7 +378,7 @@ def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, 
 def _decide_relocate_back(
     over: LocationFinding, late: Mapping[LocatedFile, int], state: PartitionState, record: RelocatedPartition
 ) -> RelocationDecision:
-    """Relocate back to an overwritten previous location, with other written files that are newer and not there yet.
+    """Relocate back to an overwritten previous location, with the later files that it lacks.
 
     An overwrite removes only the files that it has listed, and may miss a file that arrived and was copied meanwhile.
     """
@@ -446,9 +446,9 @@ def _decide_undo(
     what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:
-        return _halt(f"{what}, and the partition was moved again since: it is unknown which of its rows are read")
+        return _halt(f"{what}, and the partition was moved again: it is unknown which of the file's rows are read")
     if last.possible_files:
-        return _halt(f"{what}, and other files that it replaced are deleted: it is unknown which of its rows are read")
+        return _halt(f"{what}, and other replaced files are deleted: it is unknown which of the file's rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
         return _halt(f"{what}, and files of another location were rewritten as well")
     assert state.location is not None

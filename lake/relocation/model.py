@@ -49,7 +49,7 @@ class LateCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocatedPartition:
-    """The database's record of one relocated partition: its latest relocation, and the locations left before.
+    """The database's record of one relocated partition: its latest relocation and its previous locations.
 
     ``begun_relocations`` are later relocations that may have been made or not: the catalog was about to be called.
     ``plan_id`` is the plan under which files of the latest location await their deletion once the partition leaves it.

@@ -18,7 +18,7 @@ from service.control.store.errors import DatabaseUnreachable, SchemaMismatch
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
+#: the revision this lakefold works with, the last file of ``migrations/versions``; a later one has a larger number
 HEAD_REVISION = "0032"
 #: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
 _ADVISORY_LOCK = 0x6C616B65
@@ -125,7 +125,7 @@ def _trigger_rules() -> list[tuple[str, str, str, str]]:
             "UPDATE OF epoch, state",
             "NEW.epoch < OLD.epoch"
             f" OR (OLD.state <> NEW.state AND NEW.state = '{PlanState.INFLIGHT}' AND NEW.epoch = OLD.epoch)",
-            "the epoch of a plan only goes up, and does at each claim",
+            "the epoch of a plan never falls, and rises at each claim",
         ),
     ]
 

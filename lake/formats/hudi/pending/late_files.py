@@ -151,7 +151,7 @@ def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant
     """Return the instant's committed files, or the files of savepoints, which must stay; None if they are unknown."""
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
-    # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
+    # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     for archived in timeline.archived(plans=False, times={record.instant}):
         return _files_named_in(archived.metadata)
     if record.committed or not _is_covered_by_archive(timeline, record.instant):

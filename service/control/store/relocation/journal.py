@@ -32,11 +32,11 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that stands for a pruned location that a writer has recreated."""
+"""The prefix of the token of a row that records a pruned location that a writer has recreated."""
 
 
 def is_recreated(token: str) -> bool:
-    """Return True if a row stands for a recreated location and for no relocation."""
+    """True if the row of ``token`` records a recreated location, not a relocation."""
     return token.startswith(RECREATED_PREFIX)
 
 
