@@ -34,8 +34,8 @@ class StripPosition:
         first = self.start if start is None else start
         query = {
             **({} if partition is None else {"partition": partition}),
-            **({"from": first} if first else {}),
-            **({"find": self.search} if self.search else {}),
+            **({"start": first} if first else {}),
+            **({"search": self.search} if self.search else {}),
         }
         return f"{self.path}?{urlencode(query)}#{anchor}"
 
