@@ -8,7 +8,7 @@ completed, and for a withdrawn instant as soon as the active timeline begins aft
 
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
-sweep of any lakefold checks the recorded instants again.
+sweep of any lakefold installation checks the recorded instants again.
 """
 
 import json

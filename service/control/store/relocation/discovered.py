@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relocations that a table's own documents show, added to those that this database has recorded.
+"""Relocations that a table's commit documents show, added to those that this database has recorded.
 
 Relocations recorded under another name of the table are transferred to this name: the table was renamed, or the prefix
 of its source changed. Unknown relocations are added: this database lost them, or another lakefold made them.
@@ -93,7 +93,7 @@ class DiscoveredRelocations(StorePart):
                         "sweep",
                         "moves found",
                         table=table.name,
-                        detail=f"{count} commits {what}, found in the table's own documents",
+                        detail=f"{count} commits {what}, found in the table's commit documents",
                     )
         return DiscoveryResult(commits=recorded, left_to_executors=tuple(left))
 
@@ -203,7 +203,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
     ]
     if rows:
         connection.execute(insert(GroupRow), rows)
-    reason = "this database lacked the plan: found in the table's own documents"
+    reason = "this database lacked the plan: found in the table's commit documents"
     record_event(
         connection, commit.plan_id, None, PlanState.COMPLETED, epoch=commit.epoch or 0, actor="sweep", reason=reason
     )
