@@ -4,27 +4,34 @@
 import json
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from answers.spark import settings
 from hudi_metadata_table import metadata_records
 from hudi_tables import copy, run_service, small_files, write
 from hudi_templates import Templates
 from hudi_writing import ARCHIVING, FORMAT, INDEXES, NewTable, Table, ignore, insert
 from kept_tables import kept
+from support import SOAK
 from test_hudi_batches import EVERY_TYPE
 
 from executors.engines import create_engines
-from lake.errors import CancelRequested, Conflict
+from lake.errors import CancelRequested, Conflict, EngineUnavailable, Rejected
+from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import SIMPLE, BloomFilterSettings
 from lake.formats.hudi.files.names import parse_file_name
+from lake.formats.hudi.inputs.engine_choice import EngineChoice
+from lake.formats.hudi.jvm.bundle import Bundle, Bundle10
+from lake.formats.hudi.rewrite.engine_files import find_arrow
 from lake.formats.hudi.timeline.timeline import write_stats
 from lake.model import FileSlice
-from lake.plan import Commit, VerificationLevel
+from lake.plan import Commit, Plan, VerificationLevel
 from lake.ports import Rewrite
 
 pytestmark = pytest.mark.spark
@@ -150,30 +157,33 @@ def test_slices_without_logs_of_a_merge_on_read_table_get_logs_and_are_compacted
     assert sum(trips.other_rows()[1].values()) == len(before)
 
 
-def test_hudis_own_services_work_on_the_files(table: NewTable, nothing_unseen: None) -> None:
-    trips = by_arrow(table("metadata", **ARCHIVING))
-    commit = trips.run(trips.plan(engine="arrow"))
-    trips.upsert(0, 180, 1, "id % 9 = 0")
-    rows, other = trips.rows(), trips.other_rows()
-    time = trips.timeline().completed[-1].time
-    trips.spark.sql(f"CREATE TABLE saved USING hudi LOCATION '{trips.base}'")
-    try:
-        trips.spark.sql(f"CALL create_savepoint(table => 'saved', commit_time => '{time}')").collect()
-        trips.upsert(0, 180, 2, "id % 7 = 0")
-        trips.spark.sql(f"CALL rollback_to_savepoint(table => 'saved', instant_time => '{time}')").collect()
+if SOAK:
+
+    @pytest.mark.soak
+    def test_hudis_own_services_work_on_the_files(table: NewTable, nothing_unseen: None) -> None:
+        trips = by_arrow(table("metadata", **ARCHIVING))
+        commit = trips.run(trips.plan(engine="arrow"))
+        trips.upsert(0, 180, 1, "id % 9 = 0")
+        rows, other = trips.rows(), trips.other_rows()
+        time = trips.timeline().completed[-1].time
+        trips.spark.sql(f"CREATE TABLE saved USING hudi LOCATION '{trips.base}'")
+        try:
+            trips.spark.sql(f"CALL create_savepoint(table => 'saved', commit_time => '{time}')").collect()
+            trips.upsert(0, 180, 2, "id % 7 = 0")
+            trips.spark.sql(f"CALL rollback_to_savepoint(table => 'saved', instant_time => '{time}')").collect()
+            assert (trips.rows(), trips.other_rows()) == (rows, other)
+            trips.spark.sql(f"CALL delete_savepoint(table => 'saved', instant_time => '{time}')").collect()
+        finally:
+            trips.spark.sql("DROP TABLE saved")
+        run_service(trips.spark, "run_clustering", Path(trips.base), "scheduleAndExecute")
         assert (trips.rows(), trips.other_rows()) == (rows, other)
-        trips.spark.sql(f"CALL delete_savepoint(table => 'saved', instant_time => '{time}')").collect()
-    finally:
-        trips.spark.sql("DROP TABLE saved")
-    run_service(trips.spark, "run_clustering", Path(trips.base), "scheduleAndExecute")
-    assert (trips.rows(), trips.other_rows()) == (rows, other)
-    insert(trips, 5, **{"hoodie.clean.automatic": "true"})
-    assert trips.timeline().find(commit.instant) is None, "archived"
-    assert not {output.path for output in commit.outputs} & set(trips.data_files()), "cleaned"
-    assert [row for row in trips.rows() if row in set(rows)] == rows
-    verified = FORMAT.verify(trips.ref, (), rows=True)
-    assert (verified.missing, verified.wrong_size, verified.unowned) == ((), (), ())
-    assert verified.rows == verified.rows_expected == len(rows) + 10
+        insert(trips, 5, **{"hoodie.clean.automatic": "true"})
+        assert trips.timeline().find(commit.instant) is None, "archived"
+        assert not {output.path for output in commit.outputs} & set(trips.data_files()), "cleaned"
+        assert [row for row in trips.rows() if row in set(rows)] == rows
+        verified = FORMAT.verify(trips.ref, (), rows=True)
+        assert (verified.missing, verified.wrong_size, verified.unowned) == ((), (), ())
+        assert verified.rows == verified.rows_expected == len(rows) + 10
 
 
 @pytest.mark.parametrize("kind", ["flat", "encoded"])
@@ -330,3 +340,124 @@ def test_an_instant_that_another_process_took_over_is_left_to_it(trips: Table, m
     committed = {stat["path"] for _, stat in write_stats(trips.timeline().metadata(found))}
     assert trips.files_of(prepared.instant) == committed
     assert trips.rows() == before
+
+
+def chosen(trips: Table, plan: Plan | None = None, arrow: bool = True) -> EngineChoice:
+    """The engine that a plan of the table gets; nothing is published."""
+    client = HudiClient(trips.ref, trips.spark, plan or trips.plan(), find_arrow(trips.engines) if arrow else None)
+    try:
+        return client.engine
+    finally:
+        client.close()
+
+
+def obstacle(trips: Table, plan: Plan | None = None) -> str:
+    """Why ``auto`` leaves a plan to the row writer; ``engine = arrow`` is refused with the same reason."""
+    choice = chosen(trips, plan)
+    assert choice.is_row_writer
+    found = choice.reason.partition("; arrow can't: ")[2]
+    plan = plan or trips.plan()
+    with pytest.raises(Rejected) as refused:
+        chosen(trips, replace(plan, options=replace(plan.options, engine="arrow")))
+    assert str(refused.value) == (f"trips: engine = arrow can't rewrite this plan: {found}; or set engine = auto")
+    return found
+
+
+def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
+    trips = by_arrow(table())
+    assert chosen(trips).is_arrow
+    assert chosen(trips, arrow=False).reason.endswith("; arrow can't: this process does not have the engine")
+    by_id = trips.plan(sort_columns=("id",))
+    assert obstacle(trips, by_id) == "it can't sort by id; unset sort_columns"
+    adopted = replace(trips.plan(), adopted_instant="20260101000000000")
+    assert obstacle(trips, adopted).startswith("another process planned the rewrite")
+    for options, reason in (
+        ({"hoodie.parquet.compression.codec": "lz4"}, "files are compressed with lz4, it writes gzip, snappy, zstd, "),
+        ({"hoodie.bloom.index.filter.type": "HIDDEN"}, "Bloom filters are of type HIDDEN, it writes SIMPLE and DYN"),
+        ({"hoodie.parquet.spark.row.write.support.class": "x"}, "hoodie.parquet.spark.row.write.support.class is set"),
+    ):
+        trips.options = options
+        assert obstacle(trips).startswith(reason)
+    trips.options = {}
+    conf = spark.sparkContext._jsc.hadoopConfiguration()
+    conf.set("parquet.crypto.factory.class", "x")
+    try:
+        assert obstacle(trips).startswith("parquet.crypto.factory.class is set")
+    finally:
+        conf.unset("parquet.crypto.factory.class")
+    assert chosen(trips).is_arrow
+
+
+@pytest.mark.parametrize("version", ["1.0.2", "1.2.1", "1.2.0-vendor"])
+def test_bundles_with_which_it_was_not_tested_are_left_to_the_row_writer(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    trips = by_arrow(table())
+    monkeypatch.setattr(Bundle, "can_commit_files_of_engines", version == "")
+    assert obstacle(trips) == "it was not tested with Hudi bundle 1.2.0"
+    monkeypatch.undo()
+    line = Bundle10 if version == "1.0.2" else Bundle
+    assert not line(trips.spark, version).can_commit_files_of_engines
+
+
+def test_the_row_writer_gets_files_that_hudis_reader_would_not_merely_decode(spark: Any, tmp_path: Path) -> None:
+    trips = by_arrow(Table(spark, tmp_path / "trips"))
+    old = spark.range(30).selectExpr(
+        "id", "0L ts", "if(id < 10, 'a', if(id < 20, 'b', 'c')) dt", "cast(id as int) tip", "array(id) list"
+    )
+    write(old.coalesce(1), trips.base)
+    changed = spark.range(20, 23).selectExpr("id", "1L ts", "'c' dt", "cast(id as int) tip", "array(id) list")
+    write(changed.coalesce(1), trips.base, "upsert")  # by Hudi's Avro writer, with lists of two levels
+    (path,) = (trips.base / one.path for group in trips.plan(partitions=["dt=c"]).groups for one in group.slices)
+    assert "repeated int64 field_id=-1 array" in str(pq.read_metadata(path).schema)
+    before, other = trips.rows(), trips.other_rows()
+    plan = trips.plan("0198-two", partitions=["dt=c"], engine="arrow", receipt=VerificationLevel.HASH)
+    (output,) = trips.proved(plan).outputs
+    assert "repeated int64 field_id=-1 array" in str(pq.read_metadata(trips.base / output.path).schema)
+    assert (trips.rows(), trips.other_rows()) == (before, other)
+    write(old.where("dt = 'c'").selectExpr("id + 50 id", "ts", "dt", "tip", "list").coalesce(1), trips.base)
+    assert "has another schema than" in obstacle(trips, trips.plan(partitions=["dt=c"]))
+    new = old.selectExpr("id + 100 id", "ts", "dt", "cast(tip as long) tip", "list", "if(id > 0, 'new', null) added")
+    write(new.where("dt = 'b'").coalesce(1), trips.base)
+    assert obstacle(trips, trips.plan(partitions=["dt=a"])).endswith("has another schema than the table")
+    assert "has another schema than" in obstacle(trips, trips.plan(partitions=["dt=b"]))
+
+
+def test_old_dates_of_a_writer_that_does_not_name_itself_are_left_to_the_row_writer(spark: Any, tmp_path: Path) -> None:
+    trips = by_arrow(Table(spark, tmp_path / "trips"))
+    for day in ("1969-01-01", "0001-01-05"):
+        for low, operation in ((0, "insert"), (20, "insert"), (40, "bulk_insert")):
+            frame = spark.range(low, low + 20).selectExpr("id", "0L ts", f"'{day}' dt", f"date'{day}' day")
+            with settings(spark):
+                write(frame.coalesce(1), trips.base, operation)
+    assert chosen(trips, trips.plan(partitions=["dt=1969-01-01"])).is_arrow
+    found = obstacle(trips, trips.plan(partitions=["dt=0001-01-05"]))
+    assert "does not name the Spark that wrote it, and column day may have dates before 1582" in found
+
+
+def test_the_rules_compression_is_that_of_the_files_and_else_the_writers(table: NewTable) -> None:
+    for options, rule, codec in (({}, None, "GZIP"), ({"hoodie.parquet.compression.codec": "snappy"}, "zstd", "ZSTD")):
+        trips = by_arrow(table(**options))
+        (output, _) = trips.run(trips.plan(engine="arrow", compression=rule)).outputs
+        metadata = pq.read_metadata(trips.base / output.path)
+        assert {metadata.row_group(0).column(n).compression for n in range(metadata.num_columns)} == {codec}
+        shutil.rmtree(trips.base)
+
+
+def test_the_row_writer_takes_over_where_executors_lack_python_unless_the_engine_is_set(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unavailable(*_: Any) -> Any:
+        raise EngineUnavailable("no Python")
+
+    before = trips.rows()
+    arrow = next(engine for engine in trips.engines if engine.name == "arrow")
+    monkeypatch.setattr(arrow, "rewrite", unavailable)
+    plan = trips.plan("0198-set", engine="arrow")
+    with trips.writer() as writer:
+        with pytest.raises(Rejected, match="no Python"):
+            writer.rewrite(writer.prepare(plan, 1), ignore)
+        writer.withdraw(plan.plan_id, None)
+    commit = trips.run(trips.plan())
+    assert trips.rows() == before
+    assert {output.path for output in commit.outputs} == trips.files_of(commit.instant)

@@ -37,10 +37,11 @@ class ArrowWriter:
         plan, config = prepared.plan, client.write_config
         groups = {index: plan.groups[index] for index in prepared.live_groups}
         tasks = engine_tasks(client, config, groups, prepared.instant)
-        statuses = client.jvm.java.util.ArrayList()
         with slice_paths_in_conflicts(client.table, plan, tasks):
-            for file in self.engine.rewrite(tasks, engine_options(plan.options, config), report, cancelled):
-                statuses.add(_write_status(client, groups[file.group].partition, file))
+            files = list(self.engine.rewrite(tasks, engine_options(plan.options, config), report, cancelled))
+        statuses = client.jvm.java.util.ArrayList()
+        for file in sorted(files, key=lambda one: one.group):
+            statuses.add(_write_status(client, groups[file.group].partition, file))
         # What Hudi keeps of the files in its indexes it reads from the files themselves.
         return client.spark.sparkContext._jsc.parallelize(statuses, 1)
 
