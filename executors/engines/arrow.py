@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
 from executors.engines.concat import rewrite_task, row_group_rows
-from executors.engines.inputs import UnsupportedInput, common_layout, read_footers
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
 from executors.engines.outputs import ParquetWriteSettings
 from executors.engines.task_engine import TaskEngine
 from lake.engines import RewriteTask
@@ -28,7 +28,7 @@ class ArrowEngine(TaskEngine):
         if options.sort_columns:
             return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
-            found = read_footers(task.inputs)
+            found = adapt_inputs(read_footers(task.inputs), task.additions)
             if found:
                 ParquetWriteSettings(
                     common_layout(found), options.compression, row_group_rows(found, len(task.outputs))
