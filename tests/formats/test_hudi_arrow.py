@@ -354,7 +354,7 @@ def chosen(trips: Table, plan: Plan | None = None, arrow: bool = True) -> Engine
 def obstacle(trips: Table, plan: Plan | None = None) -> str:
     """Why ``auto`` leaves a plan to the row writer; ``engine = arrow`` is refused with the same reason."""
     choice = chosen(trips, plan)
-    assert choice.is_row_writer
+    assert choice.name == "spark"
     found = choice.reason.partition("; arrow can't: ")[2]
     plan = plan or trips.plan()
     with pytest.raises(Rejected) as refused:

@@ -254,10 +254,10 @@ def test_arrow_is_chosen_before_the_row_writer_and_its_obstacle_is_named(lake: L
     lake.add(values(10 * MIB), row_groups=10)
     assert lake.choose().is_arrow
     chosen = lake.choose(arrow_obstacle="it is Tuesday")
-    assert chosen.is_row_writer
+    assert chosen.name == "spark"
     assert chosen.reason.startswith("no copy, row groups of group 0 average 1.7 MiB, ")
     assert chosen.reason.endswith("; arrow can't: it is Tuesday")
-    assert lake.choose(engine="arrow", kind=PlanKind.COMPACTION).is_row_writer
+    assert lake.choose(engine="arrow", kind=PlanKind.COMPACTION).name == "spark"
 
 
 SCHEMA = json.dumps(

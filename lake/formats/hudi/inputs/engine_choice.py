@@ -45,11 +45,6 @@ class EngineChoice:
         """True if the engine ``arrow`` writes the files, and Hudi only commits them."""
         return self.name == "arrow"
 
-    @property
-    def is_row_writer(self) -> bool:
-        """True if Hudi's row writer, or its merge of logs, writes the files."""
-        return self.name == "spark"
-
     def __str__(self) -> str:
         """Return the text for the log and the plan's history."""
         return f"engine {self.name}: {self.reason}"
@@ -81,7 +76,6 @@ def choose_engine(
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
     ``find_arrow_obstacle`` returns why the engine ``arrow`` can't rewrite the plan; None if it can.
-
     Reads the footers of all inputs unless the setting or the plan decides. Missing or damaged inputs are skipped: the
     publication or the rewrite reports them. Inputs with numbers in one of ``text_columns`` are copied, whatever the
     size of their row groups. The same holds for inputs with dates and timestamps that Spark, unlike other readers,
