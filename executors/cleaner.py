@@ -40,7 +40,7 @@ _MAX_FILES_PER_DELETION = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """A version that is due but stays, or that is no longer lakefold's to delete, and the reason."""
+    """A version that is due but stays, or that lakefold may no longer delete, and the reason."""
 
     version: SupersededVersion
     reason: str
@@ -50,11 +50,11 @@ class KeptVersion:
 class CleanReport:
     """The result of a round for one table, or with ``dry_run`` its expected result.
 
-    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that were
-    closed without deletion: their replacement was undone, they no longer exist, they belong to an earlier table at this
-    location, another file has their path, or the table deletes them by its own expiry (only the attempt to delete them
-    shows this). ``error`` is the one line of the error that ended the round early; ``deleted`` then has the deletions
-    before the error.
+    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that are no
+    longer tracked, without deletion: their replacement was undone, they no longer exist, they belong to an earlier
+    table at this location, another file has their path, or the table deletes them by its own expiry (only the attempt
+    to delete them shows this). ``error`` is the one line of the error that ended the round early; ``deleted`` then has
+    the deletions before the error.
     """
 
     table: str
@@ -168,7 +168,7 @@ class _TableCleaning:
         }
 
     def _close_obsolete(self) -> None:
-        """Close versions, due or not, that are no longer lakefold's to delete."""
+        """Stop tracking versions, due or not, that lakefold may no longer delete."""
         waiting = self._store.awaiting_deletion(self._table)
         if not waiting:
             return

@@ -12,24 +12,27 @@ from lake.model import TableRef
 from lake.plan import Commit, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
+from lake.relocation.model import DiscoveryResult
 from lake.relocation_store import relocation_store
 
 log = logging.getLogger(__name__)
 
 
-def record_discovered_relocations(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
-    """Record relocations of the table that only the table has recorded. Returns the number of their commits.
+def record_discovered_relocations(table: TableRef, *, format: TableFormat, store: PlanStore) -> DiscoveryResult:
+    """Record relocations of the table that only the table has recorded. Returns which commits are recorded.
 
     The database identifies a table by name, and the table may have been renamed; or another database has the records.
     """
     if not isinstance(format, RecordsRelocations):
-        return 0
+        return DiscoveryResult()
     table, relocations = with_identity(format, table), relocation_store(store)
     found = format.find_relocations(table, relocations.known_relocation_tokens(table))
-    recorded = relocations.add_discovered_relocations(table, found) if found else 0
-    if recorded:
-        log.warning("table %s: %d commits were found that were not known under this name", table.name, recorded)
-    return recorded
+    discovered = relocations.add_discovered_relocations(table, found) if found else DiscoveryResult()
+    if discovered.commits:
+        log.warning(
+            "table %s: %d commits were found that were not known under this name", table.name, discovered.commits
+        )
+    return discovered
 
 
 def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:

@@ -26,6 +26,7 @@ from executors.failure import RunFailure
 from executors.lease import Lease
 from executors.observer import run_observed
 from executors.outcome import RunOutcome, RunResult, completion_message, partition_figures, unreadable_groups
+from executors.reconcile import record_discovered_relocations
 from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
 from executors.retry import retry_store_call
 from executors.uncommitted import uncommitted_work_of
@@ -236,6 +237,7 @@ class _PlanRun:
 
     def _prepare_and_rewrite(self, writer: TableWriter, plan: Plan, numbers: Sequence[int]) -> Rewrite:
         with self._step(Step.PREPARE):
+            self._discover_relocations()
             self._sweep_partitions()
             self._refuse_unswept(plan)
             prepared = writer.prepare(plan, self._claim.epoch)
@@ -306,6 +308,18 @@ class _PlanRun:
             )
             self._lease.check()
             time.sleep(_LOCK_POLL_SECONDS)
+
+    def _discover_relocations(self) -> None:
+        """Record relocations that only the table has recorded: without them replaced files look like writers' files.
+
+        Raises Conflict if the executor of such a relocation has not recorded it yet.
+        """
+        found = record_discovered_relocations(self._table, format=self._format, store=self._store)
+        if found.left_to_executors:
+            raise Conflict(
+                f"{self._table.name}: {found.left_to_executors[0]} was committed under another name of the table, and "
+                "its executor has not recorded it yet"
+            )
 
     def _sweep_partitions(self) -> None:
         """Sweep the plan's partitions for late files; if that fails, the sweep's own loop sweeps them later."""

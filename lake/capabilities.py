@@ -178,8 +178,8 @@ class UsesRetention(Protocol):
 
     ``retention`` is the retention now in force. Some tables record which files lakefold's rewrites replaced, and when.
     Then deletions and the table's own services retain all files that a rewrite replaced within the retention. This
-    covers rewrites of any lakefold, also if the caller's database does not have them. For a table without such records,
-    the check for other readers of a file may be older if the file was replaced longer ago.
+    covers rewrites of any lakefold installation, also if the caller's database does not have them. For a table without
+    such records, the check for other readers of a file may be older if the file was replaced longer ago.
     """
 
     retention: timedelta

@@ -206,4 +206,4 @@ class PlanStore(Protocol):
         """Set ``deleted_at`` now for these rows."""
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """Close these rows, each with its reason: their files are no longer lakefold's to delete."""
+        """Stop tracking these rows, each with its reason: lakefold may no longer delete their files."""

@@ -145,7 +145,7 @@ class TableVerification:
 class DeletionResult:
     """The result of the deletion of superseded versions.
 
-    ``retained`` has, by index, each version that stays and is no longer lakefold's to delete, with the reason: another
+    ``retained`` has, by index, each version that stays and that lakefold may no longer delete, with the reason: another
     file is at the path, or the table's own expiry has yet to delete it (``Capability.OWN_EXPIRY``). All other versions
     are gone. ``bytes_freed`` counts the requested versions that were deleted, not other files that an expiry deleted.
     """
@@ -290,7 +290,7 @@ class TableFormat(FormatFeatures, Protocol):
         """
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
-        """Return those of ``versions``, by index, that are no longer lakefold's to delete, each with the reason.
+        """Return those of ``versions``, by index, that lakefold may no longer delete, each with the reason.
 
         Their replacement was undone, or they are gone already. Versions that can be deleted later are left out. Raises
         as ``snapshot`` does.

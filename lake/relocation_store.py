@@ -9,6 +9,7 @@ from lake.model import TableRef
 from lake.plan import Claim, Commit, LocatedFile, LockOwner, Relocation
 from lake.plan_store import PlanStore
 from lake.relocation.model import (
+    DiscoveryResult,
     FoundRelocations,
     LateCopy,
     ModifiedFile,
@@ -38,8 +39,8 @@ class RelocationStore(PlanStore, Protocol):
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
         """Return the tokens of all relocations of the table that are known under its name."""
 
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
-        """Record relocations of the table that are not known under its name, oldest first. Returns their number.
+    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> DiscoveryResult:
+        """Record relocations of the table that are not known under its name, oldest first.
 
         Facts recorded under another name of the table are copied. Relocations of a live plan are left to the plan.
         """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The predicted cost and benefit of a rewrite: CPU seconds, bytes, opens, and money if prices are set.
 
-docs/planning.md has every formula with its source. The constants are round numbers of the right order, not measured on
-particular hardware; completed plans correct them (``fit_rates``). MiB is 2^20 bytes.
+docs/planning.md has every formula with its source. The constants are round numbers of the right order of
+magnitude, not measured on particular hardware; completed plans correct them (``fit_rates``). MiB is 2^20 bytes.
 """
 
 import math

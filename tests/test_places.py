@@ -218,6 +218,22 @@ def test_rule_4_a_place_that_an_overwrite_of_another_one_has_emptied_is_not_wait
     )
 
 
+def test_rule_4_files_that_an_owner_removed_after_its_own_move_are_not_waited_for():
+    left = replace(HOME, is_before_owner_move=True)
+    mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
+    late = file("mid/new", LATE)
+    decision = decide(moved(left, mid), standing(home=seen(), mid=seen(*mid.expected_files, late), here=WHOLE), NO_TIME)
+    assert (decision.action, decision.files_to_copy, decision.emptied_locations) == (
+        RelocationAction.COPY_LATE_FILES,
+        (late,),
+        ("home",),
+    )
+    decision = decide(moved(left), standing(home=seen(), here=WHOLE), NO_TIME)
+    assert (decision.action, decision.emptied_locations) == (RelocationAction.NOTHING, ("home",))
+    some = standing(home=seen(HOME.expected_files[0]), here=WHOLE)
+    assert decide(moved(left), some, NO_TIME).action is RelocationAction.WAIT, "it may be removing them"
+
+
 def test_rule_4_an_overwrite_of_all_that_a_place_is_in_has_not_overwritten_that_place_as_well():
     uprooted = LocationState(is_tree_removed=True)
     assert decide(moved(HOME), standing(home=seen(), here=uprooted), NO_TIME).action is RelocationAction.WAIT

@@ -9,7 +9,7 @@ import pyarrow as pa
 from pyarrow import fs as pafs
 
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, adapt_inputs, common_layout
-from executors.engines.nanoseconds import verify_nanoseconds
+from executors.engines.int96 import verify_int96
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
@@ -138,7 +138,7 @@ def read_row_groups(
             wanted = max(1024, min(_BATCH_ROWS, rows))
             left = group.num_rows
             batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
-            if shape.int96_unit == "ns":
+            if shape.has_int96:
                 batches = _verified_batches(batches, one, number, wanted, shape)
             for batch in batches:
                 check()
@@ -154,9 +154,8 @@ def _verified_batches(
     # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
     columns = None if any("." in name for name in shape.int96_columns) else list(shape.int96_columns)
     with one.open("ms") as file:
-        yield from verify_nanoseconds(
-            batches, file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False)
-        )
+        coarse = file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False)
+        yield from verify_int96(batches, coarse, shape.int96_unit)
 
 
 class _RowReader:
@@ -177,7 +176,7 @@ class _RowReader:
 
 @contextmanager
 def skipping_changed(task: RewriteTask) -> Iterator[None]:
-    """Turn UnsupportedInput in the block into Conflict: the engine was chosen for other files of these names."""
+    """Turn UnsupportedInput in the block into Conflict: the engine was chosen for other files under these names."""
     try:
         yield
     except UnsupportedInput as error:

@@ -55,7 +55,12 @@ class ParquetInput:
         a Parquet file.
         """
         filesystem, fs_path, size, footer = read_raw_footer(path)
-        return cls(path, filesystem, fs_path, size, footer, _parse_footer(footer))
+        metadata = _parse_footer(footer)
+        rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
+        if rows != metadata.num_rows:
+            # Readers read all row groups, whatever the footer states for the file.
+            raise pa.ArrowInvalid(f"{path}: its row groups have {rows} rows, the file states {metadata.num_rows}")
+        return cls(path, filesystem, fs_path, size, footer, metadata)
 
     def with_footer(self, footer: bytes) -> "ParquetInput":
         """Return the file as if it had another footer for the same pages."""

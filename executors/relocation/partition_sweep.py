@@ -244,11 +244,12 @@ class PartitionSweep:
     def _remove_stale_copies(
         self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision
     ) -> Collection[str]:
-        """Remove unfinished copies of this and earlier rounds, except copies that readers see. Returns the latter.
+        """Remove unfinished copies of this and earlier rounds, but not the copies that readers see; return these.
 
-        Otherwise the copies would be read when the partition is at their location the next time. If a partition was
-        dropped and recreated, its copies are removed as well: files of the old partition were dropped with it. Files
-        that are still to be copied get new names, since a suspended round could yet remove a copy with the old name.
+        Without the removal, the copies would be read when the partition is at their location the next time. If a
+        partition was dropped and recreated, its copies are removed as well: files of the old partition were dropped
+        with it. Files that are still to be copied get new names, since a suspended round could yet remove a copy with
+        the old name.
         """
         is_the_same = state.token == record.latest.token or self._reverted_to is not None
         read = {record.latest.location, *([state.location] if is_the_same else [])} - {decision.target_location}
@@ -385,8 +386,9 @@ class PartitionSweep:
     def _archive_files(self, record: RelocatedPartition, files: Sequence[LocatedFile]) -> None:
         moved = self._writer.archive_files(files)
         failpoint("aside_moved")
+        directories = {file.directory for file in files}
         for previous in record.previous_locations:
-            if previous.location == record.original_location:
+            if previous.location in directories:
                 self._fenced_store.record_archived_files(self._table, self._partition, previous, moved)
                 # Files that another program has removed are not expected to reappear.
                 self._fenced_store.record_removed_files(

@@ -2,7 +2,7 @@
 """Thrift's binary protocol without generated code: structs can be written back with all fields, unknown ones included.
 
 A metastore's objects are changed by sending the whole object back. Classes generated from one release's definitions
-would drop the fields of every other release; here a struct is its fields by number, each with its type.
+would drop fields that only other releases have. Here a struct is a dictionary of fields by number, each with its type.
 """
 
 import struct
@@ -59,7 +59,7 @@ class ThriftMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reply:
-    """The answer to a call. ``is_failed``: the server refused the call itself, for example an unknown one."""
+    """The answer to a call. ``is_failed``: the server refused the call, for example because it lacks the function."""
 
     name: str
     call_number: int
@@ -85,14 +85,17 @@ def encode_call(name: str, number: int, arguments: Struct) -> bytes:
 
 
 def read_reply(source: Readable) -> Reply:
-    """Return the next message. Raises InvalidMessage, and EOFError if there is none or only a part of one."""
+    """Return the next message.
+
+    Raises InvalidMessage if the data are not a reply, EOFError if they end before or within a message.
+    """
     (head,) = _U32.unpack(_read_exactly(source, 4))
     kind = head & 0xFF
     if head & 0xFFFF0000 != _VERSION_1 or kind not in (_REPLY, _EXCEPTION):
-        raise InvalidMessage(f"a message begins with {head:#010x}")
+        raise InvalidMessage(f"a reply of the binary protocol does not begin with {head:#010x}")
     (length,) = _I32.unpack(_read_exactly(source, 4))
     if not 0 <= length <= _LONGEST_NAME:
-        raise InvalidMessage(f"the name of a call has {length} bytes")
+        raise InvalidMessage(f"the name of a call has {length} bytes but must have 0 to {_LONGEST_NAME}")
     name = _read_exactly(source, length).decode(errors="replace")
     (number,) = _I32.unpack(_read_exactly(source, 4))
     return Reply(name=name, call_number=number, is_failed=kind == _EXCEPTION, body=_read(source, STRUCT))
@@ -112,7 +115,7 @@ def _read(source: Readable, kind: int) -> Any:
     if kind == STRING:
         (size,) = _I32.unpack(_read_exactly(source, 4))
         if size < 0:
-            raise InvalidMessage(f"a string has {size} bytes")
+            raise InvalidMessage(f"the length of a string is {size} but must not be negative")
         found = _read_exactly(source, size)
         try:
             return found.decode()
@@ -135,7 +138,7 @@ def _read(source: Readable, kind: int) -> Any:
     if kind == MAP:
         key, value, count = _MAP_HEAD.unpack(_read_exactly(source, 6))
         return ThriftMap(key, value, {_read(source, key): _read(source, value) for _ in range(count)})
-    raise InvalidMessage(f"{kind} is no type of a value")
+    raise InvalidMessage(f"{kind} is not a type of the binary protocol")
 
 
 def _string(value: str | bytes) -> bytes:
@@ -165,4 +168,4 @@ def _write(parts: list[bytes], kind: int, value: Any) -> None:
             _write(parts, value.key_kind, key)
             _write(parts, value.value_kind, inner)
     else:
-        raise InvalidMessage(f"{kind} is no type of a value")
+        raise InvalidMessage(f"{kind} is not a type of the binary protocol")

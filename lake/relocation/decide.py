@@ -62,7 +62,7 @@ class RelocationDecision:
     previous locations that an overwrite of another location has emptied: from then on no files are expected there.
     ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a sweep made them while the
     overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions, such as another lakefold
-    that relocates them. ``modified_files`` are files whose copies replace shorter ones.
+    that relocates them. ``modified_files`` are files whose copies are to be replaced.
     """
 
     action: RelocationAction
@@ -108,8 +108,11 @@ def decide(
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
     # An overwrite by Spark also empties a partition's own directory, wherever the partition is. An overwrite of a whole
-    # table empties the table's entire directory, for an unpartitioned table with every version in it.
-    if unsettled := unsettled or ([] if is_overwritten else emptied):
+    # table empties the table's entire directory, for an unpartitioned table with every version in it. And an owner who
+    # moves a partition may remove the files that it has copied.
+    by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
+    overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
+    if unsettled := unsettled or overwriting:
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
     regrown = [one for one in changed if one.change is LocationChange.MODIFIED]
@@ -190,8 +193,10 @@ def _decide_changed(
     waited: timedelta,
     grace: timedelta,
 ) -> RelocationDecision:
-    """Decide about previous locations that writers have added files to or overwritten, if these writers have ended."""
+    """Decide about previous locations that have new files or were overwritten, if their writers have ended."""
     assert state.location is not None
+    if not changed and here.change is LocationChange.UNCHANGED:
+        return _do_nothing("its owner has removed the files of locations that the partition had left")
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
         return _halt(_both_overwritten(overwritten[0].location, overwritten[1].location))
@@ -293,22 +298,22 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    If its owner has added the partition again, readers see the files already. A partition that only lost its properties
-    has no such files. The files stay while another table or partition is read from the directory.
+    If its owner has added the partition again, readers see the files already: in the directory that it has now. A
+    partition that only lost its properties has no such files. The files stay while another table or partition is read
+    from the directory.
     """
     is_recreated = (
         state.token is None
-        and state.location == record.original_location
+        and state.location in record.owner_locations
         and state.created_at != record.latest.partition_created_at
     )
     if (state.location is not None and not is_recreated) or _is_exchanged(record, state):
         return ()
-    if (there := state.locations.get(record.original_location)) is not None and there.read_by is not None:
+    directory = record.original_location if state.location is None else state.location
+    if (there := state.locations.get(directory)) is not None and there.read_by is not None:
         return ()
-    own = [previous for previous in record.previous_locations if previous.location == record.original_location]
-    return tuple(
-        file for previous in own for file in previous.expected_files if file.directory == record.original_location
-    )
+    own = [previous for previous in record.previous_locations if previous.location == directory]
+    return tuple(file for previous in own for file in previous.expected_files if file.directory == directory)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -337,7 +342,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         return _halt(_exchange_reason(record))
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
-    # Also if it is in its original location, or if its owner added it with its last version as LOCATION.
+    # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.token != last.token:
@@ -373,7 +378,7 @@ def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, 
 def _decide_relocate_back(
     over: LocationFinding, late: Mapping[LocatedFile, int], state: PartitionState, record: RelocatedPartition
 ) -> RelocationDecision:
-    """Relocate back to an overwritten previous location, with other written files that are newer and not there yet.
+    """Relocate back to an overwritten previous location, with the later files that it lacks.
 
     An overwrite removes only the files that it has listed, and may miss a file that arrived and was copied meanwhile.
     """
@@ -441,9 +446,9 @@ def _decide_undo(
     what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:
-        return _halt(f"{what}, and the partition was moved again since: it is unknown which of its rows are read")
+        return _halt(f"{what}, and the partition was moved again: it is unknown which of the file's rows are read")
     if last.possible_files:
-        return _halt(f"{what}, and other files that it replaced are deleted: it is unknown which of its rows are read")
+        return _halt(f"{what}, and other replaced files are deleted: it is unknown which of the file's rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
         return _halt(f"{what}, and files of another location were rewritten as well")
     assert state.location is not None

@@ -17,7 +17,8 @@ class PreviousLocation:
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which
     the files there await their deletion. ``partition_created_at`` is the time at which the catalog created the
-    partition that left the location, in seconds.
+    partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
+    partition to a location that lakefold had never used.
     """
 
     location: str
@@ -27,6 +28,7 @@ class PreviousLocation:
     token: str = ""
     plan_id: str = ""
     partition_created_at: int | None = None
+    is_before_owner_move: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +49,7 @@ class LateCopy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocatedPartition:
-    """The database's record of one relocated partition: its latest relocation, and the locations left before.
+    """The database's record of one relocated partition: its latest relocation and its previous locations.
 
     ``begun_relocations`` are later relocations that may have been made or not: the catalog was about to be called.
     ``plan_id`` is the plan under which files of the latest location await their deletion once the partition leaves it.
@@ -73,6 +75,11 @@ class RelocatedPartition:
     def partition(self) -> str:
         """The partition's name."""
         return self.latest.partition
+
+    @property
+    def owner_locations(self) -> frozenset[str]:
+        """The locations that the table's owner set: the partition's own directory, and others since then."""
+        return frozenset({self.original_location, *(place for place, token in self.earlier_locations if token is None)})
 
     @property
     def locations(self) -> Collection[str]:
@@ -217,6 +224,18 @@ class FoundRelocations:
     deleted_paths: frozenset[str] = frozenset()
     late_copies: tuple[UnrecordedLateCopy, ...] = ()
     is_recorded: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveryResult:
+    """The result of a search for commits that only the table has recorded: how many ``commits`` are recorded now.
+
+    ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
+    executors record them.
+    """
+
+    commits: int = 0
+    left_to_executors: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

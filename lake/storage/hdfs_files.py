@@ -120,7 +120,7 @@ class HdfsFileIO:
             self._client.delete(hdfs_path(directory), True)
 
     def check_owner(self, what: str, path: str) -> None:
-        """See ``FileIO``. Only the NameNode knows lakefold's user there; it refuses later operations itself."""
+        """See ``FileIO``. Does not compare owners: the NameNode checks permissions at each later operation."""
         try:
             self._status(path)
         except PermissionError as error:

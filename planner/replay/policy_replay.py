@@ -210,7 +210,7 @@ class _PolicyReplay:
                 self._partitions_to_plan.add(partition)
 
     def _schedule_partition(self, partition: int, at_us: int, *, has_logs: bool = False) -> None:
-        """Schedule ``partition`` for the end of the quiet period after ``at_us``, with logs also for the next scan."""
+        """Schedule ``partition`` for ``at_us`` plus the quiet period; with ``has_logs``, also for the next scan."""
         if self._policy is None:
             return
         heapq.heappush(self._scheduled, (at_us + self._quiet_us, partition))
@@ -248,7 +248,7 @@ class _PolicyReplay:
         chosen = self._selected_partitions(policy, now)
         scanned = sorted(self._partitions_to_plan & chosen)
         if policy.partition_filter is PartitionFilter.DAY_ROLLING:
-            self._partitions_to_plan -= chosen  # other partitions are due at another hour, even unchanged
+            self._partitions_to_plan -= chosen  # the others are due at another hour, even if unchanged
         else:
             self._partitions_to_plan.clear()
         where = [partition for partition in scanned if self._can_be_planned(partition)]
@@ -294,7 +294,7 @@ class _PolicyReplay:
     def _mark_large_stable(
         self, candidates: Candidates, files: npt.NDArray[np.int64], partitions: Sequence[int]
     ) -> None:
-        """Mark large files without logs as stable: they do not change until a writer changes them."""
+        """Exclude large files without logs from planning until a writer changes them."""
         large = (candidates.reason_codes == REASON_CODES[Reason.ABOVE_LIMIT]) & (candidates.log_files == 0)
         if large.any():
             for number in set(candidates.partition[large].tolist()):

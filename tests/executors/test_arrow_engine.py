@@ -171,6 +171,27 @@ def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tm
     assert raised.value.args[1][0].quarantine == (path,)
 
 
+def test_a_file_of_spark_with_a_day_that_microseconds_do_not_reach_is_left_out_and_said(tmp_path: Path):
+    """Spark writes a negative Julian day for its last years, which Arrow reads as one of the far future."""
+    rows = pa.table({"at": pa.array([0, 86_400_000_000], pa.timestamp("us"))})
+    path = write(
+        tmp_path / "x.parquet",
+        rows,
+        SPARK,
+        use_deprecated_int96_timestamps=True,
+        store_schema=False,
+        use_dictionary=False,
+        compression="none",
+    )
+    day = (2_440_589).to_bytes(4, "little")
+    content = Path(path).read_bytes()
+    assert content.count(day) == 1
+    Path(path).write_bytes(content.replace(day, (2**32 - 5).to_bytes(4, "little")))
+    with pytest.raises(Conflict, match="column at has timestamps of years that microseconds do not reach") as raised:
+        rewrite(task_of([path], tmp_path))
+    assert raised.value.args[1][0].quarantine == (path,)
+
+
 def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
     ids = [pa.field("id", pa.int64(), False, {"PARQUET:field_id": "7"}), pa.field("name", pa.string())]
     rows = pa.table([range(5000), [f"n{n % 9}" for n in range(5000)]], pa.schema(ids, {"owner": "me"}))

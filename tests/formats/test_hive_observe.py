@@ -211,7 +211,7 @@ def test_a_partition_of_another_kind_of_file_than_its_table_is_left_alone(
     [
         ("odd.bucketed", "it has 4 buckets but must have none"),
         ("odd.spark_bucketed", "it has 4 buckets but must have none"),
-        ("odd.lines", "read by LazySimpleSerDe from TextInputFormat but must be Parquet or ORC"),
+        ("odd.lines", "SerDe is LazySimpleSerDe and its input format TextInputFormat, but its files must be"),
         ("odd.by_directory", "run MSCK REPAIR TABLE odd.by_directory"),
     ],
 )

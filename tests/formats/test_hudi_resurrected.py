@@ -102,4 +102,4 @@ def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> N
     with trips.writer() as writer:
         writer._open().write_client.savepoint("somebody", "before an upgrade")
     (saved,) = trips.timeline().savepoints()
-    assert refused() == {f"kept by savepoint {saved}; delete that first"}
+    assert refused() == {f"kept by savepoint {saved}; delete the savepoint first"}

@@ -58,14 +58,14 @@ def test_what_was_replaced_may_go_where_what_took_its_place_is_read(archived: Ar
 
 def test_the_only_copy_of_the_rows_stays_where_what_took_its_place_is_lost(archived: Archived) -> None:
     (archived.table.base / "p" / archived.heir).unlink()
-    assert f"a file group that {T2} wrote in its place is not read" in str(archived.found().refusal)
+    assert f"a file group that {T2} wrote instead is not read" in str(archived.found().refusal)
 
 
 def test_the_only_copy_of_the_rows_stays_where_what_took_its_place_is_cut_short(archived: Archived) -> None:
     with (archived.table.base / "p" / archived.heir).open("r+b") as file:
         file.truncate(100)
     refusal = str(archived.found().refusal)
-    assert refusal.startswith(f"a file group that {T2} wrote in its place is damaged")
+    assert refusal.startswith(f"a file group that {T2} wrote instead is damaged")
     assert archived.heir in refusal
 
 

@@ -65,6 +65,17 @@ def test_each_kind_of_defect_is_found(reads: list[Read], finding: str):
     assert finding in judged(*reads)
 
 
+def test_rows_that_a_drop_shows_again_are_allowed_until_the_sweep_is_due():
+    dropped = Write(number=4, partition="p", overwrites=True, low=30, high=33, began=150.0, ended=151.0, drops=True)
+    writes = [FIRST, SECOND, ANEW, dropped]
+    judge = Judge()
+    assert judge.look(read(140, ANEW, place=OLD), writes) == []
+    assert judge.look(read(152, FIRST, dropped), writes) == []
+    assert judge.look(read(156, dropped), writes) == []
+    (finding,) = Judge().look(read(151 + BOUND + 1, FIRST, dropped), writes)
+    assert finding == "p: 3 rows are read that were overwritten, such as (0, 1)"
+
+
 def test_a_session_with_a_cache_may_miss_rows_but_see_none_twice_or_again():
     assert judged(read(90, FIRST), is_fresh=False) == []
     assert judged(read(90, FIRST, twice=FIRST), is_fresh=False) == ["p: 3 rows are doubled"]

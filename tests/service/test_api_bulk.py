@@ -269,7 +269,7 @@ def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, mo
         ("cancel", {"since": "-3d"}, 422, "is not a time"),
         ("retry", {"error": "bad luck"}, 422, "body.error"),
         ("retry", {"sate": "failed"}, 422, "body.sate"),
-        ("delete", {"state": "failed"}, 405, "POST is not for /v1/plans/delete"),
+        ("delete", {"state": "failed"}, 405, "/v1/plans/delete does not accept POST"),
     ],
 )
 def test_terms_that_mean_nothing_or_everything_are_refused(context, client, action, chosen, status, says):

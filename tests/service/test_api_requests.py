@@ -296,7 +296,7 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
     )
     for again in ("approve", "decline"):
         refused = client.post(f"/v1/plans/{plan.plan_id}/{again}")
-        assert (refused.status_code, "was declined by token ci before" in refused.json()["detail"]) == (409, True)
+        assert (refused.status_code, "was already declined by token ci" in refused.json()["detail"]) == (409, True)
     shown = client.get(f"/v1/plans/{plan.plan_id}").json()
     assert (shown["decision"], shown["decided_by"], shown["epoch"]) == ("declined", "token ci", 0)
     assert client.post("/v1/plans/0199/approve").status_code == 404

@@ -129,14 +129,14 @@ UNTRUSTED.verify_message = "self-signed certificate"
         (
             httpx.Response(502, text="<html>bad gateway"),
             "unreachable",
-            "answered 502 Bad Gateway, which is not lakefold's answer",
+            "the response 502 Bad Gateway is not from lakefold",
         ),
         (
             httpx.Response(404, text="<html>"),
             "error",
-            "/x answered 404 Not Found, which is not lakefold's answer; check --url",
+            "/x: the response 404 Not Found is not from lakefold; check --url",
         ),
-        (httpx.Response(200, text="<html>hello"), "error", "answered 200 OK, which is not lakefold's answer"),
+        (httpx.Response(200, text="<html>hello"), "error", "the response 200 OK is not from lakefold"),
         (httpx.Response(302, headers={"Location": "https://sso.example"}), "usage", "redirects to https://sso.example"),
         (problem(problems.FORBIDDEN, "token 'ci' has scope read"), "forbidden", "token 'ci' has scope read"),
         (problem(problems.UNAUTHENTICATED, "the token is wrong"), "unauthenticated", "the token is wrong"),

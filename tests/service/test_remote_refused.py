@@ -59,7 +59,7 @@ def test_a_command_of_its_own_machine_is_refused_with_an_address(command, run):
     code, out, err = run("--url", "http://127.0.0.1:1", *command, *needed(command))
     assert (code, out) == (2, "")
     assert err.splitlines()[0] == (
-        "lakefold: this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+        "lakefold: this command can't work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
     )
     assert err.splitlines()[1:] == [f"Try: lakefold {' '.join(command)} --help"]
 

@@ -126,4 +126,4 @@ def test_tokens_are_managed_only_where_the_database_is(lakefold, monkeypatch):
     monkeypatch.setenv("LAKEFOLD_URL", "http://127.0.0.1:1")
     code, _, err = lakefold("tokens", "list")
     assert code == 2
-    assert "works on its own machine only" in err
+    assert "can't work over HTTP" in err

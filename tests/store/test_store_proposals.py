@@ -80,9 +80,9 @@ def test_a_decision_is_made_once(store: Store):
     store.approve(approved.plan_id, "ada")
     store.decline(declined.plan_id, "ada")
     for again in (store.approve, store.decline):
-        with pytest.raises(WrongState, match="was approved by ada before; it is requested"):
+        with pytest.raises(WrongState, match="was already approved by ada; it is requested"):
             again(approved.plan_id, "bob")
-        with pytest.raises(WrongState, match="was declined by ada before; it is cancelled"):
+        with pytest.raises(WrongState, match="was already declined by ada; it is cancelled"):
             again(declined.plan_id, "bob")
         with pytest.raises(WrongState, match="is requested and waits for no approval"):
             again(plain.plan_id, "bob")

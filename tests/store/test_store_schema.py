@@ -317,7 +317,7 @@ def test_a_claim_without_a_new_epoch_is_refused(database_url: str) -> None:
     store = Store(database_url)
     plan = add(store, "dt=1")
     store.requeue(claimed(store), "later")
-    with pytest.raises(IntegrityError, match="the epoch of a plan only goes up"):
+    with pytest.raises(IntegrityError, match="the epoch of a plan never falls"):
         sql(database_url, "UPDATE plan SET state = 'inflight', lease_until_ms = 1, executor = 'e'")
     assert store.plan_state(plan.plan_id) is PlanState.REQUESTED
     store.close()

@@ -169,10 +169,10 @@ def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left
 def test_a_table_with_many_partitions_shows_them_page_by_page(page):
     first = read(page, "/tables/events.clicks")
     assert "504, 1 to 400 shown" in first.words
-    later = next(a["href"] for a in first.all("a") if "from=400" in a.get("href", ""))
+    later = next(a["href"] for a in first.all("a") if "start=400" in a.get("href", ""))
     rest = read(page, later)
     assert "504, 401 to 504 shown" in rest.words
-    assert all("from=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
+    assert all("start=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
 
 
 def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_scan(tmp_path):
@@ -227,14 +227,14 @@ def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(p
     shown, rows = listed_partitions(page, path)
     assert "The worst 20 of 34 with reducible files" in shown.words
     assert rows == [f"dt=2026-11-{day:02}" for day in range(21, 1, -1)]
-    shown, rows = listed_partitions(page, f"{path}?find=DT%3D2026-02-1&from=0")
+    shown, rows = listed_partitions(page, f"{path}?search=DT%3D2026-02-1&start=0")
     assert ("10 found" in shown.words, sorted(rows)) == (True, [f"dt=2026-02-{day}" for day in range(10, 20)])
-    assert f"{path}?partition=dt%3D2026-02-10&find=DT%3D2026-02-1#explain" in [a.get("href") for a in shown.all("a")]
-    shown, rows = listed_partitions(page, f"{path}?find=2027")
+    assert f"{path}?partition=dt%3D2026-02-10&search=DT%3D2026-02-1#explain" in [a.get("href") for a in shown.all("a")]
+    shown, rows = listed_partitions(page, f"{path}?search=2027")
     assert ("No partition matches." in shown.words, rows) == (True, [])
     shown, _ = listed_partitions(page, f"{table_path('events.clicks')}?find=h%3D01&from=400")
     assert "21 found, the worst 20" in shown.words
-    assert {"type": "hidden", "name": "from", "value": "400"} in shown.all("input"), "the strip stays where it is"
+    assert {"type": "hidden", "name": "start", "value": "400"} in shown.all("input"), "the strip stays where it is"
 
 
 @pytest.mark.parametrize("odd", ["%", "(", '"><script>'])

@@ -67,6 +67,14 @@ def verify_compatible(files: Sequence[RawParquetFile]) -> None:
         known.add((other.head, other.rest))
 
 
+def footer_difference(one: RawParquetFile, other: RawParquetFile) -> str | None:
+    """Return how the footers of two files differ, in words that follow the names of both. None if they do not.
+
+    Raises ``pa.ArrowInvalid`` if a footer is broken.
+    """
+    return _difference(_Footer(one), _Footer(other))
+
+
 def _difference(one: _Footer, other: _Footer) -> str | None:
     """Return how two footers differ, in words that follow the names of the files. None if they do not."""
     if one.schema != other.schema:

@@ -15,9 +15,9 @@ from tempfile import TemporaryDirectory
 import pyarrow as pa
 
 from executors.engines.concat import attempt_path, read_row_groups, reading_input, skipping_changed, write_rows
-from executors.engines.inputs import CommonLayout, ParquetInput, common_layout
+from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, common_layout
 from executors.engines.outputs import ParquetWriteSettings
-from executors.engines.stitch.compatibility import verify_compatible
+from executors.engines.stitch.compatibility import footer_difference, verify_compatible
 from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inputs, source_groups, write_output
 from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import EngineOutput, RewriteTask
@@ -87,7 +87,8 @@ def verify_mergeable(inputs: Sequence[ParquetInput], files: Sequence[RawParquetF
     with TemporaryDirectory(prefix="lakefold-footer-") as folder:
         path = str(Path(folder) / "merged.parquet")
         write_rows(path, settings, iter(()), 1)
-        verify_compatible([files[0], RawParquetFile.read(path)])
+        if (difference := footer_difference(RawParquetFile.read(path), files[0])) is not None:
+            raise UnsupportedInput(f"row groups that pyarrow writes and those of {files[0].path} {difference}")
 
 
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:

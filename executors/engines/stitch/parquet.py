@@ -35,7 +35,7 @@ from lake.storage.filesystems import filesystem_of
 from lake.units import format_bytes
 
 # The heads of two fields of FileMetaData, the number of rows and the row groups. A head has the distance from the
-# number of the field before.
+# number of the previous field.
 _ROWS_HEAD, _ROW_GROUPS_HEAD = b"\x16", b"\x19"
 _OFFSET_INDEX = {1: {1: "page"}}
 #: values of a column chunk that are positions in the file; some writers record 0 for a part that does not exist

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """A Parquet file whose row groups can be copied: the bytes of its footer, and the positions of its row groups.
 
-The footer is not decoded, since that would take longer than copying a file of 1 MB. Only positions and sizes are found
-in it. All other bytes stay as they are, those of unknown fields included.
+The footer is not decoded, since that would take longer than copying a file of 1 MB. It is only searched for positions
+and sizes. All other bytes stay as they are, those of unknown fields included.
 
 Sources: https://github.com/apache/parquet-format, parquet.thrift (numbers of fields), PageIndex.md, BloomFilter.md.
 """
@@ -55,8 +55,8 @@ class ColumnChunk:
     end: int
     codec: int
     values: int
-    #: position and size of the Bloom filter and of each page index; the size is 0 if there is none, ``UNKNOWN_SIZE`` if
-    #: only the header of the Bloom filter has it
+    #: position and size of the Bloom filter and of each page index; the size is 0 if the part does not exist, and
+    #: ``UNKNOWN_SIZE`` if the footer lacks the size of a Bloom filter
     bloom_filter: tuple[int, int]
     column_index: tuple[int, int]
     offset_index: tuple[int, int]
@@ -115,7 +115,7 @@ class RawParquetFile:
         if names[-1:] == ["encryption"]:
             raise UnsupportedInput(f"{path} has encrypted columns")
         if names != ["schema", "rows", "row_groups"] or end != len(footer):
-            raise pa.ArrowInvalid(f"{path}: the footer lacks a field of a Parquet file, or has another order of fields")
+            raise pa.ArrowInvalid(f"{path}: the footer lacks a required field, or its fields are not in order")
         (_, _, schema_end, _), (_, _, rows_end, rows), listed = found
         groups = [_row_group(path, number, *span) for number, span in enumerate(listed)]
         _verify_positions(path, groups, size - len(footer) - 8)

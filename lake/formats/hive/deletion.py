@@ -62,7 +62,7 @@ def delete(
             continue
         files.delete_data_file(path)
         freed += there.bytes
-    # Also the directories of files that are gone: the process that deleted the files may have died before this step.
+    # This includes directories of missing files: the process that deleted the files may have died before this step.
     for directory in {dirname(resolve_path(ref.location, version.path)) for version in versions}:
         # A partition's own directory stays: the partition may be dropped and added again.
         if (made_by := version_of_directory(ref, directory)) is not None:

@@ -63,8 +63,8 @@ class HiveFormat:
     catalog_only_reason = (
         "a rewrite relocates partitions in the metastore. A program that uses a partition's path, or a table of "
         "another metastore in the same directory, reads the old files until they are deleted, and its writes there "
-        "are not in the table. An INSERT OVERWRITE … SELECT from the same partition also loses rows that a job, begun "
-        "before a rewrite, appended seconds earlier"
+        "are not in the table. An INSERT OVERWRITE … SELECT from the same partition also loses rows that a job "
+        "appended seconds before, if the job began before a rewrite"
     )
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
@@ -238,7 +238,7 @@ class HiveFormat:
 def _load_partitions(
     ref: TableRef, partitions: Collection[str] | None = None
 ) -> tuple[MetastoreTable, Sequence[CatalogPartition]]:
-    """Return the table and its partitions, or those of these names, as the metastore has them now."""
+    """Return the table and its partitions, all or the named ones, as the metastore has them now."""
     with open_metastore(ref) as metastore:
         found = load_table(metastore, ref)
         return found, list(list_partitions(metastore, found, partitions))

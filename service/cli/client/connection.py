@@ -130,15 +130,16 @@ class ApiConnection:
             ) from error
         if response.status_code == httpx.codes.UNAUTHORIZED and not self._has_token:
             detail = (
-                f"{self.url} requires a token and {TOKEN_VARIABLE} is not set; lakefold tokens add creates one there"
+                f"{self.url} requires a token, but {TOKEN_VARIABLE} is not set; "
+                "create a token with `lakefold tokens add` on the service's host"
             )
         facts = {key: value for key, value in document.items() if key not in _STANDARD_MEMBERS}
         raise ProblemError(_parse_problem(kind, response.status_code, document), detail, **facts)
 
     def _unexpected_response(self, response: httpx.Response) -> str:
         return (
-            f"{response.request.url.copy_with(query=None)} answered {response.status_code} "
-            f"{response.reason_phrase}, which is not lakefold's answer; check --url"
+            f"{response.request.url.copy_with(query=None)}: the response {response.status_code} "
+            f"{response.reason_phrase} is not from lakefold; check --url"
         )
 
     def _raise_unreachable(self, error: httpx.TransportError) -> NoReturn:
@@ -194,9 +195,9 @@ def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: b
 
 
 def _parse_problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
-    """Return the problem that a problem document names.
+    """Return the problem that ``document`` describes.
 
-    A kind that only a newer lakefold knows keeps the exit code of the document.
+    If this release does not define ``kind``, the exit code is that of the document.
     """
     slug = kind.rpartition("#")[2]
     known = next((problem for problem in problems.PROBLEMS if problem.slug == slug), None)

@@ -109,7 +109,7 @@ def require_local() -> None:
     """Raise ProblemError if ``--url`` is given: the command works on local files and the local database only."""
     if remote_url.get() is not None:
         raise ProblemError(
-            USAGE, "this command works on its own machine only; leave out --url and LAKEFOLD_URL, and run it there"
+            USAGE, "this command can't work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
         )
 
 

@@ -47,7 +47,7 @@ def simulate(
 ) -> None:
     """Show which files a writer will make of its batches with its settings: the files after each batch.
 
-    Nothing is read and nothing is written. docs/planning.md has the rules of each writer and the syntax of a scenario;
+    No table is read or written. docs/planning.md has the rules of each writer and the syntax of a scenario;
     docs/scenarios/ has examples.
     """
     with command_run(json, None) as run:

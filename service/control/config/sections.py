@@ -98,7 +98,7 @@ class SourceSettings(SettingsSection):
         ):
             raise ValueError("a source has either path, metastore, or database (with an optional catalog)")
         if self.catalog is not None and (self.database is None or self.metastore is not None):
-            raise ValueError("catalog needs database, and is not for a metastore")
+            raise ValueError("catalog needs database, and must not be set beside metastore")
         if self.table is not None and self.metastore is None:
             raise ValueError("table needs metastore")
         if self.name is not None and (self.prefix or self.path is None):

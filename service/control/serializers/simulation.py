@@ -13,7 +13,7 @@ from service.text import format_size, plural, share_of
 
 
 def simulation(scenario: Mapping[str, Any], *, most_files: int = MAX_FILES) -> dict[str, Any]:
-    """Return the result of a scenario's document (docs/planning.md has its keys). Raises ProblemError for a bad one."""
+    """Simulate ``scenario``, a document with the keys of docs/planning.md. Raises ProblemError if it is not valid."""
     try:
         found = simulate(parse_scenario(scenario), most_files)
     except SimulationError as error:

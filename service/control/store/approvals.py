@@ -153,7 +153,7 @@ class Proposals(StorePart):
         plan_id = resolve_plan_id(connection, part, self._is_in_scope(PlanRow.table_name))
         row = connection.execute(with_row_locks(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
         if row.decision is not None:
-            raise WrongState(f"plan {plan_id} was {row.decision} by {row.decided_by} before; it is {row.state}")
+            raise WrongState(f"plan {plan_id} was already {row.decision} by {row.decided_by}; it is {row.state}")
         if row.proposed_at_ms is None or row.state != PlanState.REQUESTED:
             raise WrongState(f"plan {plan_id} is {row.state} and waits for no approval")
         return row

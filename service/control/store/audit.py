@@ -59,7 +59,7 @@ class AuditTrail(StorePart):
             return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
 
     def prune_audit(self, retention: timedelta) -> int:
-        """Delete entries older than ``retention`` (0: none by age), and all but the newest ``MAX_ENTRIES``.
+        """Delete entries older than ``retention`` (0: no limit), and all but the newest ``MAX_ENTRIES``.
 
         Returns how many were deleted.
         """

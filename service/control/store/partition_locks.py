@@ -2,7 +2,7 @@
 """Partition locks of plans and of other owners, which lock a partition alongside its plan or without a plan.
 
 A round of the sweep may copy late files into a partition while a plan rewrites it: for the plan they are files that a
-writer has added. Only during its commit the plan needs exclusive access, because files that a round copies during the
+writer has added. The plan needs exclusive access only during its commit, because files that a round copies during the
 commit would be left in the previous location.
 """
 
@@ -37,8 +37,8 @@ class PartitionLocks(StorePart):
 
         With ``alongside_plans``, this includes partitions of plans that are not in their commit. The cleaner gets only
         partitions of plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit.
-        An expired lock is replaced by a new lock, so an owner that has read anything under its lock continues with
-        ``renew_partitions``.
+        An expired lock is replaced without notice. So an owner that has read anything under its lock calls
+        ``renew_partitions`` instead, which reports the gap.
         """
         row = LivePartitionRow
         is_own = row.keeper == owner.name
@@ -177,9 +177,9 @@ def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
 
 
 def release_plan_partitions(connection: Connection, plan_id: str) -> None:
-    """Release the partitions of a plan that has ended; a partition that has a guest is now held by the guest."""
+    """Release the partitions of a plan that has ended. A second owner (``guest``) keeps its partition."""
     row = LivePartitionRow
-    # The row has the guest's name, not its kind. Locks are checked by name, and the guest is usually the sweep.
+    # The row has the second owner's name, not its kind. Locks are checked by name; this owner is usually the sweep.
     kept = {
         "holder_kind": LockOwnerKind.SWEEP,
         "plan_id": None,
@@ -198,6 +198,6 @@ def delete_expired_locks(connection: Connection, table: str) -> None:
 
 
 def _is_open_to(co_owner: str) -> ColumnElement[bool]:
-    """Return the condition that no owner but ``co_owner`` is the guest of a plan's partition."""
+    """Return the condition that a plan's partition has no second owner but ``co_owner``."""
     row = LivePartitionRow
     return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

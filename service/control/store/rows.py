@@ -222,7 +222,7 @@ def pack_slices(slices: Sequence[FileSlice]) -> bytes:
 
 
 def unpack_slices(blob: bytes, partition: str) -> tuple[FileSlice, ...]:
-    """Return the slices of a ``pack_slices`` blob, in ``partition``. Raises ValueError for a newer lakefold's blob."""
+    """Return the slices of a ``pack_slices`` blob, in ``partition``. Raises ValueError if a newer release wrote it."""
     document = json.loads(zstandard.ZstdDecompressor().decompress(blob))
     if document["version"] != _SLICES_VERSION:
         raise ValueError(f"this lakefold reads file lists of version {_SLICES_VERSION}, not {document['version']}")

@@ -18,7 +18,7 @@ from service.control.store.errors import DatabaseUnreachable, SchemaMismatch
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: the revision this lakefold works with, the last file of ``migrations/versions``; revisions are counted up
+#: the revision this lakefold works with, the last file of ``migrations/versions``; a later one has a larger number
 HEAD_REVISION = "0032"
 #: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
 _ADVISORY_LOCK = 0x6C616B65
@@ -51,7 +51,7 @@ def check(database: Database) -> None:
 def upgrade(database: Database) -> None:
     """Create or upgrade the schema. Safe to run twice, and from several processes at once.
 
-    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer lakefold.
+    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer release.
     """
     from alembic import command
 
@@ -67,14 +67,14 @@ def upgrade(database: Database) -> None:
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
-    """Return the schema's revision, None without one. Raises SchemaMismatch for a revision of a newer lakefold."""
+    """Return the schema's revision, None without one. Raises SchemaMismatch for a revision of a newer release."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if found is not None and found > HEAD_REVISION:
         raise SchemaMismatch(
             f"the schema of database {database.display_url} is at revision {found}, later than this "
-            f"lakefold's ({HEAD_REVISION}); install the lakefold that made it, then {UPGRADE_HINT}"
+            f"lakefold's ({HEAD_REVISION}); install the release that made it, then {UPGRADE_HINT}"
         )
     return found
 
@@ -125,7 +125,7 @@ def _trigger_rules() -> list[tuple[str, str, str, str]]:
             "UPDATE OF epoch, state",
             "NEW.epoch < OLD.epoch"
             f" OR (OLD.state <> NEW.state AND NEW.state = '{PlanState.INFLIGHT}' AND NEW.epoch = OLD.epoch)",
-            "the epoch of a plan only goes up, and does at each claim",
+            "the epoch of a plan never falls, and rises at each claim",
         ),
     ]
 

@@ -82,7 +82,7 @@ def problem_from_http_error(request: Request, error: HTTPException) -> HttpProbl
     if error.status_code == 404:
         detail = f"there is nothing at {request.url.path}"
     elif error.status_code == 405:
-        detail = f"{request.method} is not for {request.url.path}"
+        detail = f"{request.url.path} does not accept {request.method}"
     return HttpProblemError(problem, detail, error.headers)
 
 

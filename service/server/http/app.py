@@ -57,8 +57,8 @@ ROUTERS: tuple[APIRouter, ...] = (
 
 _DESCRIPTION = """\
 Plans, tables and requests of one lakefold. Times are ISO 8601 in UTC, bytes are integers. Lists are
-`{"items": […], "next": …}`: `next` is the value of `after` for the following page, null on the last one, and the
-`Link` header has the same. Errors are problem documents (RFC 9457).
+`{"items": […], "next": …}`: `next` is the value of `after` for the following page, null on the last one; the
+`Link` header leads to the same page. Errors are problem documents (RFC 9457).
 """
 
 _PROBLEM_RESPONSES: dict[int | str, dict[str, Any]] = {
@@ -129,7 +129,7 @@ def create_app(context: Context) -> FastAPI:
     """Create the application of a process."""
     app = create_bare_app(serves_api=context.serves_api, metrics_token=context.config.http.metrics_need_token)
     app.state.context = context
-    # An open stream never makes room for another connection: half of the connections are reserved for other requests.
+    # An open stream is never closed to make room, so half of the connections are reserved for other requests.
     most = connection_limit(context.config.http.max_connections) // 2
     app.state.progress = progress.ProgressStreams(context.store, context.tokens, most)
     app.add_middleware(TraceparentMiddleware)

@@ -43,7 +43,7 @@ class LineageObserver(Observer):
     """The observer that sends START and then COMPLETE, FAIL or ABORT for each run of a plan."""
 
     def __init__(self, settings: OpenLineageSettings) -> None:
-        assert settings.url is not None, "without an address there is nothing to observe for"
+        assert settings.url is not None, "the observer needs the address of an OpenLineage service"
         key = settings.api_key
         auth = ApiKeyTokenProvider({"apiKey": key.get_secret_value()}) if key is not None else TokenProvider({})
         config = HttpConfig(

@@ -128,7 +128,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_slo_seconds_total",
                 (*_OBJECTIVE_LABELS, "outcome"),
-                "Seconds in which the objective was met or missed, up to a minute ago. The result of a scan stands "
+                "Seconds in which the objective was met or missed, up to a minute ago. The result of a scan holds "
                 "until the next scan, for three scan intervals at most, or for an hour if that is longer; time after "
                 "that does not count.",
                 "counter",

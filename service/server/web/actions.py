@@ -124,7 +124,7 @@ def apply_to_many(
     done = bulk_actions.run_bulk_action(
         context.store, action, plan_filter, actor=caller.actor, reason=reason, idempotency_key=key
     )
-    return _redirect(plan_list_path(plan_filter_query(request.query_params), state="", done=done["action_id"]))
+    return _redirect(plan_list_path(plan_filter_query(request.query_params), state="", action_id=done["action_id"]))
 
 
 @router.post("/plans/{plan_id}/cancel")

@@ -227,7 +227,7 @@ class Sparkline:
     limit_x: float
 
 
-@lru_cache(maxsize=1024)  # a page draws fifty sparklines, at each request again
+@lru_cache(maxsize=1024)  # a page draws fifty sparklines at each request
 def sparkline(
     now: tuple[int, ...],
     before: tuple[int, ...] | None,

@@ -4,7 +4,7 @@
 from datetime import UTC, datetime
 from typing import Annotated, Literal
 
-from fastapi import APIRouter, Query, Request
+from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
 from lake.plan import PlanKind
@@ -95,14 +95,26 @@ def show_databases(context: ContextDep, request: Request, table_filter: TableFil
     return render(request, "databases.html", shown, section="/")
 
 
+def _strip_view(
+    start: Annotated[int, Query(ge=0)] = 0,
+    search: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
+    former_start: Annotated[int, Query(ge=0, alias="from")] = 0,
+    find: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
+) -> tuple[int, str]:
+    """Return the first partition on the strip and the search text; ``from`` and ``find`` are their former names."""
+    return start or former_start, (search or find).strip()
+
+
+StripViewQuery = Annotated[tuple[int, str], Depends(_strip_view)]
+
+
 @router.get("/tables/{name:path}")
 def show_table(
     context: ContextDep,
     request: Request,
     name: str,
+    view: StripViewQuery,
     partition: str | None = None,
-    start: Annotated[int, Query(ge=0, alias="from")] = 0,
-    find: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
     kind: PlanKind | Literal[""] = "",
     key: Annotated[list[str] | None, Query(max_length=MAX_OVERRIDES)] = None,
     value: Annotated[list[str] | None, Query(max_length=MAX_OVERRIDES)] = None,
@@ -123,7 +135,7 @@ def show_table(
         objectives=store.objectives([name]).get(name, ()),
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
-    page = table_page(table, known, form=form, partition=partition, start=start, search=find.strip(), now=now)
+    page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)
     return render(request, "table.html", page, section="/", now=now)
 
 
@@ -134,10 +146,15 @@ def show_plans(
     caller: Reader,
     plan_filter: AddressPlanFilter,
     after: str | None = None,
+    action_id: Annotated[str | None, Query()] = None,
     done: str | None = None,
 ) -> Response:
-    """Show plans, newest first; ``done`` is the id of the caller's last bulk action, whose result is shown."""
-    figures, action = context.lake_cache.get().figures, context.store.bulk_action(done, caller.actor) if done else None
+    """Show plans, newest first; ``action_id`` is the caller's last bulk action, whose result is shown.
+
+    ``done`` is the former name of ``action_id``.
+    """
+    figures, shown = context.lake_cache.get().figures, action_id or done
+    action = context.store.bulk_action(shown, caller.actor) if shown else None
     page = plan_list_page(context.store, figures, plan_filter, plan_filter_query(request.query_params), after, action)
     return render(request, "plans.html", page, section="/plans")
 

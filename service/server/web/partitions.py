@@ -34,8 +34,8 @@ class StripPosition:
         first = self.start if start is None else start
         query = {
             **({} if partition is None else {"partition": partition}),
-            **({"from": first} if first else {}),
-            **({"find": self.search} if self.search else {}),
+            **({"start": first} if first else {}),
+            **({"search": self.search} if self.search else {}),
         }
         return f"{self.path}?{urlencode(query)}#{anchor}"
 
@@ -114,7 +114,7 @@ def _cell(entry: Mapping[str, Any], position: StripPosition, start: int) -> Cell
 
 
 def worst_partition_list(layout: PartitionLayout | None, position: StripPosition) -> WorstPartitions | None:
-    """Return the partitions with most bytes to rewrite; without a search only those with reducible files."""
+    """Return the partitions with most bytes to rewrite; without a search, only partitions with reducible files."""
     if layout is None:
         return None
     found = filter_partitions(layout.partitions.drop_columns("lines"), position.search)

@@ -130,6 +130,20 @@ def test_rule_6_a_partition_that_is_dropped_after_the_change_and_written_again_h
     assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
+def test_rule_6_a_plan_that_runs_before_the_first_sweep_after_the_change_rewrites_no_replaced_file(changed: Bench):
+    """Chaos found it: the replaced files were rewritten with the new rows, and so became rows of the partition."""
+    bench = changed
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is not RunResult.COMPLETED
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.sweep()
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
 def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_replaced_files_are_deleted(changed: Bench):
     bench, rows = changed, changed.rows()
     late = write(home(bench), 900, 910)

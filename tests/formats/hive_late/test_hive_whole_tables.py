@@ -278,7 +278,7 @@ def test_rule_8_a_table_of_sparks_is_left_alone_until_somebody_says_that_session
     ("managed", "noted", "why"),
     [
         (True, False, "the table has no partitions and is managed"),
-        (False, True, "give both one directory"),
+        (False, True, "set both to one directory"),
     ],
 )
 def test_a_table_that_can_not_be_moved_is_left_alone_with_the_reason_and_no_plan_touches_it(

@@ -106,6 +106,7 @@ class Owner:
         self.notes.add(
             number=number,
             overwrites=overwrites or began is not None,
+            drops=began is not None,
             began=self.now() if began is None else began,
             partitions={name: (low + i * rows, low + (i + 1) * rows) for i, name in enumerate(partitions)},
         )

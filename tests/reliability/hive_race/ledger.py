@@ -25,7 +25,11 @@ Row = tuple[int, int]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Write:
-    """One statement as far as it concerns one partition. ``ended`` is None until it has reported its success."""
+    """One statement as far as it concerns one partition. ``ended`` is None until it has reported its success.
+
+    ``drops``: the partition was dropped before. Until the sweep has moved them aside, replaced files in the partition's
+    own directory are read (docs/concepts.md, "What owners do to Hive tables").
+    """
 
     number: int
     partition: str
@@ -34,6 +38,7 @@ class Write:
     high: int
     began: float
     ended: float | None
+    drops: bool = False
 
     @property
     def rows(self) -> frozenset[Row]:
@@ -85,6 +90,7 @@ class Ledger:
                         high=high,
                         began=entry["began"],
                         ended=ended.get(number),
+                        drops=entry.get("drops", False),
                     )
                 )
         return found
@@ -182,7 +188,9 @@ class Judge:
             yield f"{read.partition}: {len(lost)} rows are missing, such as {lost[0]}"
 
     def _replaced(self, read: Read, begun: Sequence[Write]) -> Iterator[str]:
-        """Rows that an overwrite removed long enough ago."""
+        """Rows that an overwrite removed long enough ago, unless a drop of the partition has shown them again."""
+        if any(write.drops and not self._is_due(write, read) for write in begun):
+            return
         due = [index for index, write in enumerate(begun) if write.overwrites and self._is_due(write, read)]
         removed = {write.number for write in begun[: due[-1]]} if due else set()
         if stale := sorted(row for row in read.rows if row[1] in removed):

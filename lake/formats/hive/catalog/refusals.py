@@ -24,12 +24,13 @@ _FORMATS_BY_CLASSES = {
 }
 _MANAGED_REASON = (
     "the table has no partitions and is managed: a rewrite would relocate the table itself. DROP TABLE then deletes "
-    "only the new location, so that the table can't be created again, and RENAME may leave its rows behind; make it "
-    "external"
+    "only the new location, so CREATE TABLE fails or returns the replaced rows, and RENAME may leave the rows behind; "
+    "make the table external"
 )
 _CACHED_REASON = (
-    "the table has no partitions and is Spark's (USING): a session that has read the table uses its cached directory "
-    "until the session ends or runs REFRESH TABLE; if all sessions run it, set sessions_refresh = true in a rule"
+    "the table has no partitions and was created by Spark (USING): a session that has read the table uses its cached "
+    "directory until the session ends or runs REFRESH TABLE; if all sessions run REFRESH TABLE, set "
+    "sessions_refresh = true in a rule"
 )
 _PROVIDER_KEY = "spark.sql.sources.provider"
 _FORMATS_BY_PROVIDER = {"parquet": FileFormat.PARQUET, "orc": FileFormat.ORC}
@@ -70,15 +71,15 @@ def check_table(name: str, table: MetastoreTable) -> None:
     buckets = max(storage.bucket_count, _int_or_zero(properties.get("spark.sql.sources.schema.numBuckets", "")))
     if buckets > 0:
         raise Rejected(
-            f"{name}: it has {buckets} buckets but must have none: a row's file follows from its key, and merging "
-            "files breaks that; leave it out"
+            f"{name}: it has {buckets} buckets but must have none: each row must stay in the file of its bucket, and a "
+            "rewrite merges files; leave it out"
         )
     if storage.has_list_bucketing:
-        raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: values have directories of their own there")
+        raise Rejected(f"{name}: STORED AS DIRECTORIES must not be set: it splits a partition into directories")
     if file_format_of(table) is None:
         raise Rejected(
-            f"{name}: its files are read by {_simple_class_name(storage.serde) or 'no SerDe'} from "
-            f"{_simple_class_name(storage.input_format)} but must be {' or '.join(FileFormat)}; leave it out"
+            f"{name}: its SerDe is {_simple_class_name(storage.serde) or 'not set'} and its input format "
+            f"{_simple_class_name(storage.input_format)}, but its files must be {' or '.join(FileFormat)}; leave it out"
         )
     provider = properties.get(_PROVIDER_KEY, "").lower()
     by_catalog = properties.get("spark.sql.partitionProvider") == "catalog"
@@ -120,7 +121,7 @@ def excluded_partitions(table: MetastoreTable, partitions: Sequence[CatalogParti
 
 
 def excluded_as_cached(table: MetastoreTable) -> Mapping[str, str]:
-    """Return, like ``excluded_partitions``, a table whose directory sessions may have cached; it is left alone."""
+    """Return why the table is left alone if Spark sessions may cache its directory; see ``excluded_partitions``."""
     is_by_name = not table.partition_columns and table.parameters.get(_PROVIDER_KEY, "hive").lower() != "hive"
     return {"": _CACHED_REASON} if is_by_name else {}
 
@@ -131,22 +132,21 @@ def _not_relocatable_reason(table: MetastoreTable) -> str | None:
         return _MANAGED_REASON
     noted, location = table.storage.spark_path, table.storage.location
     if noted is not None and canonical_location(noted) != canonical_location(location):
-        return f"Spark has the table at {noted}, the metastore at {location}: give both one directory"
+        return f"the table's location is {noted} for Spark, but {location} in the metastore: set both to one directory"
     return None
 
 
 def _overlapping_partitions(partitions: Sequence[CatalogPartition]) -> dict[str, str]:
-    """Return the partitions whose directory is also another partition's, lies in one, or contains one."""
+    """Return the partitions whose directory equals, contains or lies in the directory of another partition."""
     found: dict[str, str] = {}
     above: list[tuple[str, str]] = []  # directories that may contain the next one, each with its partition's name
     for below, name in sorted((f"{partition.location}/", partition.name) for partition in partitions):
         while above and not below.startswith(above[-1][0]):
             above.pop()
         for directory, other in above:
-            found[name] = f"its directory is that of partition {other} or lies in it: give each partition its own"
-            found.setdefault(
-                other, f"partition {name} is in its directory {directory.rstrip('/')} too: give each partition its own"
-            )
+            remedy = "give each partition its own directory"
+            found[name] = f"its directory equals the directory of partition {other} or lies in it: {remedy}"
+            found.setdefault(other, f"its directory {directory.rstrip('/')} also contains partition {name}: {remedy}")
         above.append((below, name))
     return found
 

@@ -137,7 +137,7 @@ def is_in_data_dir(path: str) -> bool:
 def list_partitions(
     metastore: MetastoreClient, table: MetastoreTable, partitions: Collection[str] | None = None
 ) -> Iterator[CatalogPartition]:
-    """Yield all partitions, or those of these names that exist. A table without partitions is one partition."""
+    """Yield all partitions, or the named ones that exist. A table without partitions is one partition."""
     if not table.partition_columns:
         if partitions is None or "" in partitions:
             yield _to_catalog_partition("", table)

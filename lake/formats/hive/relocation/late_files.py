@@ -130,8 +130,8 @@ def remove_copies(
     """Remove copies that must not be read. Copies under their target names are removed only if ``published`` has them.
 
     Raises Conflict if another copy is under its target name now. The sweep that made it was suspended right before it
-    renamed the copy, and the copy may count as one of the partition's files since. A copy whose hidden file was removed
-    can't be renamed later.
+    renamed the copy, and since then the copy may count as one of the partition's files. A copy whose hidden file was
+    removed can't be renamed later.
     """
     files = file_io_of(ref.location)
     for name in targets:
@@ -161,7 +161,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
                 storage.make_directories(dirname(target))
                 fence()
                 storage.rename(source, _hidden_path(target))
-        # Also after a sweep, perhaps of an earlier release, that was killed between the two renames.
+        # This also completes the work of a sweep, maybe of an earlier release, that was killed between the two renames.
         for name in names:
             target = resolve_path(ref.location, name)
             with suppress(FileNotFoundError):

@@ -145,7 +145,7 @@ def _find_late_copies(
     digests: Mapping[str, str],
     last_records: Mapping[str, CommitRecord],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that were copied to their partition before.
+    """Yield the late files in the commit's previous locations that were already copied to their partition.
 
     The name of a copy holds the digest of its source. A commit is made only if no late file waits to be copied.
     So the ``last_records`` show that all files that arrived before them were copied.

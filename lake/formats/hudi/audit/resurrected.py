@@ -74,7 +74,7 @@ def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrec
     """Return the file groups that readers see although a completed commit replaced them, by partition and file id."""
     slices = {(entry.partition, entry.file_id): entry for entry in list_latest_slices(storage, timeline)}
     known = _CommitIndex()
-    # The active timeline was listed first, so an instant archived meanwhile is in both timelines, not in neither.
+    # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     for instant, record in zip(
         timeline.commits, storage.map_parallel(timeline.metadata, timeline.commits), strict=True
     ):
@@ -180,11 +180,13 @@ class _RemovalRefusals:
             )
         heirs = self._successors[replacement]
         if heirs is None:
-            return f"a file group that {replacement} wrote in its place is not read, so its rows may exist nowhere else"
+            return (
+                f"a file group that {replacement} wrote instead is not read: the replaced rows may exist nowhere else"
+            )
         damaged = next((self._damage_by_group[heir] for heir in sorted(heirs) if heir in self._damage_by_group), None)
         if damaged is not None:
             return (
-                f"a file group that {replacement} wrote in its place is damaged, so its rows may exist nowhere else: "
+                f"a file group that {replacement} wrote instead is damaged; the replaced rows may exist nowhere else: "
                 f"{damaged.text}"
             )
         busy = self._busy.reason(*group)
@@ -194,7 +196,7 @@ class _RemovalRefusals:
             return f"{instant.kind} {instant.time} is in progress and does not name its files; try again later"
         saved = next((self._savepoint_of_path[path] for path in files if path in self._savepoint_of_path), None)
         if saved is not None:
-            return f"kept by savepoint {saved}; delete that first"
+            return f"kept by savepoint {saved}; delete the savepoint first"
         gone, wrote = self._commits.clusterings.get(replacement, (frozenset(), 0))
         counted = [count for other in gone if (count := self._rows.get(other)) is not None]
         if gone and len(counted) == len(gone) and sum(counted) != wrote:

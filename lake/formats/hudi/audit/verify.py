@@ -54,7 +54,7 @@ class ReplayedCommits:
 
 def replay_commits(timeline: Timeline, *, rows: bool) -> ReplayedCommits:
     """Replay all completed commits of both timelines in order of completion; ``rows`` adds the row accounting."""
-    # The active timeline is read first, so an instant archived meanwhile is in both timelines, not in neither.
+    # The active timeline is read first, so an instant archived meanwhile is found twice, never missed.
     records = timeline.storage.map_parallel(timeline.commit_metadata, timeline.commits)
     plans = timeline.storage.map_parallel(timeline.plan, timeline.commits) if rows else [None] * len(records)
     commits = [

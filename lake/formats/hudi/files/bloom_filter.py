@@ -59,7 +59,7 @@ class BloomFilterSettings:
 
     @property
     def max_filters(self) -> int:
-        """The number of filters that a ``DYNAMIC_V0`` filter has at most."""
+        """The maximum number of filters in a ``DYNAMIC_V0`` filter."""
         return max(1, -(-self.max_entries // self.entries)) if self.type == DYNAMIC else 1
 
 

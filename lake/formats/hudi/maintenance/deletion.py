@@ -22,10 +22,10 @@ def delete_versions(
 ) -> DeletionResult:
     """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
 
-    Files stay if the timeline shows that a rewrite of any lakefold replaced them within ``retention``. ``fence`` is the
-    last check that the deletion still belongs to the caller. Files that no longer exist free no bytes. A file whose
-    size differs from the replaced file's stays. Its time is not compared, since Hudi uses no name twice and copying a
-    table changes times.
+    Files stay if the timeline shows that a rewrite of any lakefold installation replaced them within ``retention``.
+    ``fence`` is the last check that the deletion still belongs to the caller. Files that no longer exist free no bytes.
+    A file stays if its size is not the recorded size. Its time is not compared, since Hudi uses no name twice and
+    copying a table changes times.
 
     Raises Conflict, before anything of the batch is deleted, if a version is live, pending, kept by a savepoint or has
     to wait for older files. Raises Transient if Hudi did not delete a file.
@@ -65,5 +65,5 @@ def _delete_batch(
     clean_files(client, timeline, by_partition, read_cleaner_progress(timeline), superseded_by=newest, fence=fence)
     behind = client.storage.sizes([version.path for version in victims])
     if behind:
-        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files behind, {sorted(behind)[0]} first")
+        raise Transient(f"{client.table.name}: Hudi's clean left {len(behind)} files, such as {sorted(behind)[0]}")
     return DeletionResult(bytes_freed=sum(sizes[version.path] for version in victims), retained=left)

@@ -31,7 +31,7 @@ def remove_resurrected(client: HudiClient) -> list[Resurrected]:
             clean_files(client, timeline, paths, read_cleaner_progress(timeline), superseded_by=newest)
             left = client.storage.sizes([path for group in batch for path in group.files])
         if left:
-            raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files behind, {sorted(left)[0]} first")
+            raise Transient(f"{client.table.name}: Hudi's clean left {len(left)} files, such as {sorted(left)[0]}")
         done += batch
 
 

@@ -41,7 +41,7 @@ def run_services(
     """Run ``services`` (rollback, clean, archive) in that order, each under the table's lock.
 
     Returns one line for each service that did something. The files of ``retained`` stay, and so do all files that the
-    timeline shows as replaced by a rewrite of any lakefold within ``retention``.
+    timeline shows as replaced by a rewrite of any lakefold installation within ``retention``.
     """
     client.bundle.require_foreign_plans(client.table.name, "running the table's own services")
     lines = []

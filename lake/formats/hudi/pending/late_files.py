@@ -8,7 +8,7 @@ completed, and for a withdrawn instant as soon as the active timeline begins aft
 
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
-sweep of any lakefold checks the recorded instants again.
+sweep of any lakefold installation checks the recorded instants again.
 """
 
 import json
@@ -151,7 +151,7 @@ def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant
     """Return the instant's committed files, or the files of savepoints, which must stay; None if they are unknown."""
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
-    # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
+    # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     for archived in timeline.archived(plans=False, times={record.instant}):
         return _files_named_in(archived.metadata)
     if record.committed or not _is_covered_by_archive(timeline, record.instant):

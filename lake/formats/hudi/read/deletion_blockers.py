@@ -89,7 +89,7 @@ def find_deletion_blockers(
 def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
     """Return the active timeline's completed commits, and the archived commits that replaced ``versions``.
 
-    The active timeline was listed first, so an instant archived meanwhile is in both timelines, not in neither.
+    The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     """
     completed = set(committed_times(timeline))
     unknown = {v.instant for v in versions} - completed
@@ -197,7 +197,7 @@ def find_retained_files(timeline: Timeline, retention: timedelta) -> Mapping[str
         if at > since and (plan_id := plan_id_of(timeline, instant)) is not None:
             reason = _retention_reason(plan_id, instant.time, at + retention)
             found |= {path: reason for entry in planned_slices(timeline.plan(instant) or {}) for path in entry.paths}
-    # The active timeline was listed first: an instant archived meanwhile is in both timelines, not in neither.
+    # The active timeline was listed first: an instant archived meanwhile is found twice, never missed.
     for head in timeline.archived({"commit", "replacecommit"}, plans=False, metadata=False):
         if instant_datetime(head.time, timeline.timezone) < since - _MAX_REWRITE_DURATION:
             break  # newest first: all further rewrites are older

@@ -5,8 +5,7 @@
 commits them.
 Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
 
-Failpoints: ``in_commit`` before the verification of the lock, ``after_last_look`` between the verification and Hudi's
-commit.
+Failpoints: ``in_commit`` before the last check of the lock, ``after_last_look`` between this check and Hudi's commit.
 """
 
 import contextlib
@@ -248,7 +247,7 @@ def _wait_for_tasks(client: HudiClient) -> None:
 
 @contextlib.contextmanager
 def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.Event) -> Iterator[threading.Event]:
-    """Cancel the jobs of ``tag`` in the block if ``instant`` is taken over: readers would soon see their files.
+    """During the block, cancel jobs of ``tag`` if ``instant`` is taken over: readers would soon see the jobs' files.
 
     The event stops the engine of the rewrite, in that case and once ``cancelled`` is set.
     """
@@ -256,7 +255,7 @@ def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.E
 
     def watch() -> None:
         while not over.wait(_TAKEOVER_POLL_SECONDS):
-            # A failed check is skipped, like a cancellation of an ended job.
+            # Errors of the check, or of the cancellation of a job that has ended, are ignored.
             with contextlib.suppress(Exception):
                 if cancelled.is_set():
                     stopped.set()
@@ -368,7 +367,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
     except Exception as error:
         lost = not called and not is_unanswered(error) and client.is_taken_over(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
-            _delete_unowned_now(client, prepared)  # if another process still executes it, the sweep deletes them
+            _delete_unowned_now(client, prepared)  # nothing while another process executes the instant
         outcome = translate_error(error, plan.table, "committing", committing=called and can_have_committed(error))
         if called and _is_committed(client, instant, ACTION_OF_KIND[plan.kind]):
             log.warning("%s: commit %s completed although Hudi reported: %s", plan.table.name, instant, outcome)

@@ -15,8 +15,8 @@ class RelocationRow(Base):
     """A relocation of a partition; the last applied one has the partition's expected location.
 
     It outlives its plan, whose row is pruned, since a previous location is swept for as long as it exists. If a writer
-    recreates a pruned location, a row stands for the location and for no relocation (``RECREATED_PREFIX``
-    in ``service.control.store.relocation.journal``).
+    recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
+    ``service.control.store.relocation.journal``).
 
     ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are those of the new
     location, kept for the last relocation only.
@@ -37,7 +37,7 @@ class RelocationRow(Base):
     left_place: Mapped[str] = mapped_column(String)
     place: Mapped[str] = mapped_column(String)
     files: Mapped[Any] = mapped_column(Json)
-    #: only for a relocation without a plan, until it is applied: the files that wait for deletion afterwards
+    #: only for a relocation without a plan: the files that will wait for deletion once the relocation is applied
     left_files: Mapped[Any] = mapped_column(Json)
     #: the creation time of the partition in the catalog, in seconds
     partition_made_at: Mapped[int] = mapped_column(BigInteger)
@@ -48,7 +48,7 @@ class RelocationRow(Base):
 
 
 class LateCopyRow(Base):
-    """A late file that is copied to the location of its partition: written before the copy, once for each file."""
+    """A late file that is copied to its partition's location. The row is written before the copy, once per file."""
 
     __tablename__ = "carry"
     __table_args__ = (
@@ -62,7 +62,7 @@ class LateCopyRow(Base):
     source: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     modified_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: when the file arrived under its name, by its file system before the copy; None for rows of an earlier lakefold
+    #: when the source got its name, by its file system; None for rows of an earlier lakefold
     came_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     target: Mapped[str] = mapped_column(String)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)

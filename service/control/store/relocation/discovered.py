@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relocations that a table's own documents show, added to those that this database has recorded.
+"""Relocations that a table's commit documents show, added to those that this database has recorded.
 
 Relocations recorded under another name of the table are transferred to this name: the table was renamed, or the prefix
 of its source changed. Unknown relocations are added: this database lost them, or another lakefold made them.
@@ -23,7 +23,7 @@ from lake.plan import (
     RewriteOptions,
     milliseconds_of,
 )
-from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
+from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
 from service.control.store.database import db_now
@@ -50,14 +50,15 @@ class DiscoveredRelocations(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> int:
-        """Record relocations that the table shows, oldest first; return the number of commits.
+    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> DiscoveryResult:
+        """Record relocations that the table shows, oldest first. Returns which commits are recorded.
 
         Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
         of a plan under another name are left to its executor only while the executor renews its lease. After that they
         are recorded here, because the table no longer has the other name.
         """
         recorded, notes = 0, defaultdict[str, int](int)
+        left: list[str] = []
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
@@ -73,6 +74,7 @@ class DiscoveredRelocations(StorePart):
                     if not is_back:
                         continue
                 elif row.state in LIVE_STATES and not row.is_silent:
+                    left.append(one.commit.instant)
                     continue
                 elif row.state not in LIVE_STATES:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
@@ -91,9 +93,9 @@ class DiscoveredRelocations(StorePart):
                         "sweep",
                         "moves found",
                         table=table.name,
-                        detail=f"{count} commits {what}, found in the table's own documents",
+                        detail=f"{count} commits {what}, found in the table's commit documents",
                     )
-        return recorded
+        return DiscoveryResult(commits=recorded, left_to_executors=tuple(left))
 
 
 def _plan_query(plan_id: str) -> Any:
@@ -201,7 +203,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
     ]
     if rows:
         connection.execute(insert(GroupRow), rows)
-    reason = "this database lacked the plan: found in the table's own documents"
+    reason = "this database lacked the plan: found in the table's commit documents"
     record_event(
         connection, commit.plan_id, None, PlanState.COMPLETED, epoch=commit.epoch or 0, actor="sweep", reason=reason
     )

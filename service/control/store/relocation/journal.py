@@ -32,11 +32,11 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that stands for a pruned location that a writer has recreated."""
+"""The prefix of the token of a row that records a pruned location that a writer has recreated."""
 
 
 def is_recreated(token: str) -> bool:
-    """Return True if a row stands for a recreated location and for no relocation."""
+    """True if the row of ``token`` records a recreated location, not a relocation."""
     return token.startswith(RECREATED_PREFIX)
 
 
@@ -518,8 +518,9 @@ def _relocated_partition(
     applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
     # For a location that was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
+    moved_by_owner = _last_owner_move(applied)
     previous_locations = tuple(
-        _previous_location(row, recorded.get((row.partition_path, row.token), ()))
+        _previous_location(row, recorded.get((row.partition_path, row.token), ()), moved_by_owner)
         for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
         if location != last.place
     )
@@ -552,7 +553,20 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
-def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
+def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
+    """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
+
+    No relocation before it had left that location, or led to it.
+    """
+    known, found = {applied[0].left_place}, 0
+    for row in applied:
+        if row.left_place not in known:
+            found = row.id
+        known |= {row.left_place, row.place}
+    return found
+
+
+def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: int) -> PreviousLocation:
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     return PreviousLocation(
@@ -563,6 +577,7 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> Previous
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
+        is_before_owner_move=move.id < moved_by_owner,
     )
 
 

@@ -22,7 +22,7 @@ T = TypeVar("T")
 #: the most rows read or changed by one statement
 _CHUNK = 500
 _MIN_HISTORY = 4
-"""The least number of a partition's relocations of which one may be pruned: the first, the last two, one in between."""
+"""The least number of a partition's relocations of which one may be pruned: the first and the last two are kept."""
 
 
 class PreviousLocations(StorePart):

@@ -15,7 +15,7 @@ _RECORDING_DELAY = timedelta(minutes=1)
 class TableObjective:
     """An objective of a table as its last good scan judged it at ``judged_at``; met, or missed, since ``since``.
 
-    ``value`` may be at most ``bound``, for the share ``goal`` of the time in ``window``. The result of the scan stands
+    ``value`` may be at most ``bound``, for the share ``goal`` of the time in ``window``. The result of the scan holds
     for ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective
     was set. ``share_met`` is a share of the known time in the window, None if none of it is known. ``budget_left`` is
     the rest of the error budget as a share, below 0 if it is overdrawn. ``burn`` has the burn rates by the windows of

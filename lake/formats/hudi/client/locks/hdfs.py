@@ -91,7 +91,7 @@ class HdfsLock(RenewedLock):
                 yield
         except PermissionError as error:
             raise Rejected(
-                f"{self._table.name}: {self._display_path()}: {error.strerror}; let lakefold's user write there"
+                f"{self._table.name}: {self._display_path()}: {error.strerror}; let lakefold's user write to it"
             ) from error
         except OSError as error:
             raise Transient(f"{self._table.name}: {self._display_path()}: {error.strerror or error}") from error

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One acquisition of the lock that a table's writers share, and the verification that it is still held.
+"""One acquisition of the lock that a table's writers share, and the check that it is still held.
 
 Hudi takes a lock and never checks it again. Yet every lock of Hudi's may be lost: a lock file expires; the lease of a
 lock service ends while the Java process is stopped; a writer that gives up waiting deletes the holder's file. The

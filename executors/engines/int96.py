@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""INT96 timestamps in nanoseconds, checked to be within the years that nanoseconds reach.
+"""INT96 timestamps, checked to be within the years that Arrow's unit reaches.
 
-Impala and Hive write nanoseconds as INT96, which can hold any year. Arrow's nanoseconds reach from 1677 to 2262; a
-timestamp outside of them silently becomes another time. Such columns are therefore read a second time, in milliseconds,
-and compared.
+INT96 has a Julian day and the nanoseconds of that day. Arrow's nanoseconds reach from 1677 to 2262, its microseconds
+about 292,000 years; a timestamp outside of them silently becomes another time. Impala and Hive write any year with
+nanoseconds. Spark writes microseconds, and a negative day for its last years, which Arrow takes for a day of the far
+future. Such columns are therefore read a second time, in milliseconds, which every day has, and compared.
 """
 
 from collections.abc import Iterable, Iterator
@@ -12,9 +13,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+_PER_MILLISECOND = {"ns": 1_000_000, "us": 1_000}
+_UNIT_NAMES = {"ns": "nanoseconds", "us": "microseconds"}
 
-def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yield ``batches``, whose INT96 columns ``coarse`` has in milliseconds.
+
+def verify_int96(
+    batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.RecordBatch], unit: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield ``batches`` with INT96 columns in ``unit``, ``ns`` or ``us``; ``coarse`` has these in milliseconds.
 
     Raises ``pa.ArrowInvalid`` if the two differ.
     """
@@ -26,8 +32,10 @@ def verify_nanoseconds(batches: Iterable[pa.RecordBatch], coarse: Iterator[pa.Re
         for name in rest.schema.names:
             fine = list(_timestamps(batch.column(name)))
             for one, other in zip(fine, _timestamps(rest[name].slice(0, batch.num_rows).combine_chunks()), strict=True):
-                if (one.type.unit, other.type.unit) == ("ns", "ms") and not _equal(one, other):
-                    raise pa.ArrowInvalid(f"column {name} has timestamps of years that nanoseconds do not reach")
+                if (one.type.unit, other.type.unit) == (unit, "ms") and not _equal(one, other):
+                    raise pa.ArrowInvalid(
+                        f"column {name} has timestamps of years that {_UNIT_NAMES[unit]} do not reach"
+                    )
         rest = rest.slice(batch.num_rows)
         yield batch
 
@@ -48,5 +56,5 @@ def _timestamps(array: pa.Array) -> Iterator[pa.Array]:
 
 
 def _equal(fine: pa.Array, coarse: pa.Array) -> bool:
-    nanoseconds, milliseconds = (np.asarray(one.cast(pa.int64()).drop_null()) for one in (fine, coarse))
-    return bool(np.array_equal(nanoseconds // 1_000_000, milliseconds))
+    values, milliseconds = (np.asarray(one.cast(pa.int64()).drop_null()) for one in (fine, coarse))
+    return bool(np.array_equal(values // _PER_MILLISECOND[fine.type.unit], milliseconds))
