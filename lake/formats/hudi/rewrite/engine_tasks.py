@@ -135,6 +135,7 @@ def engine_tasks(
             partition=group.partition,
             bloom_filter=bloom_filter,
             spark_version=client.spark.version,
+            inflight_file=None if client.inflight_file is None else client.inflight_file.own_file,
         )
         # Hudi's row writer names the file groups of a task in this way, and the record index expects it.
         names = [f"{uuid.uuid4()}-{number}" for number in range(group.output_files)]
