@@ -30,6 +30,7 @@ _WRITER_CLASSES = (
     "hoodie.io.factory.class",
     "hoodie.storage.class",
 )
+_DICTIONARIES = "hoodie.parquet.dictionary.enabled"
 _ENCRYPTION = "parquet.crypto.factory.class"
 #: types that are Hudi's own; a column of such a name is taken for one of them
 _OWN_TYPES = ("vector", "variant", "blob")
@@ -76,6 +77,8 @@ def _obstacle_in_settings(client: HudiClient, config: Any) -> str | None:
     for key in _WRITER_CLASSES:
         if key in given:
             return f"{key} is set, a class that takes part in writing files"
+    if given.get(_DICTIONARIES, "true").strip().lower() == "false":
+        return f"{_DICTIONARIES} = false, and the engine writes dictionaries where they save space"
     if client.spark.sparkContext._jsc.hadoopConfiguration().get(_ENCRYPTION) is not None:
         return f"{_ENCRYPTION} is set, by which Hudi's writer may encrypt columns"
     kind = str(config.getBloomFilterType()).upper()
