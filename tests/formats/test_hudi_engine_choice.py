@@ -22,6 +22,7 @@ from lake.formats.hudi.inputs.engine_choice import (
     choose_engine,
     columns_read_as_text,
 )
+from lake.formats.hudi.inputs.footers import read_footers
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
@@ -73,7 +74,7 @@ class Lake:
         storage = TableStorage(str(self.base))
         return choose_engine(
             plan,
-            storage,
+            lambda: {footer.path: footer for footer in read_footers(storage, [one.path for one in self.slices])},
             merge_on_read=merge_on_read,
             can_copy=can_copy,
             text_columns=as_text,

@@ -27,6 +27,7 @@ from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLoc
 from lake.formats.hudi.client.write_options import COMPRESSION, index_options, key_options, plan_options, skew_options
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
+from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
 from lake.formats.hudi.jvm.errors import translate_error
@@ -201,13 +202,20 @@ class HudiClient:
         assert self.plan is not None
         return choose_engine(
             self.plan,
-            self.storage,
+            lambda: self.input_footers,
             merge_on_read=self.meta.getTableType().name() == "MERGE_ON_READ",
             can_copy=self.bundle.can_copy_row_groups,
             text_columns=columns_read_as_text(read_table_properties(self.storage), self._schema_json()),
             has_dates=self._has_dates_or_timestamps(),
             find_arrow_obstacle=self._find_arrow_obstacle,
         )
+
+    @cached_property
+    def input_footers(self) -> dict[str, InputFooter]:
+        """The footers of the plan's base files by path, in the order of the plan, without missing and damaged files."""
+        assert self.plan is not None
+        paths = [slice_.path for group in self.plan.groups for slice_ in group.slices if slice_.path is not None]
+        return {footer.path: footer for footer in read_footers(self.storage, paths)}
 
     def _find_arrow_obstacle(self) -> str | None:
         return "this process does not have the engine" if self.arrow is None else self.arrow.find_obstacle(self)

@@ -9,12 +9,11 @@ the row writer's CPU time. A plan has one engine, since Hudi uses one engine per
 """
 
 import json
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from lake.errors import Rejected
-from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.inputs.footers import InputFooter, read_footers
+from lake.formats.hudi.inputs.footers import InputFooter
 from lake.plan import AUTO, ClusteringGroup, Plan, PlanKind
 from lake.units import format_bytes
 
@@ -65,7 +64,7 @@ def columns_read_as_text(properties: Mapping[str, str], schema_json: str) -> Col
 
 def choose_engine(
     plan: Plan,
-    storage: TableStorage,
+    read_footers: Callable[[], Mapping[str, InputFooter]],
     *,
     merge_on_read: bool,
     can_copy: bool,
@@ -75,21 +74,21 @@ def choose_engine(
 ) -> EngineChoice:
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
-    ``find_arrow_obstacle`` returns why the engine ``arrow`` can't rewrite the plan; None if it can.
-    Reads the footers of all inputs unless the setting or the plan decides. Missing or damaged inputs are skipped: the
-    publication or the rewrite reports them. Inputs with numbers in one of ``text_columns`` are copied, whatever the
-    size of their row groups. The same holds for inputs with dates and timestamps that Spark, unlike other readers,
-    would rebase to today's calendar; these inputs are searched for only if the table has columns of these types
-    (``has_dates``).
+    ``find_arrow_obstacle`` returns why the engine ``arrow`` can't rewrite the plan; None if it can. ``read_footers``
+    returns the footers of the inputs by path, in the order of the plan. It is not called if the setting or the plan
+    decides. Missing and damaged inputs have no footer: the publication or the rewrite reports them. Inputs with numbers
+    in one of ``text_columns`` are copied, whatever the size of their row groups. The same holds for inputs with dates
+    and timestamps that Spark, unlike other readers, would rebase to today's calendar; these inputs are searched for
+    only if the table has columns of these types (``has_dates``).
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
     for kept, anew in (
-        (_find_numeric_text_column(plan, storage, text_columns), "without UPDATE in Spark SQL"),
-        (_find_rebased_values(plan, storage) if has_dates else None, "with today's calendar"),
+        (_find_numeric_text_column(read_footers, text_columns), "without UPDATE in Spark SQL"),
+        (_find_rebased_values(read_footers) if has_dates else None, "with today's calendar"),
     ):
         if kept is not None:
-            return _require_copy(plan, storage, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
+            return _require_copy(plan, read_footers, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
     if plan.kind is PlanKind.COMPACTION:
         return EngineChoice(name="spark", reason=_MERGED)
     wanted = plan.options.engine
@@ -100,7 +99,7 @@ def choose_engine(
     else:
         obstacle = _copy_obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
     if wanted == "stitch":
-        obstacle = obstacle or _find_difference(_read_input_footers(plan, storage))
+        obstacle = obstacle or _find_difference(read_footers().values())
     if wanted in ("arrow", "stitch"):
         if obstacle:
             raise Rejected(
@@ -108,8 +107,8 @@ def choose_engine(
             )
         return EngineChoice(name=wanted, reason="as set")
     if obstacle is None:
-        footers = list(_read_input_footers(plan, storage))
-        obstacle = _find_difference(iter(footers)) or _find_small_row_groups(plan, footers)
+        footers = read_footers()
+        obstacle = _find_difference(footers.values()) or _find_small_row_groups(plan, footers)
     if obstacle is None:
         return EngineChoice(name="stitch", reason="one schema and healthy row groups in all inputs")
     obstacle = f"no copy, {obstacle}"
@@ -118,24 +117,32 @@ def choose_engine(
     return EngineChoice(name="arrow", reason=obstacle)
 
 
-def _find_numeric_text_column(plan: Plan, storage: TableStorage, text_columns: Collection[str]) -> str | None:
+def _find_numeric_text_column(
+    read_footers: Callable[[], Mapping[str, InputFooter]], text_columns: Collection[str]
+) -> str | None:
     """Describe the first input with numbers in one of ``text_columns``; None if there is none."""
-    for footer in _read_input_footers(plan, storage) if text_columns else ():
+    for footer in read_footers().values() if text_columns else ():
         for column in sorted(footer.numeric_columns.intersection(text_columns)):
             return f"{footer.path} has numbers in partition column {column}, which is text in the table's schema"
     return None
 
 
-def _find_rebased_values(plan: Plan, storage: TableStorage) -> str | None:
+def _find_rebased_values(read_footers: Callable[[], Mapping[str, InputFooter]]) -> str | None:
     """Describe the first input with values that Spark would rebase to today's calendar; None if there is none."""
-    for footer in _read_input_footers(plan, storage):
+    for footer in read_footers().values():
         for column in footer.rebased_columns:
             return f"{footer.path} has dates or timestamps of Spark's calendar before 3.0 in column {column}"
     return None
 
 
 def _require_copy(
-    plan: Plan, storage: TableStorage, value_kept: str, how_to_rewrite: str, *, merge_on_read: bool, can_copy: bool
+    plan: Plan,
+    read_footers: Callable[[], Mapping[str, InputFooter]],
+    value_kept: str,
+    how_to_rewrite: str,
+    *,
+    merge_on_read: bool,
+    can_copy: bool,
 ) -> EngineChoice:
     """Choose the copy, which alone keeps the values in ``value_kept``. Raises Rejected if it is impossible."""
     if plan.kind is PlanKind.COMPACTION:
@@ -144,7 +151,7 @@ def _require_copy(
         obstacle = f"engine = {plan.options.engine} is set; set engine = {AUTO}"
     else:
         obstacle = _copy_obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
-        obstacle = obstacle or _find_difference(_read_input_footers(plan, storage))
+        obstacle = obstacle or _find_difference(read_footers().values())
     if obstacle:
         raise Rejected(
             f"{plan.table.name}: {value_kept}, and only a copy keeps them, but {obstacle}; otherwise recreate the "
@@ -172,15 +179,11 @@ def _copy_obstacle(plan: Plan, *, merge_on_read: bool, can_copy: bool) -> str | 
     return None
 
 
-def _read_input_footers(plan: Plan, storage: TableStorage) -> Iterator[InputFooter]:
-    return read_footers(storage, [s.path for group in plan.groups for s in group.slices if s.path is not None])
-
-
-def _find_difference(footers: Iterator[InputFooter]) -> str | None:
+def _find_difference(footers: Iterable[InputFooter]) -> str | None:
     """Describe the first two inputs that can't become one file; None if all inputs can."""
-    first = next(footers, None)
+    first: InputFooter | None = None
     for other in footers:
-        assert first is not None
+        first = first or other
         if other.schema != first.schema:
             return f"{other.path} has another schema than {first.path}"
         if other.bloom_filter != first.bloom_filter:
@@ -192,12 +195,11 @@ def _find_difference(footers: Iterator[InputFooter]) -> str | None:
     return None
 
 
-def _find_small_row_groups(plan: Plan, footers: list[InputFooter]) -> str | None:
+def _find_small_row_groups(plan: Plan, footers: Mapping[str, InputFooter]) -> str | None:
     """Describe the first group whose row groups are too small on average to be kept; None if there is none."""
-    by_path = {footer.path: footer for footer in footers}
 
     def average(group: ClusteringGroup) -> int:
-        of_group = [by_path[s.path] for s in group.slices if s.path in by_path]
+        of_group = [footers[s.path] for s in group.slices if s.path in footers]
         return sum(f.data_bytes for f in of_group) // max(1, sum(f.row_groups for f in of_group))
 
     for number, group in enumerate(plan.groups):

@@ -11,7 +11,7 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lake.formats.hudi.inputs.footers import InputFooter, read_footers
+from lake.formats.hudi.inputs.footers import InputFooter
 from lake.formats.hudi.jvm.errors import is_unanswered
 from lake.formats.hudi.rewrite.input_schema import find_schema_difference, find_schema_obstacle
 from lake.plan import ClusteringGroup
@@ -32,11 +32,10 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
     obstacle = _obstacle_in_plan(client, groups)
     if obstacle is None:
         paths = [slice_.path or "" for group in groups for slice_ in group.slices]
-        footers = {footer.path: footer for footer in read_footers(client.storage, paths)}
         try:
-            obstacle = _obstacle_in_files(client, paths, footers)
+            obstacle = _obstacle_in_files(client, paths, client.input_footers)
             if obstacle is None:
-                return _BatchWriteJob(client, footers).write_statuses(instant, groups)
+                return _BatchWriteJob(client, client.input_footers).write_statuses(instant, groups)
         except Py4JError as error:
             if is_unanswered(error):
                 raise

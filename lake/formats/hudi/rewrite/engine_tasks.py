@@ -16,7 +16,6 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import BLOOM_FILTER_TYPES, BloomFilterSettings
 from lake.formats.hudi.files.names import relative_path
-from lake.formats.hudi.inputs.footers import read_footers
 from lake.formats.hudi.rewrite.input_schema import find_schema_difference, find_schema_obstacle
 from lake.plan import ClusteringGroup, RewriteOptions
 from lake.storage.locations import resolve_path
@@ -93,11 +92,7 @@ def _obstacle_in_settings(client: HudiClient, config: Any) -> str | None:
 
 
 def _obstacle_in_files(client: HudiClient) -> str | None:
-    assert client.plan is not None
-    paths = [slice_.path or "" for group in client.plan.groups for slice_ in group.slices]
-    first = None
-    for footer in read_footers(client.storage, paths):
-        first = first or footer.path
+    for footer in client.input_footers.values():
         if " int96 " in footer.schema:
             return f"{footer.path} has timestamps as INT96"
         for column in footer.undated_columns:
@@ -105,6 +100,7 @@ def _obstacle_in_files(client: HudiClient) -> str | None:
                 f"{footer.path} does not name the Spark that wrote it, and column {column} may have dates before 1582 "
                 "or timestamps before 1900"
             )
+    first = next(iter(client.input_footers), None)
     return None if first is None else find_schema_difference(client, first)
 
 
