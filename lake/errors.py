@@ -62,7 +62,7 @@ class Integrity(LakefoldError):
 class CommitLost(Integrity):
     """The table names the plan's commit, but its files are gone, or the commit removed a writer's committed work.
 
-    The plan is failed and the table halted, since no later check can help.
+    The plan is failed, and ``partitions`` or else the table are halted, since no later check can help.
 
     ``partitions`` are the partitions that are read from missing files; empty if they are unknown.
     """
