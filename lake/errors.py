@@ -56,7 +56,7 @@ class EngineUnavailable(Rejected):
 
 
 class Integrity(LakefoldError):
-    """The written rows differ from the rows that were read: failed, and the table is halted until ``resume``."""
+    """The written rows differ from the rows read, or a commit can't be trusted: failed, and halted until ``resume``."""
 
 
 class CommitLost(Integrity):
