@@ -111,9 +111,8 @@ def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
     run.out.table(columns, (_source_row(source) for source in found["sources"]))
     run.out.line()
     rewritten = format_size(round(found["rewritten_bytes_per_month"]))
-    run.out.line(
-        f"compacting it as configured rewrites {rewritten} and {found['cpu_hours_per_month']:,.1f} CPU hours a month"
-    )
+    hours = found["cpu_hours_per_month"]
+    run.out.line(f"each month, compaction as configured rewrites {rewritten} and takes {hours:,.1f} CPU hours")
     run.out.line(found["text"])
 
 
