@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
@@ -30,6 +30,9 @@ from lake.plan import (
 from lake.storage.locations import relative_path, resolve_path
 from lake.units import MIB
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
     {AUTO: 25 * MIB, "stitch": 400 * MIB, "hybrid": 150 * MIB, "arrow": 100 * MIB, "spark": 25 * MIB}
 )
@@ -37,6 +40,53 @@ BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
 
 ``auto`` counts as the slowest engine that it may choose.
 """
+
+
+class FileAddition(Protocol):
+    """What a format adds to one new Parquet file. The attempt at a task that writes the file creates it."""
+
+    @property
+    def path(self) -> str:
+        """The full path of the file."""
+
+    def add(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
+        """Return ``rows`` as the file has them; called for all rows in their order. Raises Rejected for a value."""
+
+    def footer_entries(self) -> Mapping[str, str]:
+        """Return the key-value metadata that the footer has besides that of the inputs, after the last rows."""
+
+
+class FileAdditions(Protocol):
+    """What a format adds to the Parquet files that an engine writes for a task, and what it leaves out of them.
+
+    Tasks of Spark receive it with their task: it can be pickled, and its module is among those that executors get. A
+    file that would have no rows is not written.
+    """
+
+    @property
+    def root_name(self) -> str:
+        """The name of the schema's root, which has no meaning to readers and depends on an input's writer."""
+
+    @property
+    def removed_keys(self) -> frozenset[str]:
+        """The key-value metadata that is true of one input only, or of its writer."""
+
+    @property
+    def shared_entries(self) -> Mapping[str, str]:
+        """Key-value metadata of every file.
+
+        An input that lacks a key gets the value of the first input that has the key, and this value if none has it.
+        """
+
+    def create_file(self, path: str) -> FileAddition:
+        """Announce the file for ``path``, one of the task's ``outputs``, before the file exists.
+
+        The file gets a path that no other attempt uses. Raises Transient if storage fails.
+        """
+
+
+NO_ADDITIONS = "it can't add what the table's format adds to each file"
+"""The reason for which an engine that ignores additions does not rewrite a task with them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,7 +97,7 @@ class RewriteTask:
     the table have, as Spark's JSON; None if the format does not have it. Partition columns are included if the files
     have them as well. If the table's readers match columns by field ids, the schema has the ids as ``parquet.field.id``
     in a field's metadata. An engine that matches by names compares them with the files' ids and writes them to new
-    files.
+    files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``.
     """
 
     group: int
@@ -55,6 +105,7 @@ class RewriteTask:
     outputs: tuple[str, ...]
     bytes: int
     schema: str | None = None
+    additions: FileAdditions | None = None
 
 
 def build_task(
@@ -122,8 +173,9 @@ def choose_engines(
 ) -> dict[int, ChosenEngine]:
     """Return the engine of each group: the one that ``options`` names, or the first of ``engines`` that can rewrite it.
 
-    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group. Raises Conflict with the
-    groups that no engine can rewrite, and with their inputs for quarantine, as ``RewriteEngine.rewrite`` does.
+    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group, or if no engine can sort
+    a group by ``sort_columns``. Raises Conflict with the groups that no engine can rewrite, and with their inputs for
+    quarantine, as ``RewriteEngine.rewrite`` does.
     """
     if options.engine == AUTO:
         return _choose_automatically(tasks, engines, options, table)
@@ -169,6 +221,12 @@ def _choose_automatically(
         before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
         if engine is not None:
             chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
+        elif options.sort_columns and _first_able(task, engines, replace(options, sort_columns=()))[0] is not None:
+            # The setting is the obstacle, and not the files.
+            raise Rejected(
+                f"{table}: no engine can sort group {task.group} by {', '.join(options.sort_columns)} ({before}); "
+                "unset sort_columns"
+            )
         else:
             reason = f"no engine can rewrite its files ({before})"
             left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))

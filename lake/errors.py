@@ -51,6 +51,10 @@ class TableGone(Rejected):
     """
 
 
+class EngineUnavailable(Rejected):
+    """An engine can't run in this installation, whatever it rewrites, since its executors lack what it needs."""
+
+
 class Integrity(LakefoldError):
     """The written rows differ from the rows that were read: failed, and the table is halted until ``resume``."""
 

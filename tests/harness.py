@@ -19,6 +19,7 @@ from sqlalchemy import create_engine, text
 from support import HEAP
 
 from executors.context import RunContext
+from executors.engines import create_engines
 from executors.worker import Worker, WorkerSettings
 from service.control.config.tables import default_policy
 from service.control.wiring import open_config, open_store
@@ -158,7 +159,12 @@ class Installation:
         store = open_store(config)
         try:
             Worker(
-                RunContext(store=store, spark=lambda: spark, heartbeat=default_policy(config).heartbeat),
+                RunContext(
+                    store=store,
+                    spark=lambda: spark,
+                    engines=create_engines(lambda: spark),
+                    heartbeat=default_policy(config).heartbeat,
+                ),
                 settings=settings,
             ).run_once()
         finally:

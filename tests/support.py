@@ -43,6 +43,8 @@ def jvm_options() -> str:
     options += " -XX:ReservedCodeCacheSize=240m"
     # How large records are in memory Hudi wants to know exactly, and starts three JVMs that look at its own: in vain.
     options += " -Djol.skipDynamicAttach=true -Djol.skipHotspotSAAttach=true"
+    # Without it Hudi's writers can't look up keys in the Bloom filters of a metadata table on Java 17.
+    options += " --add-opens=java.base/java.util.concurrent.locks=ALL-UNNAMED"
     return f"{options} -XX:SharedArchiveFile={CLASS_ARCHIVE}" if _has_classes() else options
 
 

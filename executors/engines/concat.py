@@ -9,12 +9,12 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, common_layout
+from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, adapt_inputs, common_layout
 from executors.engines.int96 import verify_int96
 from executors.engines.layout.ordering import LINEAR
 from executors.engines.layout.sorting import sort_column_names, sorted_batches
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
-from lake.engines import EngineOutput, RewriteTask
+from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
 from lake.plan import RewriteOptions, SkippedGroup
 from lake.storage.filesystems import filesystem_of
@@ -29,15 +29,17 @@ _ROW_GROUP_BYTES = 8 << 20
 def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group, each to a path of this attempt's own if the file system can rename.
 
-    ``check`` is called between batches and may raise to end the work. Raises Conflict with the skipped group if an
-    input can't be read, Transient if storage fails, Rejected if a value can't be written.
+    With additions the paths are theirs. ``check`` is called between batches and may raise to end the work. Raises
+    Conflict with the skipped group if an input can't be read, Transient if storage fails, Rejected if a value can't be
+    written.
     """
     with skipping_changed(task):
-        inputs = []
+        found = []
         for path in task.inputs:
             with reading_input(task, path):
-                inputs.append(ParquetInput.read(path))
+                found.append(ParquetInput.read(path))
         with reading_input(task, task.inputs[0]):
+            inputs = adapt_inputs(found, task.additions)
             shape = common_layout(inputs, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
         writing = write_settings(shape, options, most_rows)
@@ -49,8 +51,9 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
             batches = _batches(task, inputs, shape, check)
     source = _RowReader(batches)
     return [
-        _write(task.group, path, writing, source.take(count), most_rows)
+        _write(task, path, writing, source.take(count), most_rows)
         for path, count in zip(task.outputs, counts, strict=True)
+        if count or task.additions is None
     ]
 
 
@@ -61,14 +64,18 @@ def write_settings(shape: CommonLayout, options: RewriteOptions, most_rows: int)
 
 
 def _write(
-    group: int, path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
+    task: RewriteTask, path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
 ) -> EngineOutput:
-    if not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
+    addition = None
+    if task.additions is not None:
+        addition = task.additions.create_file(path)
+        path = addition.path
+    elif not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
         # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
         # results renames only the files of tasks whose results it uses.
         path = attempt_path(path)
-    output = write_rows(path, writing, batches, most_rows)
-    return EngineOutput(group=group, path=path, bytes=output.bytes, rows=output.rows)
+    output = write_rows(path, writing, batches, most_rows, addition)
+    return EngineOutput(group=task.group, path=path, bytes=output.bytes, rows=output.rows)
 
 
 def attempt_path(path: str) -> str:
@@ -78,12 +85,16 @@ def attempt_path(path: str) -> str:
 
 
 def write_rows(
-    path: str, writing: ParquetWriteSettings, batches: Iterator[pa.RecordBatch], most_rows: int
+    path: str,
+    writing: ParquetWriteSettings,
+    batches: Iterator[pa.RecordBatch],
+    most_rows: int,
+    addition: FileAddition | None = None,
 ) -> ParquetOutput:
     """Write a file with ``most_rows`` rows a row group. Raises Transient if storage fails, Rejected for a value."""
     filesystem, fs_path = filesystem_of(path)
     try:
-        with ParquetOutput(writing, filesystem, fs_path, most_rows) as output:
+        with ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
             for batch in batches:
                 output.write(batch)
     except LakefoldError:

@@ -7,11 +7,11 @@ use it.
 """
 
 import io
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from executors.engines.special_floats import SpecialFloats
-from executors.engines.thrift import BINARY, LIST, Struct, decode, encode
+from executors.engines.thrift import BINARY, LIST, STRUCT, Struct, decode, encode
 
 MAGIC = b"PAR1"
 LENGTH_BYTES = 8
@@ -27,6 +27,7 @@ _COLUMN_INDEX = (6, 7)
 #: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
 _NAME, _CHILDREN = 4, 5
+_KEY, _VALUE = 1, 2
 
 _PLAIN, _LZ4_OF_HADOOP = 0, 5
 
@@ -68,6 +69,24 @@ class RawParquetFooter:
         root = next(elements)
         return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
 
+    def adapted(self, *, root_name: str, removed_keys: Collection[str], entries: Mapping[str, str]) -> bytes:
+        """Return the footer with another name of the schema's root and other key-value metadata.
+
+        ``removed_keys`` are left out; ``entries`` are added unless the footer has their keys.
+        """
+        fields = dict(self._fields)
+        kind, (root, *columns) = fields[_SCHEMA][1]
+        fields[_SCHEMA] = (LIST, (kind, [root | {_NAME: (BINARY, root_name.encode())}, *columns]))
+        kept = [one for one in self._key_values if one[_KEY][1].decode(errors="replace") not in removed_keys]
+        known = {one[_KEY][1] for one in kept}
+        kept += _key_values({key: value for key, value in entries.items() if key.encode() not in known})
+        fields[_KEY_VALUES] = (LIST, (STRUCT, kept))
+        return encode(fields)
+
+    @property
+    def _key_values(self) -> list[Struct]:
+        return list(self._fields[_KEY_VALUES][1][1]) if _KEY_VALUES in self._fields else []
+
     def without_dictionary_claims(self, columns: Collection[str]) -> bytes:
         """Return the footer, which no longer says that all values of ``columns`` are in a dictionary.
 
@@ -90,18 +109,21 @@ class RawParquetFooter:
         *,
         with_author: bool,
         special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
+        entries: Mapping[str, str] | None = None,
     ) -> bytes:
         """Return ``written``, a footer for pages of the same columns, with this footer's schema and metadata.
 
         ``with_author`` also takes over ``created_by``. ``special_floats`` takes the row counts of the row groups and
         returns, for each, the columns with values because of which readers would skip it wrongly. The bounds and
-        filters that these readers use are left out.
+        filters that these readers use are left out. ``entries`` are further key-value metadata.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):
             fields.pop(number, None)
             if number in self._fields:
                 fields[number] = self._fields[number]
+        if entries:
+            fields[_KEY_VALUES] = (LIST, (STRUCT, [*self._key_values, *_key_values(entries)]))
         leaves = self.leaf_paths
         groups = fields[_ROW_GROUPS][1][1]
         odds = (
@@ -120,6 +142,10 @@ class RawParquetFooter:
                 if leaf in values.nan_columns | values.zero_columns:
                     _drop(meta, _BLOOM_FILTER)
         return encode(fields)
+
+
+def _key_values(entries: Mapping[str, str]) -> list[Struct]:
+    return [{_KEY: (BINARY, key.encode()), _VALUE: (BINARY, value.encode())} for key, value in entries.items()]
 
 
 def _drop(fields: Struct, numbers: Sequence[int]) -> None:
@@ -166,6 +192,7 @@ class FooterReplacingStream(io.RawIOBase):
         *,
         with_author: bool,
         special_floats: Callable[[Sequence[int]], Sequence[SpecialFloats]] | None = None,
+        entries: Mapping[str, str] | None = None,
     ) -> int:
         """Write the bytes held back, with their footer merged by ``footer.merge_into``. Returns the file's size."""
         held = self._buffered or bytearray()
@@ -174,7 +201,7 @@ class FooterReplacingStream(io.RawIOBase):
             raise ValueError("the bytes held back do not end with a footer")
         start = len(held) - LENGTH_BYTES - length
         new = footer.merge_into(
-            bytes(held[start:-LENGTH_BYTES]), with_author=with_author, special_floats=special_floats
+            bytes(held[start:-LENGTH_BYTES]), with_author=with_author, special_floats=special_floats, entries=entries
         )
         self._sink.write(bytes(held[:start]) + new + len(new).to_bytes(4, "little") + MAGIC)
         return self._written - length + len(new)

@@ -10,13 +10,14 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from executors.engines.footer import MAGIC, RawParquetFooter
+from lake.engines import FileAdditions
 from lake.storage.filesystems import filesystem_of
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
@@ -54,14 +55,16 @@ class ParquetInput:
         a Parquet file.
         """
         filesystem, fs_path, size, footer = read_raw_footer(path)
-        # pyarrow needs only the footer and its length, in a file of its own.
-        end = len(footer).to_bytes(4, "little") + MAGIC
-        metadata = pq.read_metadata(pa.BufferReader(MAGIC + footer + end))
+        metadata = _parse_footer(footer)
         rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
             # Readers read all row groups, whatever the footer states for the file.
             raise pa.ArrowInvalid(f"{path}: its row groups have {rows} rows, the file states {metadata.num_rows}")
         return cls(path, filesystem, fs_path, size, footer, metadata)
+
+    def with_footer(self, footer: bytes) -> "ParquetInput":
+        """Return the file as if it had another footer for the same pages."""
+        return replace(self, footer=footer, metadata=_parse_footer(footer))
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
         """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it."""
@@ -80,6 +83,11 @@ class ParquetInput:
             # without a buffer a whole row group is in memory, however large
             buffer_size=_BUFFER_BYTES if self.size > _LARGE_BYTES else 0,
         )
+
+
+def _parse_footer(footer: bytes) -> pq.FileMetaData:
+    # pyarrow needs only the footer and its length, in a file of its own.
+    return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
 
 
 #: the length of the footer and the magic bytes, which end a file
@@ -186,6 +194,29 @@ def common_layout(inputs: Sequence[ParquetInput], *, reads_dictionaries: bool = 
         ],
         parquet_schema=schema,
     )
+
+
+def adapt_inputs(inputs: Sequence[ParquetInput], additions: FileAdditions | None) -> Sequence[ParquetInput]:
+    """Return ``inputs`` with footers that can be compared and kept: see ``FileAdditions``.
+
+    Raises ``pa.ArrowInvalid`` for a broken footer.
+    """
+    if additions is None:
+        return inputs
+    entries = dict(additions.shared_entries)
+    for one in reversed(inputs):
+        known = one.metadata.metadata or {}
+        entries |= {key: known[key.encode()].decode(errors="replace") for key in entries if key.encode() in known}
+    adapted = []
+    for one in inputs:
+        try:
+            footer = RawParquetFooter(one.footer).adapted(
+                root_name=additions.root_name, removed_keys=additions.removed_keys, entries=entries
+            )
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"{one.path}: {error}") from error
+        adapted.append(one.with_footer(footer))
+    return adapted
 
 
 def has_foreign_int96(metadata: pq.FileMetaData) -> bool:

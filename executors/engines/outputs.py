@@ -13,12 +13,15 @@ from pyarrow import fs as pafs
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
 from executors.engines.special_floats import SpecialFloatTracker
+from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
 #: bytes of decoded values, which a row group holds in memory until it is written
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
+#: those of parquet-java, which most inputs have; pyarrow's level for gzip takes three times as long for the same size
+_LEVELS = {"GZIP": 6, "ZSTD": 3}
 
 
 class ParquetWriteSettings:
@@ -60,6 +63,7 @@ class ParquetWriteSettings:
         }
         return {
             "compression": codecs,
+            "compression_level": {path: _LEVELS[codec] for path, codec in codecs.items() if codec in _LEVELS} or None,
             "use_dictionary": [
                 path for path, column in zip(paths, self.layout.columns, strict=True) if not column.is_plain
             ],
@@ -90,13 +94,21 @@ class ParquetWriteSettings:
 
 
 class ParquetOutput:
-    """A file that is being written, within a ``with`` block. If the block fails the file is removed."""
+    """A file that is being written, within a ``with`` block. If the block fails the file is removed.
+
+    ``addition`` is what the table's format adds to the file.
+    """
 
     def __init__(
-        self, settings: ParquetWriteSettings, filesystem: pafs.FileSystem, path: str, row_group_rows: int
+        self,
+        settings: ParquetWriteSettings,
+        filesystem: pafs.FileSystem,
+        path: str,
+        row_group_rows: int,
+        addition: FileAddition | None = None,
     ) -> None:
         self._settings, self._filesystem, self._path = settings, filesystem, path
-        self._row_group_rows = row_group_rows
+        self._row_group_rows, self._addition = row_group_rows, addition
         self._pending: list[pa.RecordBatch] = []
         self._pending_rows = self._pending_bytes = 0
         self._special_floats = SpecialFloatTracker(settings.schema)
@@ -114,6 +126,8 @@ class ParquetOutput:
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows. A row group is written once there are enough rows."""
+        if self._addition is not None:
+            batch = self._addition.add(batch)
         self._pending.append(batch)
         self._pending_rows += batch.num_rows
         self._pending_bytes += batch.nbytes
@@ -144,7 +158,10 @@ class ParquetOutput:
             self._writer.close()
             shape = self._settings.layout
             self.bytes = self._tail.write_with_footer(
-                shape.footer, with_author=shape.has_int96, special_floats=self._special_floats.of_row_groups
+                shape.footer,
+                with_author=shape.has_int96,
+                special_floats=self._special_floats.of_row_groups,
+                entries=None if self._addition is None else self._addition.footer_entries(),
             )
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):

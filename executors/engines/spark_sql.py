@@ -35,7 +35,7 @@ from executors.engines.spark_floats import (
 )
 from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
 from executors.engines.stitch.orc import read_tails
-from lake.engines import EngineOutput, RewriteTask
+from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
@@ -70,6 +70,8 @@ class SparkEngine:
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``."""
+        if task.additions is not None:
+            return NO_ADDITIONS
         if task.schema is None:
             return "it would hide columns that some files lack, since the table's schema is not known"
         if options.sort_columns:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 import lake
 from executors.engines.backends import GroupResult, TaskRewriter, bundle_tasks
 from lake.engines import EngineOutput, RewriteTask
-from lake.errors import CancelRequested, LakefoldError, Rejected, Transient, one_line
+from lake.errors import CancelRequested, EngineUnavailable, LakefoldError, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
 from lake.storage import hdfs, s3
@@ -29,8 +29,13 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 #: how long tasks of a cancelled job may take to end
 _ENDS_SECONDS = 10.0
+#: of each format the files that ``lake.engines.FileAdditions`` may need
 _PACKED_FILES = (
     "lake/*.py",
+    "lake/relocation/*.py",
+    "lake/formats/__init__.py",
+    "lake/formats/*/__init__.py",
+    "lake/formats/*/files/*.py",
     "lake/storage/*.py",
     "executors/__init__.py",
     "executors/rowhash.py",
@@ -201,7 +206,7 @@ def _to_outcome(error: Exception) -> LakefoldError:
     lines = [text.strip() for text in message.splitlines()]
     if any(word in message for word in _PYTHON_MISMATCH_ERRORS):
         why = next(text for text in lines if any(word in text for word in _PYTHON_MISMATCH_ERRORS))
-        return Rejected(
+        return EngineUnavailable(
             f"engines arrow and stitch need lakefold's Python version and its pyarrow on Spark's executors "
             f"({why[:300]}); set spark.pyspark.python in [spark], or engine = spark"
         )

@@ -26,10 +26,9 @@ class TaskEngine:
         cancelled: threading.Event,
     ) -> Iterator[EngineOutput]:
         """See ``lake.engines.RewriteEngine``. Groups with inputs that can't be read are reported together."""
-        outputs = {task.group: task.outputs for task in tasks}
-        sizes = {task.group: task.bytes for task in tasks}
+        by_group = {task.group: task for task in tasks}
         left_out: list[SkippedGroup] = []
-        total, bytes_done, rows_done, cpu = sum(sizes.values()), 0, 0, 0.0
+        total, bytes_done, rows_done, cpu = sum(task.bytes for task in tasks), 0, 0, 0.0
         for group, ended, seconds in self._backend.run(tasks, options, cancelled, self._rewriter):
             cpu += seconds
             if isinstance(ended, Conflict) and len(ended.args) > 1:
@@ -37,7 +36,7 @@ class TaskEngine:
                 continue
             if isinstance(ended, Exception):
                 raise ended
-            bytes_done += sizes[group]
+            bytes_done += by_group[group].bytes
             rows_done += sum(file.rows for file in ended)
             report(
                 RewriteProgress(
@@ -48,7 +47,10 @@ class TaskEngine:
                     cpu_seconds=cpu,
                 )
             )
-            for file, path in zip(ended, outputs[group], strict=True):
+            if by_group[group].additions is not None:
+                yield from ended
+                continue
+            for file, path in zip(ended, by_group[group].outputs, strict=True):
                 yield _in_place(file, path)
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite")

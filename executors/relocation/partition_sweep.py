@@ -386,8 +386,9 @@ class PartitionSweep:
     def _archive_files(self, record: RelocatedPartition, files: Sequence[LocatedFile]) -> None:
         moved = self._writer.archive_files(files)
         failpoint("aside_moved")
+        directories = {file.directory for file in files}
         for previous in record.previous_locations:
-            if previous.location == record.original_location:
+            if previous.location in directories:
                 self._fenced_store.record_archived_files(self._table, self._partition, previous, moved)
                 # Files that another program has removed are not expected to reappear.
                 self._fenced_store.record_removed_files(

@@ -298,22 +298,22 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    If its owner has added the partition again, readers see the files already. A partition that only lost its properties
-    has no such files. The files stay while another table or partition is read from the directory.
+    If its owner has added the partition again, readers see the files already: in the directory that it has now. A
+    partition that only lost its properties has no such files. The files stay while another table or partition is read
+    from the directory.
     """
     is_recreated = (
         state.token is None
-        and state.location == record.original_location
+        and state.location in record.owner_locations
         and state.created_at != record.latest.partition_created_at
     )
     if (state.location is not None and not is_recreated) or _is_exchanged(record, state):
         return ()
-    if (there := state.locations.get(record.original_location)) is not None and there.read_by is not None:
+    directory = record.original_location if state.location is None else state.location
+    if (there := state.locations.get(directory)) is not None and there.read_by is not None:
         return ()
-    own = [previous for previous in record.previous_locations if previous.location == record.original_location]
-    return tuple(
-        file for previous in own for file in previous.expected_files if file.directory == record.original_location
-    )
+    own = [previous for previous in record.previous_locations if previous.location == directory]
+    return tuple(file for previous in own for file in previous.expected_files if file.directory == directory)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:

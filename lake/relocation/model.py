@@ -77,6 +77,11 @@ class RelocatedPartition:
         return self.latest.partition
 
     @property
+    def owner_locations(self) -> frozenset[str]:
+        """The locations that the table's owner set: the partition's own directory, and others since then."""
+        return frozenset({self.original_location, *(place for place, token in self.earlier_locations if token is None)})
+
+    @property
     def locations(self) -> Collection[str]:
         """All directories whose content matters for the partition."""
         previous_locations = {previous.location for previous in self.previous_locations}

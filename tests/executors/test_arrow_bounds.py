@@ -73,15 +73,21 @@ def measured(inputs: Sequence[str], folder: Path) -> tuple[int, int]:
     return rows, peak_mib
 
 
-def test_spark_is_sent_all_that_tasks_import(tmp_path: Path):
+def test_spark_is_sent_all_that_tasks_import_and_no_library_of_the_service(tmp_path: Path):
     pack_code(tmp_path / "tasks.zip")
-    imports = "import sys; sys.path.insert(0, sys.argv[1]); import executors.engines.spark_tasks, lake; "
+    imports = "import sys; sys.path.insert(0, sys.argv[1]); import executors.engines.spark_tasks; "
+    additions = "import lake.formats.hudi.files.additions; "  # as the arguments of a task import it
     ours = "[m for n, m in sys.modules.items() if n.split('.')[0] in ('executors', 'lake', 'planner', 'service')]"
-    command = [sys.executable, "-c", f"{imports}print({{m.__file__.split('.zip')[0] for m in {ours}}})"]
+    others = "{'pyspark', 'py4j', 'sqlalchemy', 'fastavro', 'hudi'} & set(sys.modules)"
+    told = f"print({{m.__file__.split('.zip')[0] for m in {ours}}}, {others})"
     done = subprocess.run(
-        [*command, str(tmp_path / "tasks.zip")], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-c", imports + additions + told, str(tmp_path / "tasks.zip")],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
-    assert (done.stdout.strip(), done.stderr) == (repr({str(tmp_path / "tasks")}), "")
+    assert (done.stdout.strip(), done.stderr) == (f"{ {str(tmp_path / 'tasks')} } set()", "")
 
 
 def test_files_in_an_object_store_are_rewritten_there(bucket: str, s3_server: S3Server, tmp_path: Path):

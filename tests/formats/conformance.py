@@ -18,6 +18,8 @@ from hudi_writing import INDEXES, Table
 from kept_tables import kept
 from support import BUNDLE, SOAK
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
 from lake.formats.hudi.jvm.bundle import RELEASE_LINES
 from lake.plan import Plan
 
@@ -69,6 +71,7 @@ class Case:
             write(gone, base, "delete", merge_on_read=True, options=self.options)
 
 
+_LINE = next(line for line in RELEASE_LINES if line.release == BUNDLE)
 _ALL = [Case(mor, version) for version in TABLE_VERSIONS[BUNDLE] for mor in (False, True)]
 _LONG = SOAK or RELEASE_LINES[0].release != BUNDLE
 CASES = _ALL if _LONG else [Case(True, 6), Case(False, 8)]
@@ -150,13 +153,21 @@ class Service:
     name: str
     plan: Callable[[Table], Plan]
     by_hudi: Callable[[Table, Case], None]
-    merge_on_read_only: bool = False
+    for_merge_on_read: tuple[bool, ...] = (False, True)
+
+
+def _plan_by_arrow(table: Table) -> Plan:
+    table.engines = (ArrowEngine(InProcessBackend()),)
+    return table.plan(engine="arrow")
 
 
 CLUSTERING = Service("clustering", Table.plan, _cluster_by_hudi)
-COMPACTION = Service("compaction", Table.compaction, _compact_by_hudi, merge_on_read_only=True)
-SERVICES = (CLUSTERING, COMPACTION) if _LONG else (CLUSTERING,)
+COMPACTION = Service("compaction", Table.compaction, _compact_by_hudi, for_merge_on_read=(True,))
+#: every slice of a merge-on-read table of this module has logs
+ARROW = Service("arrow", _plan_by_arrow, _cluster_by_hudi, for_merge_on_read=(False,))
+_OF_BUNDLE = (CLUSTERING, COMPACTION, *((ARROW,) if _LINE.can_begin_without_writing else ()))
+SERVICES = _OF_BUNDLE if _LONG else (CLUSTERING,)
 """What every kind of table goes through; a service added here has the whole suite."""
-RUNS = [(case, s) for case in CASES for s in SERVICES if case.merge_on_read or not s.merge_on_read_only]
+RUNS = [(case, s) for case in CASES for s in SERVICES if case.merge_on_read in s.for_merge_on_read]
 ARCHIVED = [run for run in RUNS if run[1] is CLUSTERING][: None if _LONG else 1]
 """Those whose commits a writer archives afterwards; ``test_hudi_observe_commits`` has another table of layout 2."""

@@ -12,6 +12,8 @@ from hudi_tables import SMALL_BLOOM, copy, rows, table_rows, write
 from hudi_writing import QUICK_LOCK, Table
 from toys.cases import PARTS
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
 from lake.engines import RewriteEngine
 from lake.formats.hudi.format import HudiFormat
 from lake.formats.hudi.jvm.bundle import bundle_of
@@ -33,7 +35,7 @@ OLDER = r"needs Hudi bundle 1\.1 or newer, this session has 1\.0"
 class HudiCase:
     """See ``contract.case.Case``; ``templates`` is a directory, empty at first, that all cases of a session share."""
 
-    engines: Sequence[RewriteEngine] = ()
+    engines: Sequence[RewriteEngine] = (ArrowEngine(InProcessBackend()),)
     parts = PARTS
 
     def __init__(self, spark: "SparkSession", templates: Path) -> None:

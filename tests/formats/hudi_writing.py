@@ -13,6 +13,7 @@ from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, 
 from kept_tables import kept
 
 from executors.verification import verify_rewrite
+from lake.engines import RewriteEngine
 from lake.formats.hudi.files.names import parse_file_name
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.format import HudiFormat
@@ -96,6 +97,8 @@ class Table:
     """A private copy of a template table, with what a test asks of it."""
 
     on_conflict: OnConflict | None = None
+    #: the engines that the writer gets
+    engines: Sequence[RewriteEngine] = ()
 
     def __init__(self, spark: Any, base: Path | str, options: Mapping[str, str] | None = None) -> None:
         self.spark = spark
@@ -115,7 +118,7 @@ class Table:
         )
 
     def writer(self) -> HudiWriter:
-        return HudiWriter(self.ref, lambda: self.spark)
+        return HudiWriter(self.ref, lambda: self.spark, self.engines)
 
     def plan(
         self,

@@ -27,6 +27,8 @@ from hudi_tables import STATISTICS, copy, table_rows, write
 from hudi_writing import Table, make_table
 from support import SOAK
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
 from lake.errors import Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.plan import Plan
@@ -37,10 +39,10 @@ TABLES, PREDICATES, OF_SPARK = (12, 60, 40) if SOAK else (2, 60, 4)
 STATS = STATISTICS | {"hoodie.metadata.index.column.stats.file.group.count": "1"}
 #: kinds of tables, with the engines that Hudi has for each
 KINDS: Mapping[str, tuple[TableKind, Sequence[str]]] = {
-    "cow": (TableKind(merge_on_read=False, options={}), ("spark", "stitch", "sorted")),
-    "cow-stats": (TableKind(merge_on_read=False, options=STATS), ("spark", "stitch")),
-    "mor": (TableKind(merge_on_read=True, options={}), ("compaction", "spark")),
-    "mor-stats": (TableKind(merge_on_read=True, options=STATS), ("compaction", "spark")),
+    "cow": (TableKind(merge_on_read=False, options={}), ("spark", "stitch", "arrow", "sorted")),
+    "cow-stats": (TableKind(merge_on_read=False, options=STATS), ("spark", "stitch", "arrow")),
+    "mor": (TableKind(merge_on_read=True, options={}), ("compaction", "spark", "arrow")),
+    "mor-stats": (TableKind(merge_on_read=True, options=STATS), ("compaction", "spark", "arrow")),
 }
 
 
@@ -75,7 +77,9 @@ class Case:
 
     def table(self, name: str) -> Table:
         """A copy of the table for a rewrite."""
-        return Table(self.spark, copy(self.base, self._folder / name / "trips"))
+        made = Table(self.spark, copy(self.base, self._folder / name / "trips"))
+        made.engines = (ArrowEngine(InProcessBackend()),)
+        return made
 
     def wrong(self, table: Table, told: str, readers: Sequence[str] = ()) -> Iterator[str]:
         """Conditions that a reader answers otherwise after a rewrite, in words.

@@ -27,7 +27,7 @@ from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 
 MIB = 1 << 20
-COPY = EngineChoice(is_copy=True, reason="one schema and healthy row groups in all inputs")
+COPY = EngineChoice(name="stitch", reason="one schema and healthy row groups in all inputs")
 
 
 def values(size: int, name: str = "v", nullable: bool = True) -> pa.Table:
@@ -58,6 +58,7 @@ class Lake:
         can_copy: bool = True,
         as_text: Collection[str] = (),
         kind: PlanKind = PlanKind.CLUSTERING,
+        arrow_obstacle: str | None = None,
         **options: Any,
     ) -> EngineChoice:
         group = ClusteringGroup(partition="", slices=tuple(self.slices), output_files=outputs)
@@ -70,7 +71,14 @@ class Lake:
             snapshot_instant="1",
         )
         storage = TableStorage(str(self.base))
-        return choose_engine(plan, storage, merge_on_read=merge_on_read, can_copy=can_copy, text_columns=as_text)
+        return choose_engine(
+            plan,
+            storage,
+            merge_on_read=merge_on_read,
+            can_copy=can_copy,
+            text_columns=as_text,
+            find_arrow_obstacle=lambda: arrow_obstacle,
+        )
 
 
 @pytest.fixture
@@ -84,7 +92,7 @@ def lake(tmp_path: Path) -> Lake:
 
 def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> None:
     assert lake.choose() == COPY
-    assert lake.choose(engine="stitch") == EngineChoice(is_copy=True, reason="as set")
+    assert lake.choose(engine="stitch") == EngineChoice(name="stitch", reason="as set")
     assert str(lake.choose(engine="spark")) == "engine spark: as set"
 
 
@@ -102,7 +110,7 @@ def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> N
 def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
     chosen = lake.choose(**settings)
     assert not chosen.is_copy
-    assert str(chosen).startswith("engine spark: no copy, ")
+    assert str(chosen).startswith("engine arrow: no copy, ")
     assert obstacle in chosen.reason
     with pytest.raises(Rejected) as refused:
         lake.choose(engine="stitch", **settings)
@@ -124,7 +132,7 @@ def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: d
 )
 def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: dict[str, str], obstacle: str) -> None:
     lake.add(other, **bloom)
-    assert lake.choose() == EngineChoice(is_copy=False, reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(name="arrow", reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected) as refused:
         lake.choose(engine="stitch")
     assert obstacle in str(refused.value)
@@ -154,7 +162,7 @@ def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
     kept = (
         "0.parquet has numbers in partition column v, which is text in the table's schema, and only a copy keeps them"
     )
-    assert lake.choose(as_text=["v"]) == EngineChoice(is_copy=True, reason=kept)
+    assert lake.choose(as_text=["v"]) == EngineChoice(name="stitch", reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(as_text=["v"], **settings)
     assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table without ")
@@ -179,7 +187,7 @@ def test_days_that_spark_would_move_into_todays_calendar_are_copied_or_refused(
     lake = Lake(tmp_path)
     lake.add(BEFORE, **told)
     kept = "0.parquet has dates or timestamps of Spark's calendar before 3.0 in column day, and only a copy keeps them"
-    assert lake.choose() == EngineChoice(is_copy=True, reason=kept)
+    assert lake.choose() == EngineChoice(name="stitch", reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(**settings)
     assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table with today's ")
@@ -208,7 +216,7 @@ def test_files_of_two_calendars_are_not_copied_into_one(tmp_path: Path, other: d
     lake.add(BEFORE.slice(1), **OLD)
     lake.add(BEFORE.slice(1), **other)
     obstacle = "1.parquet has dates and timestamps of another calendar than 0.parquet, or of another zone"
-    assert lake.choose() == EngineChoice(is_copy=False, reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(name="arrow", reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected, match="another calendar"):
         lake.choose(engine="stitch")
 
@@ -237,9 +245,19 @@ def test_an_input_that_is_gone_or_damaged_is_left_to_the_step_that_names_it(lake
     assert lake.choose() == COPY
 
 
-def test_engine_arrow_is_refused_with_the_reason_and_the_remedy(lake: Lake) -> None:
-    with pytest.raises(Rejected, match=r"t: engine = arrow is not for Hudi, whose own client .*; set engine = auto"):
-        lake.choose(engine="arrow")
+def test_arrow_is_chosen_before_the_row_writer_and_its_obstacle_is_named(lake: Lake) -> None:
+    assert lake.choose(engine="arrow") == EngineChoice(name="arrow", reason="as set")
+    with pytest.raises(Rejected) as refused:
+        lake.choose(engine="arrow", arrow_obstacle="it is Tuesday")
+    assert str(refused.value) == "t: engine = arrow can't rewrite this plan: it is Tuesday; or set engine = auto"
+    assert lake.choose(arrow_obstacle="it is Tuesday") == COPY
+    lake.add(values(10 * MIB), row_groups=10)
+    assert lake.choose().is_arrow
+    chosen = lake.choose(arrow_obstacle="it is Tuesday")
+    assert chosen.name == "spark"
+    assert chosen.reason.startswith("no copy, row groups of group 0 average 1.7 MiB, ")
+    assert chosen.reason.endswith("; arrow can't: it is Tuesday")
+    assert lake.choose(engine="arrow", kind=PlanKind.COMPACTION).name == "spark"
 
 
 SCHEMA = json.dumps(
@@ -262,7 +280,7 @@ def options_of(*columns: str, layout: str = "linear") -> dict[str, str]:
         options=RewriteOptions(target_file_max_bytes=MIB, sort_columns=columns, layout=layout),
         snapshot_instant="1",
     )
-    return plan_options(plan, replace(COPY, is_copy=False), SCHEMA)
+    return plan_options(plan, replace(COPY, name="spark"), SCHEMA)
 
 
 @pytest.mark.slow

@@ -19,7 +19,7 @@ from executors.engines.stitch.hybrid import (
 from executors.engines.stitch.parquet import SourceGroup, divide_sizes, plan_outputs, source_groups, stitch_task
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.task_engine import TaskEngine
-from lake.engines import RewriteTask
+from lake.engines import NO_ADDITIONS, RewriteTask
 from lake.plan import AUTO, RewriteOptions
 from lake.units import format_bytes
 
@@ -41,6 +41,8 @@ class ParquetStitchEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
+        if task.additions is not None:
+            return NO_ADDITIONS
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         average = task.bytes // len(task.inputs)
@@ -77,6 +79,8 @@ class HybridEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
+        if task.additions is not None:
+            return NO_ADDITIONS
         if options.sort_columns:
             return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:

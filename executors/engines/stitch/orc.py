@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from executors.datafiles.orc_tail import OrcTail, read_tail
 from executors.engines.concat import reading_input
-from lake.engines import EngineOutput, RewriteTask
+from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
@@ -40,6 +40,8 @@ class OrcStitchEngine:
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``."""
+        if task.additions is not None:
+            return NO_ADDITIONS
         if options.sort_columns:
             return f"it copies stripes and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         if options.compression is not None:

@@ -1,8 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Apache Hudi: table versions 6, 8 and 9, copy-on-write and merge-on-read."""
+"""Apache Hudi: table versions 6, 8 and 9, copy-on-write and merge-on-read.
 
-from lake.formats.hudi.format import HudiFormat
+The adapter is imported when it is first used: Spark's executors import modules of ``files``, and have no other ones.
+"""
 
-FORMAT = HudiFormat()
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from lake.formats.hudi.format import FORMAT, HudiFormat
 
 __all__ = ["FORMAT", "HudiFormat"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        return getattr(import_module("lake.formats.hudi.format"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

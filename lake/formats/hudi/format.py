@@ -202,8 +202,11 @@ class HudiFormat:
         return _retry_once(table, lambda: describe_table(table))
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
-        """See ``TableFormat``. Hudi's own client rewrites, so that keys, meta columns and indexes stay Hudi's."""
-        return HudiWriter(table, spark)
+        """See ``TableFormat``. Hudi's own client commits, so that indexes and the metadata table stay Hudi's."""
+        return HudiWriter(table, spark, engines)
+
+
+FORMAT = HudiFormat()
 
 
 def _discover_below(location: str) -> tuple[TableRef | SearchFailure | None, list[str]]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from lake.capabilities import Resurrected
+from lake.engines import RewriteEngine
 from lake.errors import Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
@@ -25,6 +26,7 @@ from lake.formats.hudi.plans import adoption, clustering, compaction, publicatio
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
 from lake.formats.hudi.read.refusals import unsafe_state_refusals
 from lake.formats.hudi.rewrite import execute
+from lake.formats.hudi.rewrite.engine_files import find_arrow
 from lake.formats.hudi.rewrite.merged_rows import read_merged_rows, slices_in_partition
 from lake.formats.hudi.timeline.metadata_table import metadata_table_exists
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -45,17 +47,18 @@ _VOLATILE = frozenset({"_hoodie_file_name"})
 class HudiWriter:
     """Changes one Hudi table through Hudi's own write client.
 
-    Implements ``TableWriter``, ``ReadsMerged`` and ``RepairsResurrected``. The table is opened at the first step that
-    needs it. One thread uses the writer from the first call to the last, since Hudi's locks belong to threads; only
-    ``cancel`` may come from another thread.
+    The files of a clustering may be written by one of ``engines``; Hudi commits them. Implements ``TableWriter``,
+    ``ReadsMerged`` and ``RepairsResurrected``. The table is opened at the first step that needs it. One thread uses the
+    writer from the first call to the last, since Hudi's locks belong to threads; only ``cancel`` may come from another
+    thread.
     """
 
     #: the table's lock is held until the commit has ended, or its end is unknown
     max_commit_duration = timedelta()
 
-    def __init__(self, table: TableRef, spark: SparkProvider) -> None:
+    def __init__(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> None:
         self.table = table
-        self._spark_provider = spark
+        self._spark_provider, self._arrow = spark, find_arrow(engines)
         self._client: HudiClient | None = None
         self._written: execute.WrittenRewrite | None = None
         #: Hudi's write of an adopted plan, begun by ``prepare``
@@ -88,7 +91,7 @@ class HudiWriter:
         """Return the open client; it is reopened if it has the settings of another plan than ``plan``."""
         if self._client is None or (plan is not None and self._client.plan != plan):
             self._close()
-            self._client = HudiClient(self.table, self._spark_provider(), plan)
+            self._client = HudiClient(self.table, self._spark_provider(), plan, self._arrow)
         return self._client
 
     def _open_for_withdrawal(self) -> HudiClient:

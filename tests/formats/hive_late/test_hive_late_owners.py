@@ -198,6 +198,35 @@ def test_rule_6_an_overwrite_of_a_dropped_partition_that_has_removed_its_directo
     assert left != anew
 
 
+@pytest.mark.parametrize("plans_first", [False, True], ids=["sweep", "plan"])
+def test_rule_6_a_partition_that_its_owner_had_moved_shows_no_replaced_file_of_its_next_directory(
+    unmoved: Bench, tmp_path: Path, plans_first: bool
+):
+    """Chaos found it: the directory before the first relocation was taken for the partition's own one for ever."""
+    bench, elsewhere = unmoved, tmp_path / "elsewhere"
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    relocated(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    dropped(bench)
+    added_again(bench)
+    rows = [*write(home(bench), 900, 910, "part-1.parquet"), *write(home(bench), 910, 920, "part-2.parquet")]
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert in_partition(bench) == sorted(rows)
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 950, 960, "part-3.parquet")
+    if plans_first:
+        bench.request(partitions=[PARTITION])
+        assert bench.run().result is not RunResult.COMPLETED
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
 @pytest.mark.parametrize("keeps_properties", [True, False], ids=["after the commit", "over the commit"])
 def test_rule_2_late_appends_are_visible_after_a_partition_that_its_owner_has_moved_is_relocated_again(
     bench: Bench, tmp_path: Path, keeps_properties: bool

@@ -12,18 +12,19 @@ With the lock-file provider this deletes the lock of another process.
 import io
 import json
 import logging
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import fastavro
 
 from lake.errors import Transient
 from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
-from lake.formats.hudi.client.write_options import index_options, key_options, plan_options, skew_options
+from lake.formats.hudi.client.write_options import COMPRESSION, index_options, key_options, plan_options, skew_options
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.jvm.bundle import bundle_of
@@ -38,6 +39,7 @@ from lake.formats.hudi.timeline.metadata_table import find_streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
+from lake.ports import PreparedPlan, ProgressCallback
 from lake.units import format_duration
 
 if TYPE_CHECKING:
@@ -52,15 +54,31 @@ _STREAMING_POLL_SECONDS = 0.5
 _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 
 
+class FileWriter(Protocol):
+    """Writes the base files of a clustering instead of Hudi, which publishes the plan and commits the files."""
+
+    def find_obstacle(self, client: "HudiClient") -> str | None:
+        """Return why it can't rewrite the client's plan; None if it can."""
+
+    def write(
+        self, client: "HudiClient", prepared: PreparedPlan, report: ProgressCallback, cancelled: threading.Event
+    ) -> Any:
+        """Write the files of a begun plan. Returns their statuses, as Hudi's write metadata has them."""
+
+
 class HudiClient:
     """One table opened for changes. Used by one thread, unless a method says otherwise.
 
-    ``plan`` adds the write settings for its execution. Raises Rejected if the bundle, the session or the table can't be
-    served.
+    ``plan`` adds the write settings for its execution, by ``arrow`` or by Hudi. Raises Rejected if the bundle, the
+    session or the table can't be served.
     """
 
-    def __init__(self, table: TableRef, spark: "SparkSession", plan: Plan | None = None) -> None:
+    def __init__(
+        self, table: TableRef, spark: "SparkSession", plan: Plan | None = None, arrow: FileWriter | None = None
+    ) -> None:
         self.table = table
+        #: the engine ``arrow``, if this process has it
+        self.arrow = arrow
         self.spark = spark
         self.plan = plan
         self.storage = TableStorage(table.location)
@@ -128,10 +146,14 @@ class HudiClient:
             **self._plan_options(),
         }
 
+    @property
+    def _options_without_lock(self) -> dict[str, str]:
+        own = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
+        return {**own, CONCURRENCY_MODE: "SINGLE_WRITER"}
+
     def _open_write_client(self, fixed: Mapping[str, str]) -> None:
-        unlocked = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
         # Without a lock provider Hudi assumes that no other writer's clock exists, so the skew is set explicitly.
-        self._unlocked_options = {**unlocked, **fixed, **skew_options(self.table), CONCURRENCY_MODE: "SINGLE_WRITER"}
+        self._unlocked_options = {**self._options_without_lock, **fixed, **skew_options(self.table)}
         self.write_config = self._build_config({**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER"})
         self.write_client: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.write_config)
 
@@ -184,7 +206,18 @@ class HudiClient:
             can_copy=self.bundle.can_copy_row_groups,
             text_columns=columns_read_as_text(read_table_properties(self.storage), self._schema_json()),
             has_dates=self._has_dates_or_timestamps(),
+            find_arrow_obstacle=self._find_arrow_obstacle,
         )
+
+    def _find_arrow_obstacle(self) -> str | None:
+        return "this process does not have the engine" if self.arrow is None else self.arrow.find_obstacle(self)
+
+    @cached_property
+    def probe_config(self) -> Any:
+        """Hudi's write configuration as the table and its rule set it, without the settings of the plan's engine."""
+        compression = self.plan.options.compression if self.plan is not None else None
+        own = {} if compression is None else {COMPRESSION: compression}
+        return self._build_config({**self._options_without_lock, **own})
 
     def _new_session(self) -> "SparkSession":
         """Return a separate session of the same Spark, so that a plan's SQL settings affect no other code."""

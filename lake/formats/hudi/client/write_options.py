@@ -12,6 +12,8 @@ from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
 
+COMPRESSION = "hoodie.parquet.compression.codec"
+
 
 def index_options(partitions: Collection[str]) -> dict[str, str]:
     """Return the options that keep and update every index of the table's metadata table."""
@@ -65,7 +67,7 @@ def plan_options(plan: Plan, engine: EngineChoice, schema_json: str) -> dict[str
     if engine.is_copy:
         options["hoodie.clustering.execution.strategy.class"] = f"org.apache.hudi.{COPY_STRATEGY}"
     if plan.options.compression:
-        options["hoodie.parquet.compression.codec"] = plan.options.compression
+        options[COMPRESSION] = plan.options.compression
     return options
 
 

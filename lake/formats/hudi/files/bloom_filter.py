@@ -22,7 +22,10 @@ Words = npt.NDArray[np.uint32]
 Bytes = npt.NDArray[np.uint8]
 Positions = npt.NDArray[np.int64]
 
-DYNAMIC = "DYNAMIC_V0"
+SIMPLE, DYNAMIC = "SIMPLE", "DYNAMIC_V0"
+BLOOM_FILTER_TYPES = (SIMPLE, DYNAMIC)
+"""The types of filters, as ``BloomFilterTypeCode`` names them."""
+
 _SERIAL_VERSION, _MURMUR_HASH = -1, 1
 _MULTIPLIER, _WORD_SHIFT = np.uint32(0x5BD1E995), np.uint32(24)
 _FIRST_SHIFT, _LAST_SHIFT = np.uint32(13), np.uint32(15)

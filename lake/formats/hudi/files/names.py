@@ -9,6 +9,8 @@ from lake.model import FileSlice
 _BASE = re.compile(r"(?P<file_id>.+)_[^_]+_(?P<instant>\d+)\.parquet")
 #: a text file, or since Hudi 0.11 a file in the format of base files with their extension
 PARTITION_MARKER = ".hoodie_partition_metadata"
+MARKER_DIRECTORY = ".hoodie/.temp"
+"""The directory of markers, by instant: a writer marks each file that it is about to write."""
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 

@@ -199,14 +199,26 @@ class TableStorage:
         with self._translated_errors(relative):
             draft = self.path(relative)
             if self.has_directories:
-                # Don't create the table's directory: a dropped table must not reappear.
-                for parent in reversed(Path(draft).relative_to(self.base).parents[:-2]):
-                    self.fs.create_dir(f"{self.base}/{parent}", recursive=False)
+                self._create_parents(relative)
                 draft += ".draft"
             with self.fs.open_output_stream(draft) as stream:
                 stream.write(content)
             if self.has_directories:
                 self.fs.move(draft, self.path(relative))
+
+    def create_empty(self, relative: str) -> None:
+        """Create an empty file below ``.hoodie``. Raises FileNotFoundError if the table is gone."""
+        with self._translated_errors(relative):
+            if self.has_directories:
+                self._create_parents(relative)
+            # A codec would be guessed from the file's name.
+            with self.fs.open_output_stream(self.path(relative), compression=None):
+                pass
+
+    def _create_parents(self, relative: str) -> None:
+        # Don't create the table's directory: a dropped table must not reappear.
+        for parent in reversed(Path(relative).parents[:-2]):
+            self.fs.create_dir(self.path(str(parent)), recursive=False)
 
     def touch(self, relative: str) -> None:
         """Set a file's modification time to now. Raises FileNotFoundError if there is no such file."""

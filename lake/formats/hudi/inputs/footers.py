@@ -31,6 +31,8 @@ class InputFooter:
     are the columns of plain numbers, nested ones by their dotted paths. ``legacy_calendar_zone`` is not None if Spark
     wrote dates and timestamps by the calendar of its releases before 3.0: it is the zone of the timestamps, '' if the
     file does not name it. ``rebased_columns`` are then the columns that may have other values in today's calendar.
+    ``undated_columns`` are the same columns of a file that does not name the release of Spark that wrote it: readers
+    decide by their own settings which calendar these values are in.
     """
 
     path: str
@@ -42,6 +44,7 @@ class InputFooter:
     numeric_columns: frozenset[str]
     legacy_calendar_zone: str | None = None
     rebased_columns: tuple[str, ...] = ()
+    undated_columns: tuple[str, ...] = ()
 
 
 def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputFooter]:
@@ -75,6 +78,7 @@ def read_footers(storage: TableStorage, paths: Sequence[str]) -> Iterator[InputF
             frozenset(leaf.path for leaf in leaves if leaf.physical_type in _NUMBERS),
             calendar,
             () if calendar is None else tuple(_rebased_columns(footer)),
+            () if _VERSION in metadata else tuple(_rebased_columns(footer)),
         )
 
     with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:

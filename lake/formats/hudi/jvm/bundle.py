@@ -86,6 +86,32 @@ _BATCHES: Mapping[str, tuple[str, ...]] = {
     "data.HoodieJavaRDD": ("getJavaRDD",),
     "index.HoodieIndex": ("updateLocation",),
 }
+#: symbols for the commit of files that an engine has written
+_FILES_OF_ENGINES: Mapping[str, tuple[str, ...]] = {
+    "config.HoodieWriteConfig": (
+        "populateMetaFields",
+        "shouldDropPartitionColumns",
+        "getBloomFilterType",
+        "getBloomFilterNumEntries",
+        "getBloomFilterFPP",
+        "getDynamicBloomFilterMaxNumEntries",
+        "getParquetCompressionCodec",
+    ),
+    "common.model.HoodieWriteStat": (
+        "setPath",
+        "setFileId",
+        "setPartitionPath",
+        "setPrevCommit",
+        "setNumWrites",
+        "setNumInserts",
+        "setNumDeletes",
+        "setTotalWriteBytes",
+        "setFileSizeInBytes",
+        "setTotalWriteErrors",
+        "setRuntimeStats",
+    ),
+    "common.table.TableSchemaResolver": ("getTableInternalSchemaFromCommitMetadata",),
+}
 _AVRO_SCHEMA: Mapping[str, tuple[str, ...]] = {
     "common.table.TableSchemaResolver": ("getTableAvroSchema",),
     "AvroConversionUtils": ("convertAvroSchemaToStructType",),
@@ -103,12 +129,15 @@ class Bundle:
     can_copy_row_groups: ClassVar[bool] = True
     #: whether a clustering's inputs can be read in column batches instead of by Hudi; tested on the 1.2 line only
     can_read_batches: ClassVar[bool] = True
+    #: whether a clustering can be begun without being written, so that it can commit files of lakefold's engines
+    can_begin_without_writing: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     can_run_foreign_plans: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` and their methods, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SINCE_1_1,
         _BATCHES,
+        _FILES_OF_ENGINES,
         {
             "common.table.TableSchemaResolver": ("getTableSchema",),
             "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
@@ -121,6 +150,11 @@ class Bundle:
         self.version = version
         #: methods found by ``call_private``, by class, name and number of arguments
         self._methods: dict[tuple[str, str, int], Any] = {}
+
+    @property
+    def can_commit_files_of_engines(self) -> bool:
+        """True if the bundle is one of those with which commits of files of lakefold's engines were tested."""
+        return self.can_begin_without_writing and self.version == self.release
 
     def check_table_version(self, table: str, version: int) -> None:
         """Raise Rejected if this bundle can't serve tables of ``version``."""
@@ -284,7 +318,7 @@ class Bundle11(Bundle):
     line = "1.1"
     release = "1.1.1"
     can_read_batches = False
-    symbols = (_SINCE_1_1, _AVRO_SCHEMA)
+    symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (_SINCE_1_1, _FILES_OF_ENGINES, _AVRO_SCHEMA)
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
         return self.jvm.org.apache.hudi.common.table.TableSchemaResolver(meta).getTableAvroSchema(meta_columns)
@@ -307,6 +341,7 @@ class Bundle10(Bundle11):
     release = "1.0.2"
     table_versions = (6, 8)
     can_copy_row_groups = False
+    can_begin_without_writing = False
     can_run_foreign_plans = False
     symbols = (
         _AVRO_SCHEMA,

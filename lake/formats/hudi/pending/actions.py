@@ -6,13 +6,12 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.capabilities import PendingAction
-from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.files.names import MARKER_DIRECTORY, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT as ATTEMPT_SILENCE
 from lake.formats.hudi.pending.attempt_files import AttemptFile, list_attempts
 from lake.formats.hudi.pending.heartbeats import heartbeat_timeout, last_heartbeat
 from lake.formats.hudi.pending.late_files import is_begun_by_writer
-from lake.formats.hudi.pending.markers import MARKER_DIRECTORY
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     SORT_COLUMNS,

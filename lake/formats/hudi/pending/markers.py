@@ -14,11 +14,10 @@ deletes the markers when it archives the instant.
 import logging
 
 from lake.errors import LakefoldError
+from lake.formats.hudi.files.names import MARKER_DIRECTORY
 from lake.formats.hudi.files.storage import TableStorage
 
 log = logging.getLogger(__name__)
-#: the directory of markers, by instant: a writer marks each file that it is about to write
-MARKER_DIRECTORY = ".hoodie/.temp"
 _TYPE = "MARKERS.type"
 _CONTENT = b"this instant was completed by lakefold\n"
 

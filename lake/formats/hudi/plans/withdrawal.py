@@ -5,6 +5,7 @@ from collections.abc import Collection
 
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.files.names import MARKER_DIRECTORY
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import is_executed_by_writer
@@ -15,7 +16,6 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_withdrawal,
 )
-from lake.formats.hudi.pending.markers import MARKER_DIRECTORY
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.timeline.timeline import (

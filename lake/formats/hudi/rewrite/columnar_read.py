@@ -7,28 +7,19 @@ decode: base files without logs whose schema is exactly the table's current sche
 as from Hudi's reader.
 """
 
-import json
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.formats.hudi.jvm.errors import is_unanswered
+from lake.formats.hudi.rewrite.input_schema import find_schema_difference, find_schema_obstacle
 from lake.plan import ClusteringGroup
 
 if TYPE_CHECKING:
     from lake.formats.hudi.client.client import HudiClient
 
 log = logging.getLogger(__name__)
-
-#: the leading columns, at the positions that Hudi's row writer expects
-_META_COLUMNS = [
-    "_hoodie_commit_time",
-    "_hoodie_commit_seqno",
-    "_hoodie_record_key",
-    "_hoodie_partition_path",
-    "_hoodie_file_name",
-]
 
 
 def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[ClusteringGroup]) -> Any:
@@ -62,12 +53,7 @@ def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -
         return "they are sorted"
     if any(s.path is None or s.log_files for group in groups for s in group.slices):
         return "logs have to be merged"
-    resolver = client.jvm.org.apache.hudi.common.table.TableSchemaResolver(client.meta)
-    if resolver.getTableInternalSchemaFromCommitMetadata().isPresent():
-        return "the table's schema has a history (hoodie.schema.on.read.enable), in which columns are not found by name"
-    if "timestamp-millis" in client.reader_schema.toString():
-        return "Hudi corrects the units of timestamps in milliseconds"
-    return None
+    return find_schema_obstacle(client)
 
 
 def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict[str, InputFooter]) -> str | None:
@@ -77,38 +63,7 @@ def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict
     for path in others:
         if footers[path].schema != footers[first].schema:
             return f"{path} has another schema than {first}"
-    expected = json.loads(client.bundle.spark_schema(client.reader_schema).json())
-    if [field["name"] for field in expected["fields"][: len(_META_COLUMNS)]] != _META_COLUMNS:
-        return "the table has no meta columns"
-    if _comparable_type(json.loads(_read_spark_schema(client, first).json())) != _comparable_type(expected):
-        return f"{first} has another schema than the table"
-    return None
-
-
-def _comparable_type(kind: Any) -> Any:
-    """Return a Spark type (as JSON) without comments and nullability, which a Parquet file does not store."""
-    if isinstance(kind, list):
-        return [_comparable_type(item) for item in kind]
-    if not isinstance(kind, dict):
-        return kind
-    ignored = {"nullable", "containsNull", "valueContainsNull", "comment"}
-    return {key: _comparable_type(value) for key, value in kind.items() if key not in ignored}
-
-
-def _read_spark_schema(client: "HudiClient", path: str) -> Any:
-    """Return the schema that Spark infers from a file."""
-    jvm = client.jvm
-    parquet = jvm.org.apache.parquet.hadoop
-    conf = client.spark.sparkContext._jsc.hadoopConfiguration()
-    file = parquet.util.HadoopInputFile.fromPath(jvm.org.apache.hadoop.fs.Path(f"{client.base}/{path}"), conf)
-    reader = parquet.ParquetFileReader.open(file)
-    try:
-        schema = reader.getFileMetaData().getSchema()
-    finally:
-        reader.close()
-    settings = client.context.getSqlContext().sparkSession().sessionState().conf()
-    converter = jvm.org.apache.spark.sql.execution.datasources.parquet.ParquetToSparkSchemaConverter(settings)
-    return converter.convert(schema)
+    return find_schema_difference(client, first)
 
 
 class _BatchWriteJob:

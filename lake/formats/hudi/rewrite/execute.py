@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a published plan through Hudi's write client, in two steps so that verification precedes the commit.
 
-``write_files`` lets the client write the data files and collects their statistics; ``commit_rewrite`` commits them.
+``write_files`` lets the client or an engine write the data files and collects their statistics; ``commit_rewrite``
+commits them.
 Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
 
 Failpoints: ``in_commit`` before the last check of the lock, ``after_last_look`` between this check and Hudi's commit.
@@ -11,13 +12,21 @@ import contextlib
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, LakefoldError, Transient
+from lake.errors import (
+    CancelRequested,
+    CommitUnknown,
+    Conflict,
+    EngineUnavailable,
+    Integrity,
+    LakefoldError,
+    Transient,
+)
 from lake.failpoints import failpoint
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
@@ -49,7 +58,7 @@ from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
-from lake.plan import ClusteringGroup, Commit, OutputFile, PlanKind, SupersededVersion
+from lake.plan import AUTO, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import PreparedPlan, ProgressCallback, Rewrite
 
 log = logging.getLogger(__name__)
@@ -84,18 +93,19 @@ def write_files(
     argument if inputs can't be read. Also raises CancelRequested and Transient.
     """
     plan = prepared.plan
-    groups = [plan.groups[index] for index in prepared.live_groups]
     if cancelled.is_set():
         raise CancelRequested(f"{plan.table.name}: cancelled before the rewrite")
-    total = sum(group.bytes for group in groups)
+    total = sum(plan.groups[index].bytes for index in prepared.live_groups)
     try:
         with (
             client.own_session(),
             tagged_jobs(client.spark, tag),
             ProgressReporter(client.spark, tag, total, report) as progress,
         ):
-            with _cancelled_on_takeover(client, prepared.instant, tag):
-                java = _begin_rewrite(client, prepared, groups) if adopted_write is None else adopted_write
+            with _stopping(client, prepared.instant, tag, cancelled) as stopped:
+                java = _begin_rewrite(client, prepared) if adopted_write is None else adopted_write
+                if adopted_write is None:
+                    _replace_write(client, prepared, java, progress.add_engine, stopped)
                 stats = _run_write(client, java)
             _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
@@ -122,11 +132,8 @@ def write_files(
     return WrittenRewrite(rewrite=Rewrite(prepared=prepared, outputs=outputs), write_metadata=java)
 
 
-def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[ClusteringGroup]) -> Any:
-    """Make the plan inflight. Returns Hudi's write of the plan, a job that has not run yet.
-
-    A clustering's inputs are read in column batches if possible.
-    """
+def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
+    """Make the plan inflight. Returns Hudi's write of the plan, a job that has not run yet."""
     action = ACTION_OF_KIND[prepared.plan.kind]
     with client.locked("beginning a rewrite", writes_metadata_table=False):
 
@@ -144,11 +151,36 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan, groups: Sequence[
         )
         java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
         record_begin(client.storage, client.read_timeline(), prepared.instant)
-    if prepared.plan.kind is PlanKind.CLUSTERING and not client.engine.is_copy:
-        statuses = write_from_batches(client, prepared.instant, groups)
-        if statuses is not None:
-            java.setWriteStatuses(statuses)
     return java
+
+
+def _replace_write(
+    client: HudiClient,
+    prepared: PreparedPlan,
+    java: Any,
+    report: ProgressCallback,
+    stopped: threading.Event,
+) -> None:
+    """Replace Hudi's write of a plan in its metadata ``java`` by the work of an engine, or by a faster way to read.
+
+    The inputs of Hudi's row writer are read in column batches if possible. The row writer takes over from an engine
+    that can't run here, unless the engine is set: the commit removes the files of the engine.
+    """
+    plan = prepared.plan
+    if plan.kind is not PlanKind.CLUSTERING or client.engine.is_copy:
+        return
+    if client.engine.is_arrow:
+        assert client.arrow is not None
+        try:
+            java.setWriteStatuses(client.arrow.write(client, prepared, report, stopped))
+            return
+        except EngineUnavailable as error:
+            if plan.options.engine != AUTO:
+                raise
+            log.warning("%s: Hudi's row writer rewrites plan %s: %s", plan.table.name, plan.plan_id, error)
+    statuses = write_from_batches(client, prepared.instant, [plan.groups[index] for index in prepared.live_groups])
+    if statuses is not None:
+        java.setWriteStatuses(statuses)
 
 
 def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
@@ -214,21 +246,27 @@ def _wait_for_tasks(client: HudiClient) -> None:
 
 
 @contextlib.contextmanager
-def _cancelled_on_takeover(client: HudiClient, instant: str, tag: str) -> Iterator[None]:
-    """During the block, cancel jobs of ``tag`` if ``instant`` is taken over: readers would soon see the jobs' files."""
-    over = threading.Event()
+def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.Event) -> Iterator[threading.Event]:
+    """During the block, cancel jobs of ``tag`` if ``instant`` is taken over: readers would soon see the jobs' files.
+
+    The event stops the engine of the rewrite, in that case and once ``cancelled`` is set.
+    """
+    over, stopped = threading.Event(), threading.Event()
 
     def watch() -> None:
         while not over.wait(_TAKEOVER_POLL_SECONDS):
             # Errors of the check, or of the cancellation of a job that has ended, are ignored.
             with contextlib.suppress(Exception):
+                if cancelled.is_set():
+                    stopped.set()
                 if client.is_taken_over(instant):
+                    stopped.set()
                     client.spark.sparkContext.cancelJobsWithTag(tag)
 
     thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
     thread.start()
     try:
-        yield
+        yield stopped
     finally:
         over.set()
         thread.join()

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from lake.plan import RewriteProgress
+from lake.plan import RewriteProgress, sum_if_known
 from lake.ports import ProgressCallback
 from lake.spark_jobs import cpu_seconds, stage_ids
 
@@ -20,6 +20,7 @@ _REPORT_SECONDS = 0.5
 class ProgressReporter:
     """Reports the input bytes read by the jobs of one tag, about twice a second, from its own thread.
 
+    The progress of an engine, whose jobs do not have the tag, is added to theirs.
     The number never decreases and never exceeds the total; only ``finish`` reports the total itself. ``finish`` also
     reports the CPU time of all tasks; before, the CPU time covers the tasks that Spark has reported.
     """
@@ -29,6 +30,7 @@ class ProgressReporter:
         self._tag = tag
         self._report = report
         self._last = RewriteProgress(bytes_done=0, bytes_total=bytes_total, spark_ui=spark.sparkContext.uiWebUrl)
+        self._engine = self._last
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"progress {tag}", daemon=True)
 
@@ -41,6 +43,10 @@ class ProgressReporter:
         self._stop.set()
         self._thread.join()
 
+    def add_engine(self, progress: RewriteProgress) -> None:
+        """Take over the progress of an engine."""
+        self._engine = progress
+
     def finish(self, rows: int) -> None:
         """Report that everything is read and written."""
         self._stop.set()
@@ -51,7 +57,9 @@ class ProgressReporter:
                 last,
                 bytes_done=last.bytes_total,
                 rows_done=max(rows, last.rows_done),
-                cpu_seconds=cpu_seconds(self._spark.sparkContext, self._tag),
+                cpu_seconds=sum_if_known(
+                    [cpu_seconds(self._spark.sparkContext, self._tag), self._engine.cpu_seconds or 0.0]
+                ),
             )
         )
 
@@ -62,7 +70,8 @@ class ProgressReporter:
                 self._report(self._next())
 
     def _next(self) -> RewriteProgress:
-        context, bytes_read, rows_read, cpu_ns = self._spark.sparkContext, 0, 0, 0
+        context, engine = self._spark.sparkContext, self._engine
+        bytes_read, rows_read, cpu_ns = engine.bytes_done, engine.rows_done, int((engine.cpu_seconds or 0.0) * 1e9)
         store = context._jsc.sc().statusStore()
         for stage in stage_ids(context, self._tag):
             with contextlib.suppress(Exception):

@@ -1,0 +1,120 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Hudi's base files have besides rows, for base files that an engine writes.
+
+Hudi's row writer names each file, marks it before it exists, replaces the name of the file in its rows, and writes the
+Bloom filter and the bounds of its record keys into the footer. The tasks of an engine do the same. All other meta
+columns stay as they are, as in every clustering that keeps Hudi's metadata.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from lake.errors import Rejected, Transient, first_line
+from lake.formats.hudi.files.bloom_filter import DYNAMIC, BloomFilter, BloomFilterSettings
+from lake.formats.hudi.files.names import MARKER_DIRECTORY, relative_path
+from lake.formats.hudi.files.storage import TableStorage
+
+KEY_COLUMN, FILE_NAME_COLUMN = "_hoodie_record_key", "_hoodie_file_name"
+SPARK_VERSION = "org.apache.spark.version"
+"""The release of Spark that wrote a file, by which readers know the calendar of its dates."""
+
+_BLOOM_FILTER, _BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
+_MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseFileAdditions:
+    """See ``lake.engines.FileAdditions``.
+
+    An output is planned by the path of its file group, which all attempts have in common. Should two of their files
+    ever be visible, no reader sees a row twice.
+    """
+
+    location: str
+    instant: str
+    partition: str
+    bloom_filter: BloomFilterSettings
+    spark_version: str
+
+    #: Hudi's row writer has this name; its Avro writer names the root after the table's record
+    root_name: str = "spark_schema"
+    removed_keys: frozenset[str] = frozenset(
+        {
+            _BLOOM_FILTER,
+            "com.uber.hoodie.bloomfilter",
+            _BLOOM_TYPE,
+            _MIN_KEY,
+            _MAX_KEY,
+            "parquet.avro.schema",
+            "writer.model.name",
+        }
+    )
+
+    @property
+    def shared_entries(self) -> Mapping[str, str]:
+        """See ``lake.engines.FileAdditions``: Hudi's Avro writer does not write Spark's version."""
+        return MappingProxyType({SPARK_VERSION: self.spark_version})
+
+    def create_file(self, path: str) -> "BaseFile":
+        """See ``lake.engines.FileAdditions``.
+
+        The marker is written first, as Hudi does: a rollback finds by it which files to delete, and a commit which
+        files it does not name.
+        """
+        # Hudi's tokens are three numbers. The last one is this attempt's own.
+        written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
+        name = written.rpartition("/")[2]
+        marker = f"{MARKER_DIRECTORY}/{self.instant}/{relative_path(self.partition, name)}.marker.CREATE"
+        try:
+            TableStorage(self.location).create_empty(marker)
+        except FileNotFoundError as error:
+            raise Transient(f"{self.location}/{marker} can't be written: {first_line(error)}") from error
+        return BaseFile(path=written, bloom_filter=BloomFilter(self.bloom_filter))
+
+
+@dataclass(slots=True, kw_only=True)
+class BaseFile:
+    """A base file that is being written: see ``lake.engines.FileAddition``."""
+
+    path: str
+    bloom_filter: BloomFilter
+    _bounds: list[bytes] = field(default_factory=list)
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """See ``lake.engines.FileAddition``. Raises Rejected for a row without a record key."""
+        keys = rows.column(KEY_COLUMN)
+        if pa.types.is_dictionary(keys.type):
+            keys = keys.dictionary_decode()
+        try:
+            self.bloom_filter.add(keys)
+        except ValueError as error:
+            raise Rejected(f"{self.path} can't be written: {error}; set engine = spark") from error
+        if len(keys):
+            ends = pc.min_max(keys.cast(pa.binary()))
+            both = [*self._bounds, ends["min"].as_py(), ends["max"].as_py()]
+            self._bounds = [min(both), max(both)]
+        index = rows.schema.get_field_index(FILE_NAME_COLUMN)
+        column = rows.schema.field(index)
+        return rows.set_column(index, column, _repeated(self.path.rpartition("/")[2], column.type, rows.num_rows))
+
+    def footer_entries(self) -> Mapping[str, str]:
+        """See ``lake.engines.FileAddition``."""
+        found = {_BLOOM_FILTER: self.bloom_filter.serialize()}
+        if self.bloom_filter.settings.type == DYNAMIC:
+            found[_BLOOM_TYPE] = DYNAMIC
+        if self._bounds:
+            found |= {key: value.decode() for key, value in zip((_MIN_KEY, _MAX_KEY), self._bounds, strict=True)}
+        return found
+
+
+def _repeated(value: str, kind: pa.DataType, count: int) -> pa.Array:
+    if not pa.types.is_dictionary(kind):
+        return pa.repeat(pa.scalar(value, kind), count)
+    references = pa.array(np.zeros(count, np.int32)).cast(kind.index_type)
+    return pa.DictionaryArray.from_arrays(references, pa.array([value], kind.value_type))

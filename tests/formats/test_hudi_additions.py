@@ -1,0 +1,201 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What Hudi adds to base files that the engine ``arrow`` writes: names, markers, footers, Bloom filters and keys."""
+
+import base64
+import pickle
+import shutil
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from executors.engines import create_engines
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
+from lake.errors import Conflict, Rejected, Transient
+from lake.formats.hudi.files.additions import BaseFileAdditions
+from lake.formats.hudi.files.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, BloomFilterSettings
+from lake.formats.hudi.files.names import parse_file_name
+from lake.plan import RewriteOptions
+
+ENGINE = ArrowEngine(InProcessBackend(1))
+OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30, engine="arrow", compression="gzip")
+INSTANT = "20261126101112131"
+BLOOM = BloomFilterSettings(entries=100, false_positive_rate=0.01, max_entries=300, type=DYNAMIC)
+#: what Hudi's two writers say of their files, beside the filter and the bounds of the keys
+BY_ROW_WRITER = {"org.apache.spark.version": "3.5.1", "hoodie_bloom_filter_type_code": DYNAMIC}
+BY_AVRO_WRITER = {"parquet.avro.schema": "{}", "writer.model.name": "avro"}
+
+
+class Lake:
+    """Base files of a partition, written by pyarrow instead of Hudi."""
+
+    def __init__(self, base: Path, partition: str = "dt=a/hour=1") -> None:
+        self.base, self.partition = base, partition
+        (base / ".hoodie").mkdir()
+        (base / partition).mkdir(parents=True, exist_ok=True)
+        self.inputs: list[str] = []
+
+    def add(self, keys: Sequence[str | None], says: dict[str, str]) -> None:
+        """A file of rows with these keys."""
+        name = f"in{len(self.inputs)}-0_1-2-3_1.parquet"
+        rows = pa.table(
+            {
+                "_hoodie_record_key": pa.array(keys, pa.string()),
+                "_hoodie_file_name": pa.array([name] * len(keys), pa.string()),
+                "n": pa.array(range(len(keys)), pa.int64()),
+            }
+        )
+        path = self.base / self.partition / name
+        own = {"org.apache.hudi.bloomfilter": name, "hoodie_min_record_key": name, "hoodie_max_record_key": name}
+        with pq.ParquetWriter(path, rows.schema, store_schema=False) as writer:
+            writer.write_table(rows)
+            writer.add_key_value_metadata(says | own)
+        self.inputs.append(str(path))
+
+    def task(self, outputs: int = 1, bloom: BloomFilterSettings = BLOOM) -> RewriteTask:
+        additions = BaseFileAdditions(
+            location=str(self.base),
+            instant=INSTANT,
+            partition=self.partition,
+            bloom_filter=bloom,
+            spark_version="3.5.9",
+        )
+        names = tuple(str(self.base / self.partition / f"new-{number}") for number in range(outputs))
+        sent = pickle.loads(pickle.dumps(additions))  # as a task of Spark gets it
+        return RewriteTask(group=0, inputs=tuple(self.inputs), outputs=names, bytes=1, additions=sent)
+
+    def rewrite(self, task: RewriteTask, options: RewriteOptions = OPTIONS) -> list[EngineOutput]:
+        assert ENGINE.unsupported_reason(task, options) is None
+        return list(ENGINE.rewrite([task], options, lambda _: None, threading.Event()))
+
+    def markers(self) -> list[str]:
+        found = (self.base / ".hoodie/.temp").rglob("*")
+        return sorted(str(path.relative_to(self.base / ".hoodie/.temp")) for path in found if path.is_file())
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Lake:
+    """Three files of Hudi's two writers, with keys whose order by bytes is not that of their characters."""
+    made = Lake(tmp_path)
+    made.add(["b", "ab", "z"], BY_ROW_WRITER)
+    made.add(["\U0001f642", "\uff5e", "c"], BY_AVRO_WRITER)
+    made.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
+    return made
+
+
+def says(path: str) -> dict[str, str]:
+    return {key.decode(): value.decode() for key, value in pq.read_metadata(path).metadata.items()}
+
+
+def test_a_file_is_named_by_its_instant_and_says_what_hudis_row_writer_says(lake: Lake) -> None:
+    (file,) = lake.rewrite(lake.task())
+    name = parse_file_name(str(Path(file.path).relative_to(lake.base)))
+    assert name is not None
+    assert (name.partition, name.file_id, name.instant) == (lake.partition, "new-0", INSTANT)
+    rows = pq.ParquetFile(file.path).read()
+    before = pa.concat_tables([pq.ParquetFile(path).read() for path in lake.inputs])
+    assert rows.drop_columns("_hoodie_file_name").equals(before.drop_columns("_hoodie_file_name"))
+    assert set(rows["_hoodie_file_name"].to_pylist()) == {name.name}
+    keys = before["_hoodie_record_key"].combine_chunks()
+    bloom = BloomFilter(BLOOM)
+    bloom.add(keys)
+    assert says(file.path) == {
+        "org.apache.spark.version": "3.5.1",
+        "org.apache.hudi.bloomfilter": bloom.serialize(),
+        "hoodie_bloom_filter_type_code": DYNAMIC,
+        "hoodie_min_record_key": "ab",
+        "hoodie_max_record_key": "\U0001f642",
+    }
+    metadata = pq.read_metadata(file.path)
+    assert str(metadata.schema).split("\n")[1].startswith("required group field_id=-1 spark_schema {")
+    assert metadata.row_group(0).column(0).compression == "GZIP"
+    assert (file.rows, file.bytes) == (206, Path(file.path).stat().st_size)
+
+
+def test_a_marker_is_there_before_its_file_and_each_attempt_has_its_own(lake: Lake) -> None:
+    task = lake.task(outputs=2)
+    first, second = lake.rewrite(task), lake.rewrite(task)
+    paths = [file.path for file in (*first, *second)]
+    assert len(set(paths)) == 4
+    assert {Path(path).name.partition("_")[0] for path in paths} == {"new-0", "new-1"}
+    assert lake.markers() == sorted(f"{INSTANT}/{lake.partition}/{Path(path).name}.marker.CREATE" for path in paths)
+    seen = []
+    addition = BaseFileAdditions.create_file
+    with pytest.MonkeyPatch.context() as patch:
+
+        def announced(additions: BaseFileAdditions, path: str) -> Any:
+            made = addition(additions, path)
+            marked = f"{INSTANT}/{lake.partition}/{Path(made.path).name}.marker.CREATE" in lake.markers()
+            seen.append((marked, Path(made.path).exists()))
+            return made
+
+        patch.setattr(BaseFileAdditions, "create_file", announced)
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert seen == [(True, False)] * 2
+
+
+def test_files_of_one_writer_without_spark_get_the_release_of_this_one_and_a_simple_filter_no_type(
+    tmp_path: Path,
+) -> None:
+    lake = Lake(tmp_path, "")
+    lake.add(["b", "a"], BY_AVRO_WRITER)
+    simple = BloomFilterSettings(entries=100, false_positive_rate=0.01, max_entries=100, type=SIMPLE)
+    (file,) = lake.rewrite(lake.task(bloom=simple))
+    told = says(file.path)
+    assert sorted(told) == [
+        "hoodie_max_record_key", "hoodie_min_record_key", "org.apache.hudi.bloomfilter", "org.apache.spark.version",
+    ]  # fmt: skip
+    assert told["org.apache.spark.version"] == "3.5.9"
+    assert len(base64.b64decode(told["org.apache.hudi.bloomfilter"])) == 13 + -(-simple.bits // 8)
+    assert lake.markers() == [f"{INSTANT}/{Path(file.path).name}.marker.CREATE"]
+
+
+def test_more_outputs_than_rows_are_not_written(tmp_path: Path) -> None:
+    lake = Lake(tmp_path)
+    lake.add(["a"], BY_ROW_WRITER)
+    lake.add([], BY_ROW_WRITER)
+    files = lake.rewrite(lake.task(outputs=3))
+    assert [file.rows for file in files] == [1]
+    assert len(lake.markers()) == 1
+
+
+def test_files_that_differ_otherwise_are_not_joined(lake: Lake) -> None:
+    lake.add(["d"], BY_ROW_WRITER | {"org.apache.spark.version": "2.4.8"})
+    assert "differ in metadata org.apache.spark.version" in str(ENGINE.unsupported_reason(lake.task(), OPTIONS))
+
+
+@pytest.mark.parametrize(("key", "why"), [(None, "without a record key"), ("", "an empty record key")])
+def test_a_row_without_a_key_ends_the_rewrite_and_leaves_no_file(tmp_path: Path, key: str | None, why: str) -> None:
+    lake = Lake(tmp_path)
+    lake.add(["a", key], BY_ROW_WRITER)
+    with pytest.raises(Rejected, match=f"{why}; set engine = spark"):
+        lake.rewrite(lake.task())
+    assert [path.name for path in (tmp_path / lake.partition).iterdir()] == [Path(lake.inputs[0]).name]
+
+
+def test_a_dropped_table_does_not_appear_again(lake: Lake, tmp_path: Path) -> None:
+    task = lake.task()
+    shutil.rmtree(tmp_path / ".hoodie")
+    with pytest.raises(Transient, match=r"marker\.CREATE can't be written"):
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert not (tmp_path / ".hoodie").exists()
+    shutil.rmtree(tmp_path / "dt=a")
+    with pytest.raises(Conflict, match="is gone from storage"):
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_every_other_engine_refuses_a_task_with_additions(lake: Lake) -> None:
+    engines = create_engines(lambda: pytest.fail("no session is needed"))
+    task = lake.task()
+    refused = {engine.name: engine.unsupported_reason(task, OPTIONS) for engine in engines}
+    assert refused.pop("arrow") is None
+    assert refused == dict.fromkeys(("stitch", "hybrid", "spark"), NO_ADDITIONS)
+    options = RewriteOptions(target_file_max_bytes=1 << 30)
+    assert choose_engines([task], engines, options, "t")[0].engine.name == "arrow"
