@@ -2,10 +2,12 @@
 """What Hudi adds to base files that the engine ``arrow`` writes: names, markers, footers, Bloom filters and keys."""
 
 import base64
+import os
 import pickle
 import shutil
 import threading
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +23,7 @@ from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, BloomFilterSettings
 from lake.formats.hudi.files.names import parse_file_name
+from lake.formats.hudi.files.storage import TableStorage
 from lake.plan import RewriteOptions
 
 ENGINE = ArrowEngine(InProcessBackend(1))
@@ -189,6 +192,30 @@ def test_a_dropped_table_does_not_appear_again(lake: Lake, tmp_path: Path) -> No
     with pytest.raises(Conflict, match="is gone from storage"):
         list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("when", ["before the file", "before its footer"])
+def test_a_task_whose_instant_is_withdrawn_or_taken_over_finishes_no_file(
+    lake: Lake, tmp_path: Path, when: str
+) -> None:
+    inflight = tmp_path / ".hoodie/inflight"
+    inflight.touch()
+    written_at = TableStorage(str(tmp_path)).info(".hoodie/inflight").mtime
+    task = lake.task()
+    assert task.additions is not None
+    task = replace(task, additions=replace(task.additions, inflight_file=(".hoodie/inflight", written_at)))
+    assert len(lake.rewrite(task)) == 1
+    files = sorted((tmp_path / lake.partition).iterdir())
+    file = task.additions.create_file(task.outputs[0])
+    if when == "before its footer":
+        os.utime(inflight, (1, 1))
+        with pytest.raises(Transient, match="no longer pending, or another process executes it"):
+            file.footer_entries()
+    else:
+        inflight.unlink()
+        with pytest.raises(Transient, match="no longer pending, or another process executes it"):
+            list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert sorted((tmp_path / lake.partition).iterdir()) == files
 
 
 def test_every_other_engine_refuses_a_task_with_additions(lake: Lake) -> None:

@@ -52,6 +52,7 @@ SAMPLES = {
     "partition_end": "b",
     "partition_regex": "a.*",
     "strategy": "hudi",
+    "min_row_group_bytes": "4MiB",
     "max_bytes_per_group": "3GiB",
     "max_files_per_group": 9,
     "max_num_groups": 9,

@@ -9,11 +9,13 @@ columns stay as they are, as in every clustering that keeps Hudi's metadata.
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from types import MappingProxyType
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, BloomFilter, BloomFilterSettings
@@ -41,6 +43,8 @@ class BaseFileAdditions:
     partition: str
     bloom_filter: BloomFilterSettings
     spark_version: str
+    #: the inflight file of the instant and its modification time, by which a task knows that the rewrite goes on
+    inflight_file: tuple[str, datetime] | None = None
 
     #: Hudi's row writer has this name; its Avro writer names the root after the table's record
     root_name: str = "spark_schema"
@@ -71,11 +75,24 @@ class BaseFileAdditions:
         written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
         name = written.rpartition("/")[2]
         marker = f"{MARKER_DIRECTORY}/{self.instant}/{relative_path(self.partition, name)}.marker.CREATE"
+        self.check_pending()
         try:
             TableStorage(self.location).create_empty(marker)
         except FileNotFoundError as error:
             raise Transient(f"{self.location}/{marker} can't be written: {first_line(error)}") from error
-        return BaseFile(path=written, bloom_filter=BloomFilter(self.bloom_filter))
+        return BaseFile(path=written, additions=self, bloom_filter=BloomFilter(self.bloom_filter))
+
+    def check_pending(self) -> None:
+        """Raise Transient if the instant was withdrawn, or is now executed by another process.
+
+        Python continues for a while after the end of its task in Spark. Readers would see its files.
+        """
+        if self.inflight_file is None:
+            return
+        path, written_at = self.inflight_file
+        info = TableStorage(self.location).info(path)
+        if info.type != pafs.FileType.File or info.mtime != written_at:
+            raise Transient(f"{self.location}: {self.instant} is no longer pending, or another process executes it")
 
 
 @dataclass(slots=True, kw_only=True)
@@ -83,6 +100,7 @@ class BaseFile:
     """A base file that is being written: see ``lake.engines.FileAddition``."""
 
     path: str
+    additions: BaseFileAdditions
     bloom_filter: BloomFilter
     _bounds: list[bytes] = field(default_factory=list)
 
@@ -104,7 +122,8 @@ class BaseFile:
         return rows.set_column(index, column, _repeated(self.path.rpartition("/")[2], column.type, rows.num_rows))
 
     def footer_entries(self) -> Mapping[str, str]:
-        """See ``lake.engines.FileAddition``."""
+        """See ``lake.engines.FileAddition``. Raises Transient if the file is no longer wanted."""
+        self.additions.check_pending()
         found = {_BLOOM_FILTER: self.bloom_filter.serialize()}
         if self.bloom_filter.settings.type == DYNAMIC:
             found[_BLOOM_TYPE] = DYNAMIC

@@ -4,8 +4,8 @@
 The copy (Hudi's "stream copy", from 1.1 on) moves compressed row groups unchanged and writes a new footer, in about a
 sixth of the row writer's time. It checks nothing: it writes one file per group, whatever was planned, with the schema
 of the first input, and keeps every row group however small. So this module decides from the plan and the footers of its
-inputs whether a copy is possible and useful. ``arrow`` decodes and encodes with pyarrow, in a third of the row writer's
-time or less. A plan has one engine, since Hudi uses one engine per clustering instant.
+inputs whether a copy is possible and useful. ``arrow`` decodes and encodes with pyarrow, mostly in less than half of
+the row writer's CPU time. A plan has one engine, since Hudi uses one engine per clustering instant.
 """
 
 import json

@@ -23,6 +23,11 @@ class InflightFile:
         #: the inflight file and its modification time, from the first call that found it
         self._own_file: tuple[str, datetime] | None = None
 
+    @property
+    def own_file(self) -> tuple[str, datetime] | None:
+        """The inflight file that ``is_unchanged`` found first, with its modification time."""
+        return self._own_file
+
     def is_unchanged(self) -> bool | None:
         """True if the inflight file that an earlier call found is unchanged; None if no earlier call found one."""
         if self._own_file is None:

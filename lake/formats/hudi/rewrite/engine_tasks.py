@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites by the engine ``arrow``: which plans it may rewrite, and the tasks that it gets.
 
-The engine decodes base files and encodes them again, several times as fast as Hudi's row writer. It has no knowledge of
+The engine decodes base files and encodes them again, as Hudi's row writer does with more effort. It has no knowledge of
 Hudi, so it gets only inputs that Hudi's own reader would merely decode (``input_schema``), and every file gets what
 Hudi's writer adds to it (``files.additions``). Everything else is the row writer's.
 """
@@ -30,6 +30,7 @@ _WRITER_CLASSES = (
     "hoodie.io.factory.class",
     "hoodie.storage.class",
 )
+_DICTIONARIES = "hoodie.parquet.dictionary.enabled"
 _ENCRYPTION = "parquet.crypto.factory.class"
 #: types that are Hudi's own; a column of such a name is taken for one of them
 _OWN_TYPES = ("vector", "variant", "blob")
@@ -76,6 +77,8 @@ def _obstacle_in_settings(client: HudiClient, config: Any) -> str | None:
     for key in _WRITER_CLASSES:
         if key in given:
             return f"{key} is set, a class that takes part in writing files"
+    if given.get(_DICTIONARIES, "true").strip().lower() == "false":
+        return f"{_DICTIONARIES} = false, and the engine writes dictionaries where they save space"
     if client.spark.sparkContext._jsc.hadoopConfiguration().get(_ENCRYPTION) is not None:
         return f"{_ENCRYPTION} is set, by which Hudi's writer may encrypt columns"
     kind = str(config.getBloomFilterType()).upper()
@@ -135,6 +138,7 @@ def engine_tasks(
             partition=group.partition,
             bloom_filter=bloom_filter,
             spark_version=client.spark.version,
+            inflight_file=None if client.inflight_file is None else client.inflight_file.own_file,
         )
         # Hudi's row writer names the file groups of a task in this way, and the record index expects it.
         names = [f"{uuid.uuid4()}-{number}" for number in range(group.output_files)]

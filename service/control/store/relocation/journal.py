@@ -569,15 +569,17 @@ def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
 def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: int) -> PreviousLocation:
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
+    expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
     return PreviousLocation(
         location=move.left_place,
-        expected_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting),
+        expected_files=expected,
         possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
         is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
-        is_before_owner_move=move.id < moved_by_owner,
+        # A pruned relocation looks like a move by the owner. All files that were replaced before it are deleted.
+        is_before_owner_move=bool(expected) and move.id < moved_by_owner,
     )
 
 
