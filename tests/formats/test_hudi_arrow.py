@@ -3,8 +3,10 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -297,21 +299,28 @@ def test_a_damaged_input_is_named_with_its_group_and_the_attempt_leaves_nothing(
     assert trips.temporary() == []
 
 
+Rewriting = Callable[..., Any]
+
+
+def around_rewrites(trips: Table, monkeypatch: pytest.MonkeyPatch, around: Rewriting) -> None:
+    """Have ``around`` called instead of the engine's ``rewrite``, which is its first argument."""
+    arrow = next(engine for engine in trips.engines if engine.name == "arrow")
+    monkeypatch.setattr(arrow, "rewrite", partial(around, arrow.rewrite))
+
+
 def test_a_cancelled_rewrite_ends_and_its_withdrawal_leaves_nothing(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before, plan = trips.rows(), trips.plan(engine="arrow")
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        arrow = next(engine for engine in trips.engines if engine.name == "arrow")
-        rewrite = arrow.rewrite
 
-        def cancelled(*arguments: Any) -> Any:
+        def cancelled(rewrite: Rewriting, *arguments: Any) -> Any:
             for file in rewrite(*arguments):
                 writer.cancel()
                 yield file
 
-        monkeypatch.setattr(arrow, "rewrite", cancelled)
+        around_rewrites(trips, monkeypatch, cancelled)
         with pytest.raises(CancelRequested):
             writer.rewrite(prepared, ignore)
         assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
@@ -324,15 +333,13 @@ def test_an_instant_that_another_process_took_over_is_left_to_it(trips: Table, m
     before, plan = trips.rows(), trips.plan(engine="arrow")
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
-        arrow = next(engine for engine in trips.engines if engine.name == "arrow")
-        rewrite = arrow.rewrite
 
-        def meanwhile(*arguments: Any) -> Any:
+        def meanwhile(rewrite: Rewriting, *arguments: Any) -> Any:
             with ThreadPoolExecutor() as pool:  # a job of this thread would carry the tag of ours
                 pool.submit(run_service, trips.spark, "run_clustering", Path(trips.base), "execute").result()
             return rewrite(*arguments)
 
-        monkeypatch.setattr(arrow, "rewrite", meanwhile)
+        around_rewrites(trips, monkeypatch, meanwhile)
         with pytest.raises(Conflict, match=f"another process took over {prepared.instant}"):
             writer.rewrite(prepared, ignore)
     found = trips.timeline().find(prepared.instant)

@@ -41,10 +41,8 @@ class ParquetStitchEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
-        if task.additions is not None:
-            return NO_ADDITIONS
-        if options.sort_columns:
-            return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
+        if (obstacle := _copy_obstacle(task, options)) is not None:
+            return obstacle
         average = task.bytes // len(task.inputs)
         least = options.min_row_group_bytes if options.engine == AUTO else 0
         if average < least:
@@ -79,10 +77,8 @@ class HybridEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
-        if task.additions is not None:
-            return NO_ADDITIONS
-        if options.sort_columns:
-            return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
+        if (obstacle := _copy_obstacle(task, options)) is not None:
+            return obstacle
         try:
             files = _compatible_files(task)
             runs = divide_runs(source_groups(files), options.min_row_group_bytes)
@@ -100,6 +96,15 @@ class HybridEngine(TaskEngine):
         except (OSError, pa.ArrowException):
             return None
         return _codec_obstacle(copied, options)
+
+
+def _copy_obstacle(task: RewriteTask, options: RewriteOptions) -> str | None:
+    """Return what the group needs that copied row groups can't have; None if it needs nothing of the kind."""
+    if task.additions is not None:
+        return NO_ADDITIONS
+    if options.sort_columns:
+        return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
+    return None
 
 
 def _not_worthwhile(runs: Sequence[Run], copied: Sequence[SourceGroup], min_bytes: int) -> str | None:
