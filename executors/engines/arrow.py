@@ -6,7 +6,7 @@ import pyarrow as pa
 from executors.engines.backends import RewriteBackend
 from executors.engines.concat import rewrite_task, row_group_rows, write_settings
 from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
-from executors.engines.layout.sorting import verify_sortable
+from executors.engines.layout.sorting import sort_column_names
 from executors.engines.task_engine import TaskEngine
 from lake.engines import RewriteTask
 from lake.plan import RewriteOptions
@@ -30,8 +30,7 @@ class ArrowEngine(TaskEngine):
             if found:
                 shape = common_layout(found, reads_dictionaries=not options.sort_columns)
                 write_settings(shape, options, row_group_rows(found, len(task.outputs)))
-                if options.sort_columns:
-                    verify_sortable(found, shape, options.sort_columns)
+                sort_column_names(shape, options.sort_columns)
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):

@@ -12,7 +12,7 @@ from pyarrow import fs as pafs
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, adapt_inputs, common_layout
 from executors.engines.int96 import verify_int96
 from executors.engines.layout.ordering import LINEAR
-from executors.engines.layout.sorting import sort_column_names, sorted_batches
+from executors.engines.layout.sorting import sort_column_names, sorted_rows
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
@@ -43,12 +43,22 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
             shape = common_layout(inputs, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
         writing = write_settings(shape, options, most_rows)
-        if options.sort_columns:
-            read = partial(_batches, task, inputs, shape, check)
-            counts, batches = sorted_batches(read, shape, task, options, check)
-        else:
-            counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
-            batches = _batches(task, inputs, shape, check)
+        names = sort_column_names(shape, options.sort_columns)
+    read = partial(_batches, task, shape, check)
+    if names:
+        with sorted_rows(read, inputs, names, task, options, check) as (counts, batches):
+            return _write_outputs(task, writing, counts, batches, most_rows)
+    counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
+    return _write_outputs(task, writing, counts, read(inputs), most_rows)
+
+
+def _write_outputs(
+    task: RewriteTask,
+    writing: ParquetWriteSettings,
+    counts: Sequence[int],
+    batches: Iterator[pa.RecordBatch],
+    most_rows: int,
+) -> list[EngineOutput]:
     source = _RowReader(batches)
     return [
         _write(task, path, writing, source.take(count), most_rows)
@@ -134,9 +144,9 @@ def row_group_rows(inputs: Sequence[ParquetInput], outputs: int) -> int:
 
 def _batches(
     task: RewriteTask,
-    inputs: Sequence[ParquetInput],
     shape: CommonLayout,
     check: Callable[[], None],
+    inputs: Sequence[ParquetInput],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     for one in inputs:

@@ -17,8 +17,8 @@ POSITION_BITS = 64
 
 
 def coordinate_bits(dimensions: int) -> int:
-    """Return the bits of each coordinate of a point with so many coordinates."""
-    return min(32, POSITION_BITS // dimensions)
+    """Return the bits of each coordinate of a point with so many coordinates; 20 tell a million ranks apart."""
+    return min(20, POSITION_BITS // dimensions)
 
 
 def z_order(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:

@@ -1,24 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order of rows by several columns, from their ranks: the scale and the distribution of a column do not matter.
+"""The order of rows along a curve through their ranks: the scale and the distribution of a column do not matter.
 
 A row's coordinate in a column is the share of the rows with a smaller value, and half of those with an equal one. So
-each column takes part in a curve to the same degree. Nulls are smaller than all values, and NaN is greater than any
-number, as in Spark. Rows with equal values keep their order.
+each column takes part in a curve to the same degree. The shares are those of a sample of the rows. With 65,536 rows a
+share is off by 0.2 % of all rows on average, and a file among 64 has an eighth of each of two columns.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.types as pat
 
 from executors.engines.layout.curves import Coordinates, coordinate_bits, hilbert, z_order
-
-Positions = npt.NDArray[np.int64]
+from executors.engines.layout.keys import Indices, SortedColumn
 
 _TOLERANCE = 0.2
 """The share by which a file may be smaller or larger than an equal share of the rest.
@@ -28,110 +23,83 @@ Measured with 131,072 points in 64 and 256 files: without it a file covers up to
 LINEAR, CURVES = "linear", {"zorder": z_order, "hilbert": hilbert}
 
 
-def is_sortable(kind: pa.DataType) -> bool:
-    """True if values of this type can be ordered."""
-    return bool(
-        pat.is_boolean(kind)
-        or pat.is_integer(kind)
-        or pat.is_floating(kind)
-        or pat.is_decimal(kind)
-        or pat.is_string(kind)
-        or pat.is_binary(kind)
-        or pat.is_fixed_size_binary(kind)
-        or pat.is_date(kind)
-        or pat.is_time(kind)
-        or pat.is_timestamp(kind)
-    )
+class RankCurve:
+    """A curve through the ranks of several columns among the rows of a sample, which has at least one row."""
+
+    def __init__(self, sample: Sequence[pa.Array], layout: str) -> None:
+        self._columns = [SortedColumn(column) for column in sample]
+        self._curve, self._bits = CURVES[layout], coordinate_bits(len(sample))
+
+    def positions(self, columns: Sequence[pa.Array]) -> Coordinates:
+        """Return the position of each row of ``columns`` on the curve."""
+        points = [self._coordinates(*pair) for pair in zip(self._columns, columns, strict=True)]
+        found: Coordinates = self._curve(points, self._bits)
+        return found
+
+    def _coordinates(self, column: SortedColumn, values: pa.Array) -> Coordinates:
+        smaller, not_greater = column.rank_ranges(values)
+        # Without the half, a frequent value would be at the edge of its cell, and files would reach over the edge.
+        ranks = smaller + np.maximum(0, not_greater - smaller - 1) // 2
+        share = ranks.astype(np.float64) / column.count
+        most = float((1 << self._bits) - 1)
+        scaled: Coordinates = np.minimum(share * float(1 << self._bits), most).astype(np.uint64)
+        return scaled
 
 
-@dataclass(frozen=True, slots=True)
-class RowOrder:
-    """A new order of rows: the position of each row, and the number of rows of each file."""
+class CellCounts:
+    """The number of rows in cells of a curve, which are as small as the positions of a sample can show.
 
-    positions: Positions
-    rows_per_file: Sequence[int]
-
-
-def order_rows(columns: Sequence[pa.ChunkedArray], layout: str, files: int, max_rows: int) -> RowOrder:
-    """Return the order of rows by ``columns``, in so many files of about equal size.
-
-    ``layout`` is ``linear``, ``zorder`` or ``hilbert``. Along a curve a file ends where the curve enters a large cell,
-    at up to a fifth more or fewer rows than an equal share, and with at most ``max_rows``. Otherwise it would reach
-    into two cells, and cover twice the range of a column's values. ``max_rows`` is at least an equal share.
+    Counting the rows of small cells takes a bounded amount of memory, unlike sorting all positions.
     """
-    ranks = [_ranks(column) for column in columns]
-    count = len(ranks[0])
-    if layout == LINEAR or len(ranks) == 1:
-        # The last key is the most significant one. lexsort is stable.
-        order = np.lexsort(ranks[::-1])
-        ends = [count * number // files for number in range(1, files)]
-    else:
-        bits = coordinate_bits(len(ranks))
-        places = CURVES[layout]([_scaled(rank, bits) for rank in ranks], bits)
-        order = np.argsort(places, kind="stable")
-        ends = _ends_at_cells(places[order], files, max_rows)
-    positions = np.empty(count, dtype=np.int64)
-    positions[order] = np.arange(count, dtype=np.int64)
-    return RowOrder(positions, [end - start for start, end in pairwise([0, *ends, count])])
+
+    def __init__(self, sample: Coordinates) -> None:
+        known = np.unique(sample)
+        #: the sizes of the cells that begin between two neighbours, as numbers of bits
+        self._sizes = _highest_bit(known[1:] ^ known[:-1])
+        bits = (self._sizes - 1).astype(np.uint64)
+        self._starts = (known[1:] >> bits) << bits
+        self._rows = np.zeros(len(self._starts) + 1, dtype=np.int64)
+
+    def add(self, positions: Coordinates) -> None:
+        """Count rows at these positions."""
+        cells = np.searchsorted(self._starts, positions, "right")
+        self._rows += np.bincount(cells, minlength=len(self._rows))
+
+    def rows_per_file(self, files: int, max_rows: int) -> list[int]:
+        """Return the number of rows of each of so many files of about equal size.
+
+        A file ends where the curve enters a large cell, at up to a fifth more or fewer rows than an equal share, and
+        with at most ``max_rows``. Otherwise it would reach into two cells, and cover twice the range of a column's
+        values. ``max_rows`` is at least an equal share.
+        """
+        count, before = int(self._rows.sum()), np.cumsum(self._rows)[:-1]
+        ends: list[int] = []
+        start = 0
+        # What earlier files have left must not end up in the last one.
+        max_rows = min(max_rows, round(count / files * (1 + 2 * _TOLERANCE)))
+        for left in range(files, 1, -1):
+            share = (count - start) / left
+            end = start + round(share)
+            first = max(start + round(share * (1 - _TOLERANCE)), count - (left - 1) * max_rows, 1)
+            last = min(start + round(share * (1 + _TOLERANCE)), start + max_rows, count - 1)
+            low, high = np.searchsorted(before, first, "left"), np.searchsorted(before, last, "right")
+            if low < high:
+                # Of the largest cells that begin there, the one next to the equal share.
+                sizes = self._sizes[low:high]
+                largest = before[low:high][sizes == sizes.max()]
+                end = int(largest[np.argmin(np.abs(largest - end))])
+            ends.append(end)
+            start = end
+        return [end - start for start, end in pairwise([0, *ends, count])]
 
 
-def _ends_at_cells(places: Coordinates, files: int, max_rows: int) -> list[int]:
-    """Return where each file but the last one ends: near an equal share of the rest, where ``places`` change most.
-
-    ``places`` are sorted positions on a curve.
-    """
-    ends: list[int] = []
-    start, count = 0, len(places)
-    # What earlier files have left must not end up in the last one.
-    max_rows = min(max_rows, round(count / files * (1 + 2 * _TOLERANCE)))
-    for left in range(files, 1, -1):
-        share = (count - start) / left
-        end = start + round(share)
-        first = max(start + round(share * (1 - _TOLERANCE)), count - (left - 1) * max_rows, 1)
-        last = min(start + round(share * (1 + _TOLERANCE)), start + max_rows, count - 1)
-        if first < last:
-            sizes = _highest_bit(places[first : last + 1] ^ places[first - 1 : last])
-            # Of the largest cells that begin there, the one next to the equal share.
-            largest = np.flatnonzero(sizes == sizes.max()) + first
-            end = int(largest[np.argmin(np.abs(largest - end))])
-        ends.append(end)
-        start = end
-    return ends
+def equal_shares(rows: int, files: int) -> list[int]:
+    """Return the number of rows of each of so many files of equal size."""
+    return [end - start for start, end in pairwise(rows * number // files for number in range(files + 1))]
 
 
-def _highest_bit(values: Coordinates) -> npt.NDArray[np.int64]:
+def _highest_bit(values: Coordinates) -> Indices:
     """Return the number of the highest bit that is set, from 1; 0 without one."""
     upper, lower = values >> np.uint64(32), values & np.uint64(0xFFFFFFFF)
     exponents = [np.frexp(half.astype(np.float64))[1].astype(np.int64) for half in (upper, lower)]
     return np.where(upper > 0, exponents[0] + 32, exponents[1])
-
-
-def _ranks(column: pa.ChunkedArray) -> Positions:
-    """Return for each row the number of rows with a smaller value, and half of those with an equal value."""
-    values = column.combine_chunks()
-    if isinstance(values, pa.ChunkedArray):  # no chunk at all
-        values = pa.concat_arrays(values.chunks) if values.num_chunks else pa.array([], column.type)
-    if pat.is_float16(values.type):
-        values = values.cast(pa.float32())
-    if pat.is_floating(values.type):
-        # Both zeros are one value.
-        values = pc.add(values, pa.scalar(0.0, values.type))
-    ranks = pc.rank(values, sort_keys=[("", "ascending", "at_start")], tiebreaker="min").to_numpy()
-    found: Positions = ranks.astype(np.int64) - 1
-    if pat.is_floating(values.type):
-        # Arrow places NaN beside the nulls.
-        is_nan = pc.is_nan(values).fill_null(False).to_numpy(zero_copy_only=False)
-        count = int(is_nan.sum())
-        if count:
-            nulls = values.null_count
-            found[~is_nan & (found >= nulls)] -= count
-            found[is_nan] = len(found) - count
-    # Without the half, a frequent value would be at the edge of its cell, and files would reach over the edge.
-    found += (np.bincount(found)[found] - 1) // 2 if len(found) else 0
-    return found
-
-
-def _scaled(ranks: Positions, bits: int) -> npt.NDArray[np.uint64]:
-    """Return the ranks as coordinates of ``bits`` bits."""
-    share = ranks.astype(np.float64) / max(1, len(ranks))
-    return (share * float(1 << bits)).astype(np.uint64)
