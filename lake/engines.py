@@ -173,8 +173,9 @@ def choose_engines(
 ) -> dict[int, ChosenEngine]:
     """Return the engine of each group: the one that ``options`` names, or the first of ``engines`` that can rewrite it.
 
-    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group. Raises Conflict with the
-    groups that no engine can rewrite, and with their inputs for quarantine, as ``RewriteEngine.rewrite`` does.
+    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group, or if no engine can sort
+    a group by ``sort_columns``. Raises Conflict with the groups that no engine can rewrite, and with their inputs for
+    quarantine, as ``RewriteEngine.rewrite`` does.
     """
     if options.engine == AUTO:
         return _choose_automatically(tasks, engines, options, table)
@@ -220,6 +221,12 @@ def _choose_automatically(
         before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
         if engine is not None:
             chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
+        elif options.sort_columns and _first_able(task, engines, replace(options, sort_columns=()))[0] is not None:
+            # The setting is the obstacle, and not the files.
+            raise Rejected(
+                f"{table}: no engine can sort group {task.group} by {', '.join(options.sort_columns)} ({before}); "
+                "unset sort_columns"
+            )
         else:
             reason = f"no engine can rewrite its files ({before})"
             left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))

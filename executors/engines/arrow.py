@@ -4,18 +4,18 @@
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.concat import rewrite_task, row_group_rows
+from executors.engines.concat import rewrite_task, row_group_rows, write_settings
 from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
-from executors.engines.outputs import ParquetWriteSettings
+from executors.engines.layout.sorting import sort_column_names
 from executors.engines.task_engine import TaskEngine
 from lake.engines import RewriteTask
 from lake.plan import RewriteOptions
 
 
 class ArrowEngine(TaskEngine):
-    """Rewrites groups of Parquet files with one schema and equal metadata, and keeps the order of rows.
+    """Rewrites groups of Parquet files with one schema and equal metadata.
 
-    ``backend`` runs the work.
+    The rows keep their order, or are sorted by the columns that the options name. ``backend`` runs the work.
     """
 
     name = "arrow"
@@ -25,14 +25,12 @@ class ArrowEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs that can be read."""
-        if options.sort_columns:
-            return f"it can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
         try:
             found = adapt_inputs(read_footers(task.inputs), task.additions)
             if found:
-                ParquetWriteSettings(
-                    common_layout(found), options.compression, row_group_rows(found, len(task.outputs))
-                )
+                shape = common_layout(found, reads_dictionaries=not options.sort_columns)
+                write_settings(shape, options, row_group_rows(found, len(task.outputs)))
+                sort_column_names(shape, options.sort_columns)
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):

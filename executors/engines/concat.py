@@ -4,12 +4,15 @@
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, adapt_inputs, common_layout
 from executors.engines.int96 import verify_int96
+from executors.engines.layout.ordering import LINEAR
+from executors.engines.layout.sorting import sort_column_names, sorted_rows
 from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
@@ -37,16 +40,37 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
                 found.append(ParquetInput.read(path))
         with reading_input(task, task.inputs[0]):
             inputs = adapt_inputs(found, task.additions)
-            shape = common_layout(inputs)
+            shape = common_layout(inputs, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
-        writing = ParquetWriteSettings(shape, options.compression, most_rows)
-    source = _RowReader(_batches(task, inputs, shape, check))
+        writing = write_settings(shape, options, most_rows)
+        names = sort_column_names(shape, options.sort_columns)
+    read = partial(_batches, task, shape, check)
+    if names:
+        with sorted_rows(read, inputs, names, task, options, check) as (counts, batches):
+            return _write_outputs(task, writing, counts, batches, most_rows)
     counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
+    return _write_outputs(task, writing, counts, read(inputs), most_rows)
+
+
+def _write_outputs(
+    task: RewriteTask,
+    writing: ParquetWriteSettings,
+    counts: Sequence[int],
+    batches: Iterator[pa.RecordBatch],
+    most_rows: int,
+) -> list[EngineOutput]:
+    source = _RowReader(batches)
     return [
         _write(task, path, writing, source.take(count), most_rows)
         for path, count in zip(task.outputs, counts, strict=True)
         if count or task.additions is None
     ]
+
+
+def write_settings(shape: CommonLayout, options: RewriteOptions, most_rows: int) -> ParquetWriteSettings:
+    """Return the writer's settings for files of this layout. Raises UnsupportedInput."""
+    sorted_by = sort_column_names(shape, options.sort_columns) if options.layout == LINEAR else []
+    return ParquetWriteSettings(shape, options.compression, most_rows, sorted_by)
 
 
 def _write(
@@ -119,16 +143,31 @@ def row_group_rows(inputs: Sequence[ParquetInput], outputs: int) -> int:
 
 
 def _batches(
-    task: RewriteTask, inputs: Sequence[ParquetInput], shape: CommonLayout, check: Callable[[], None]
+    task: RewriteTask,
+    shape: CommonLayout,
+    check: Callable[[], None],
+    inputs: Sequence[ParquetInput],
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check)
+        yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check, columns)
 
 
 def read_row_groups(
-    task: RewriteTask, one: ParquetInput, shape: CommonLayout, numbers: Iterable[int], check: Callable[[], None]
+    task: RewriteTask,
+    one: ParquetInput,
+    shape: CommonLayout,
+    numbers: Iterable[int],
+    check: Callable[[], None],
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some row groups of an input. Raises Conflict with the skipped group if they can't be read."""
+    """Yield the rows of some row groups of an input, with all top-level columns or only ``columns``.
+
+    INT96 timestamps are verified if all columns are read. Raises Conflict with the skipped group if the row groups
+    can't be read.
+    """
+    # A dot in a name would be taken for nesting; then all columns are read.
+    wanted_columns = columns if columns is not None and not any("." in name for name in columns) else None
     with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
         for number in numbers:
             group = one.metadata.row_group(number)
@@ -137,13 +176,13 @@ def read_row_groups(
             rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
             wanted = max(1024, min(_BATCH_ROWS, rows))
             left = group.num_rows
-            batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
-            if shape.has_int96:
+            batches = file.iter_batches(wanted, row_groups=[number], columns=wanted_columns, use_threads=False)
+            if shape.has_int96 and columns is None:
                 batches = _verified_batches(batches, one, number, wanted, shape)
             for batch in batches:
                 check()
                 left -= batch.num_rows
-                yield batch
+                yield batch if columns is None else batch.select(columns)
             if left:
                 raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
 

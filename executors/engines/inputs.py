@@ -153,8 +153,11 @@ class CommonLayout:
     parquet_schema: pq.ParquetSchema = field(repr=False)
 
 
-def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
-    """Return the common layout of ``inputs``. Raises UnsupportedInput, and ``pa.ArrowInvalid`` for a broken footer."""
+def common_layout(inputs: Sequence[ParquetInput], *, reads_dictionaries: bool = True) -> CommonLayout:
+    """Return the common layout of ``inputs``. Without ``reads_dictionaries`` all columns are read as plain values.
+
+    Raises UnsupportedInput, and ``pa.ArrowInvalid`` for a broken footer.
+    """
     first = inputs[0]
     schema = first.metadata.schema
     has_int96 = any(schema.column(index).physical_type == "INT96" for index in range(len(schema)))
@@ -174,7 +177,8 @@ def common_layout(inputs: Sequence[ParquetInput]) -> CommonLayout:
         raise UnsupportedInput(f"{first.path} has encrypted columns")
     unit = "ns" if has_foreign_int96(first.metadata) else "us"
     columns, has_page_index = _column_encodings(inputs)
-    dictionaries = _dictionary_columns(footer, columns, _arrow_schema(first.metadata, unit, ()))
+    schema_of_values = _arrow_schema(first.metadata, unit, ())
+    dictionaries = _dictionary_columns(footer, columns, schema_of_values) if reads_dictionaries else []
     return CommonLayout(
         footer=footer,
         schema=_arrow_schema(first.metadata, unit, dictionaries),

@@ -25,13 +25,15 @@ _LEVELS = {"GZIP": 6, "ZSTD": 3}
 
 
 class ParquetWriteSettings:
-    """The writer's settings for files of one layout.
+    """The writer's settings for files of one layout. ``sorted_by`` are the columns by which their rows are sorted.
 
     Raises UnsupportedInput if pyarrow would store a column differently.
     """
 
-    def __init__(self, shape: CommonLayout, compression: str | None, row_group_rows: int) -> None:
-        self.layout = shape
+    def __init__(
+        self, shape: CommonLayout, compression: str | None, row_group_rows: int, sorted_by: Sequence[str] = ()
+    ) -> None:
+        self.layout, self._sorted_by = shape, sorted_by
         if compression is None and shape.footer.has_lz4_of_hadoop:
             raise UnsupportedInput("columns are compressed as Hadoop's LZ4, which it does not write; set compression")
         for as_integer in (True, False):
@@ -67,6 +69,8 @@ class ParquetWriteSettings:
             ],
             "bloom_filter_options": filters or None,
             "store_decimal_as_integer": as_integer,
+            "sorting_columns": [pq.SortingColumn(paths.index(name), nulls_first=True) for name in self._sorted_by]
+            or None,
             "write_page_index": self.layout.has_page_index,
             "write_page_checksum": True,
         }

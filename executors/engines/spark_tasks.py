@@ -41,6 +41,7 @@ _PACKED_FILES = (
     "executors/rowhash.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
+    "executors/engines/layout/*.py",
     "executors/engines/stitch/*.py",
 )
 #: errors of an executor's Python that can't run the tasks; every further attempt would fail as well

@@ -327,7 +327,7 @@ ROWS = pa.table({"id": [1, 2]})
         ({"rows": pa.table({"id": pa.array([1], pa.int32())})}, {}, "other.parquet has another schema"),
         ({"says": {"k": "v"}}, {}, "differ in metadata k, which can change how values are read"),
         ({"says": {"org.apache.spark.version": "2.4.8"}}, {}, "differ in metadata org.apache.spark.version"),
-        ({}, {"sort_columns": ("id",)}, "it can't sort by id; unset sort_columns"),
+        ({}, {"sort_columns": ("gone",)}, "0 columns are called gone, which is in sort_columns"),
     ],
 )
 def test_a_group_that_is_not_to_be_concatenated_goes_to_the_next_engine_with_the_reason(tmp_path, other, options, why):

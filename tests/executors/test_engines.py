@@ -61,6 +61,15 @@ def test_p1_groups_that_no_engine_can_rewrite_are_left_out_together_and_their_fi
     ]
 
 
+def test_a_group_that_no_engine_can_sort_fails_the_plan_and_quarantines_nothing():
+    by_id = replace(OPTIONS, sort_columns=("id",))
+    with pytest.raises(Rejected) as raised:
+        choose_engines(TASKS, [CopyRows("stitch")], by_id, "t")
+    assert str(raised.value) == (
+        "t: no engine can sort group 0 by id (stitch can't: it can't sort by id); unset sort_columns"
+    )
+
+
 def test_a_slice_with_deltas_is_no_task_for_an_engine():
     table = TableRef(name="t", format="toy", location="/lake/t")
     whole = FileSlice(partition="p", file_id="1", path="p/1.parquet", bytes=1)

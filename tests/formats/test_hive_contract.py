@@ -42,7 +42,7 @@ class TestPort(PortContract):
 
 
 class TestCapabilities(CapabilityContract):
-    """None is declared."""
+    """Rows are sorted where an engine can."""
 
 
 @pytest.mark.shown_by("tests/contract/test_contract_run.py::TestRun")

@@ -33,7 +33,7 @@ class TestPort(PortContract):
 
 @pytest.mark.shown_by("tests/formats/test_hive_contract.py::TestCapabilities")
 class TestCapabilities(CapabilityContract):
-    """None is declared."""
+    """Rows are sorted where an engine can."""
 
 
 @pytest.mark.shown_by("tests/contract/test_contract_run.py::TestRun")

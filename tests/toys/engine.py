@@ -27,6 +27,8 @@ class CopyRows:
         self.name, self.refuses = name, refuses
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        if options.sort_columns:
+            return f"it can't sort by {', '.join(options.sort_columns)}"
         return next((f"{path} is not for it" for path in task.inputs if path.endswith(tuple(self.refuses))), None)
 
     def rewrite(

@@ -42,7 +42,7 @@ from lake.history import CancellationCheck, TableHistory, no_check
 from lake.metastore import MetastoreTable
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
-from lake.ports import SessionRequirements, SparkProvider, TableVerification, TableWriter
+from lake.ports import Capability, SessionRequirements, SparkProvider, TableVerification, TableWriter
 from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
 from lake.storage.locations import resolve_path
 
@@ -56,7 +56,8 @@ class HiveFormat:
     """
 
     name = "hive"
-    capabilities = capabilities_of(HiveWriter)
+    # SORTING: the engine ``arrow`` sorts Parquet files; no engine sorts ORC.
+    capabilities = capabilities_of(HiveWriter, Capability.SORTING)
     services: tuple[str, ...] = ()
     session_requirements = SessionRequirements()
     is_metastore_only = True
