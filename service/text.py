@@ -3,7 +3,7 @@
 
 import dataclasses
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
@@ -117,6 +117,12 @@ def short_id(plan_id: str) -> str:
 def process_label(name: str) -> str:
     """Return a process's name for people: host and process id, without the part that makes it unique over time."""
     return "/".join(name.split("/")[:2])
+
+
+def join_names(words: Sequence[str], most: int = 5) -> str:
+    """Join the first ``most`` words, and add the number of the others."""
+    more = f" and {len(words) - most} more" if len(words) > most else ""
+    return ", ".join(words[:most]) + more
 
 
 def did_you_mean(word: str, choices: Iterable[str]) -> str:

@@ -23,6 +23,7 @@ from service.control.store import (
     Leader,
     PlanView,
     ProcessView,
+    RetryingPlan,
     RowCache,
     ScanRecord,
     SourceProblem,
@@ -65,7 +66,8 @@ class LakeState:
 
     ``recent_plans`` are the last completed plans, newest first. ``failed_plans`` has the newest plan of each table if
     this plan failed. ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancel most
-    plans. ``trend_points`` are the points of all tables in modes propose and compact together.
+    plans. ``retrying_plans`` are the live plans of each table of which an attempt failed. ``trend_points`` are the
+    points of all tables in modes propose and compact together.
     """
 
     figures: Figures
@@ -84,6 +86,7 @@ class LakeState:
     source_problems: Sequence[SourceProblem] = ()
     #: the objectives of each table
     objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
+    retrying_plans: Mapping[str, Sequence[RetryingPlan]] = field(default_factory=dict)
     #: values computed once for each reading; a reading limited to some tables has its own
     _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
 
@@ -110,6 +113,11 @@ class LakeState:
             running_plans=[plan for plan in self.running_plans if table_scope.has_table(plan.table)],
             # Sums over all tables are shown only to a caller who may see all tables.
             work=self.work.limited_to(table_scope),
+            # The path of the configuration file, and errors in it that may name any table.
+            processes=[
+                process if table_scope.is_unrestricted else replace(process, config_problem=None)
+                for process in self.processes
+            ],
             trend_points=self.trend_points if table_scope.is_unrestricted else (),
             source_problems=self.source_problems if table_scope.is_unrestricted else (),
         )
@@ -136,6 +144,7 @@ def read_lake_state(store: Store, row_cache: RowCache | None = None) -> LakeStat
         work=store.work_budget(),
         source_problems=store.source_problems(),
         objectives=store.objectives(),
+        retrying_plans=store.retrying_plans(),
         failed_plans=store.newest_failed_plans(
             sorted({row.table for row in figures.plans if row.state is PlanState.FAILED})
         ),

@@ -21,6 +21,17 @@ from toys.timeline_tables import create
 from lake.plan import PlanState
 from service.cli import main
 from service.problems import ExitCode
+from service.server.daemon.process import Daemon
+
+
+def started(home: Path, config: Path, role: str = "all", failpoints: str = "") -> tuple[subprocess.Popen[bytes], Path]:
+    """A process of ``lakefold serve`` that knows the toy format, and its log, to which it appends."""
+    path = home / "serve.log"
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
+    command = [sys.executable, str(Path(__file__).with_name("daemon_toys.py")), str(config), role]
+    path.unlink(missing_ok=True)
+    with path.open("ab") as log:
+        return subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=env), path
 
 
 class Lakefold:
@@ -45,6 +56,8 @@ class Lakefold:
         self.path = f"{program.parent}:{os.environ['PATH']}"
         self.ports = {"all": free_port(), "executor": free_port()}
         self.processes: dict[str, subprocess.Popen[bytes]] = {}
+        #: those that run in this process
+        self.daemons: list[Daemon] = []
         self.store = store_at(home)
 
     def serve(self, command: str = "lakefold serve") -> None:

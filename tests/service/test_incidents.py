@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Five incidents at three in the morning, each found and cleared from the page alone or from the commands alone.
+"""Nine incidents at three in the morning, each found and cleared from the page alone or from the commands alone.
 
 The executor is a process of its own; scheduler and API run in this one. Whoever is on call reads what ``lakefold
 status`` or the first page says, and does what stands there; nothing else tells them where to go.
@@ -9,6 +9,7 @@ import base64
 import html
 import json
 import re
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from waiting import wait_for
 from lake.model import TableRef
 from lake.plan import PlanState
 from service.control.config.loader import load_config
+from service.problems import ExitCode
 from service.server.daemon.process import Daemon
 
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
@@ -42,9 +44,9 @@ class Terminal:
     def see(self) -> str:
         return self.run("lakefold status")
 
-    def run(self, line: str) -> str:
+    def run(self, line: str, expected: int = 0) -> str:
         code, said = self._lakefold.run(line, {})
-        assert code == 0, said
+        assert code == expected, said
         return said
 
     def opens(self, *, command: str, link: str) -> str:
@@ -69,6 +71,12 @@ class Visitor:
 
     def see(self) -> str:
         return self._get("/")
+
+    def problem(self) -> str:
+        """The text of the first page while it can't be shown."""
+        answer = self._client.get("/", headers={"Accept": "text/html"})
+        assert answer.status_code == 503
+        return answer.text
 
     def _get(self, path: str) -> str:
         answer = self._client.get(path)
@@ -109,7 +117,8 @@ def lakefold(tmp_path_factory: pytest.TempPathFactory, hook) -> Iterator[Lakefol
         api = load_config(lakefold.config)
         patch.delenv("LAKEFOLD_HTTP__PORT")
         try:
-            with running(Daemon(scheduler, "scheduler")), running(Daemon(api, "api")):
+            with running(Daemon(scheduler, "scheduler")) as one, running(Daemon(api, "api")) as other:
+                lakefold.daemons = [one, other]
                 lakefold.serve("lakefold serve --role executor")
                 yield lakefold
         finally:
@@ -223,3 +232,60 @@ def test_a_forgotten_pause_is_said_with_who_and_why_and_ended(lakefold: Lakefold
     person.does(command=f"lakefold resume {table}", action=f"/tables/{table}/resume")
     gone(person, "the lake moves")
     assert not lakefold.store.table_state(table).paused
+
+
+def test_a_plan_that_is_retried_on_a_full_disk_is_named_with_its_error_and_attempt(lakefold: Lakefold, person) -> None:
+    table = f"full.{type(person).__name__}"
+    folder = lakefold.table(table, "full")
+    found(person, rf"{table}\W.*attempt [1-4] of 5: No space left on device; (again in|due now|its next)")
+    (plan,) = lakefold.plans(PlanState.REQUESTED, table) + lakefold.plans(PlanState.INFLIGHT, table)
+    look = person.opens(command=f"lakefold plans show {plan}", link=f"/plans/{plan}")
+    assert "No space left on device" in look
+    (folder / "full").unlink()
+    gone(person, "No space left on device")
+    wait_for(lambda: lakefold.completed(table), "compacted after all")
+
+
+def test_a_table_whose_directory_is_gone_is_said_everywhere_until_it_is_back(lakefold: Lakefold, person) -> None:
+    table = f"lost.{type(person).__name__}"
+    folder = lakefold.table(table)
+    wait_for(lambda: lakefold.completed(table), "compacted")
+    away = folder.rename(lakefold.home / f"{table} away")
+    seen = found(person, rf"{table} is gone: {table}: its directory {folder} does not exist")
+    assert 'mode = "off"' in seen
+    if isinstance(person, Terminal):
+        for command in ("tables explain", "verify"):
+            assert f"its directory {folder} does not exist" in person.run(f"lakefold {command} {table}", 1)
+            assert f"its directory {folder} does not exist" in person.run(f"lakefold {command} {folder}", 1)
+    look = person.opens(command=f"lakefold tables show {table}", link=f"/tables/{table}")
+    assert f"its directory {folder} does not exist" in look
+    away.rename(folder)
+    gone(person, f"{table} is gone")
+
+
+def test_an_edited_configuration_is_said_until_each_process_has_loaded_it(lakefold: Lakefold, person) -> None:
+    before = lakefold.config.read_text()
+    lakefold.config.write_text(f"{before}\n# {type(person).__name__}\n")
+    found(person, r"lakefold\.toml was edited at .* is not loaded; SIGHUP loads it")
+    lakefold.processes["executor"].send_signal(signal.SIGHUP)
+    for daemon in lakefold.daemons:
+        daemon.reload()
+    gone(person, "SIGHUP loads it")
+
+
+def test_a_database_file_that_is_gone_is_said_with_how_to_restore_it(lakefold: Lakefold, person) -> None:
+    """At the end, since all processes of the installation notice it."""
+    lakefold.store.close()
+    database = lakefold.home / "lakefold.db"
+    away = database.rename(lakefold.home / "away.db")
+    try:
+        if isinstance(person, Terminal):
+            seen = person.run("lakefold status", ExitCode.DATABASE)
+        else:
+            seen = person.problem()
+            assert f"{database} is gone" in seen
+        assert "restore its backup (docs/operations.md#restore)" in seen
+        assert not database.exists()
+    finally:
+        away.rename(database)
+    found(person, "files removed")

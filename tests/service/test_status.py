@@ -210,6 +210,61 @@ def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attenti
     assert "b is not planned: mode compact needs concurrency to be set" in words
 
 
+def test_a_plan_that_is_retried_is_named_while_it_waits_and_while_it_runs_again(store, told):
+    plan = waiting(store)
+    assert store.requeue(store.claim("e"), "no space left on device")
+    (entry,) = status(store)["attention"]
+    (retried,) = entry["retrying_plans"]
+    assert retried.items() >= {"plan_id": plan.plan_id, "attempt": 1, "max_attempts": 5}.items()
+    assert retried["error"] == "no space left on device"
+    assert re.search(r"is retried, attempt 1 of 5: no space left on device; again in \d+ s; lakefold", told("status"))
+    sql(store.url, "UPDATE plan SET not_before_ms = 0")
+    claim = store.claim("e")
+    (retried,) = status(store)["attention"][0]["retrying_plans"]
+    assert (retried["attempt"], retried["error"], retried["next_attempt_at"]) == (1, "no space left on device", None)
+    assert "attempt 1 of 5: no space left on device; its next attempt runs" in told("status")
+    store.complete(claim, Commit(plan_id=plan.plan_id, instant="3", outputs=(), superseded=()), (), {"rewrite": 1000})
+    assert status(store)["attention"] == []
+
+
+def test_a_silent_process_is_named_until_another_one_of_its_role_has_started(store, told):
+    store.register_process(process("host-1/17/a/b.1", role="executor"), MINUTE)
+    store.register_process(process("host-1/18/a/b.1", role="executor"), MINUTE)
+    store.register_process(process("host-1/19/a/b.1", role="api", slots=0), MINUTE)
+    assert status(store)["silent_processes"] == []
+    sql(store.url, "UPDATE process SET expires_at_ms = 0 + seen_at_ms - 1000 WHERE name <> 'host-1/19/a/b.1'")
+    assert status(store)["silent_processes"] == ["host-1/17/a/b.1", "host-1/18/a/b.1"]
+    words = told("status")
+    assert re.search(r"host-1/17 \(role executor\) was last seen .* ago and did not sign off", words)
+    store.register_process(process("host-1/20/a/b.1", role="api", slots=0), MINUTE)
+    store.register_process(process("host-1/21/a/b.1", role="executor"), MINUTE)
+    assert status(store)["silent_processes"] == ["host-1/18/a/b.1"], "one process replaces one"
+    store.register_process(process("host-1/22/a/b.1", role="executor"), MINUTE)
+    assert status(store)["silent_processes"] == []
+
+
+def test_a_configuration_that_is_not_loaded_is_named_once_for_all_its_processes(store, told):
+    for number in range(3):
+        store.register_process(process(f"host-1/{number}/a/b.1", config_problem="x.toml was edited"), MINUTE)
+    assert status(store)["config_problems"] == [
+        {"problem": "x.toml was edited", "processes": ["host-1/0", "host-1/1", "host-1/2"]}
+    ]
+    assert "host-1/0, host-1/1, host-1/2: x.toml was edited (docs/runbook.md#confignotloaded)" in told("status")
+
+
+def test_a_table_that_is_gone_is_named_for_a_week_unless_it_is_off(store, told):
+    gone = replace(FOUND, outcome="error", error="t: its directory /lake/t does not exist", is_gone=True)
+    scanned(store, "t", "compact", FOUND, gone)
+    (entry,) = status(store)["attention"]
+    assert (entry["directory_gone"], entry["scan_error"]) == (True, gone.error)
+    assert "t is gone: t: its directory /lake/t does not exist. Put it back or mount its storage" in told("status")
+    store.register_table(TableRef(name="t", format="hudi", location="/lake/t"), "off")
+    assert status(store)["attention"] == []
+    store.register_table(TableRef(name="t", format="hudi", location="/lake/t"), "compact")
+    store.record_scan(replace(gone, table="t", taken_at=NOW - timedelta(days=8)))
+    assert status(store)["attention"] == []
+
+
 def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
     scanned(store, "a", "compact", replace(FOUND, foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert (

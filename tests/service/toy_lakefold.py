@@ -2,9 +2,11 @@
 """``python toy_lakefold.py ARGUMENTS`` is ``lakefold ARGUMENTS`` that also knows the toy format, and its troubles.
 
 Files in a table's directory make them: while there is ``wait`` its rewrites do not begin, ``deadly`` kills the process
-that begins one, with ``spoiled`` each rewrite loses a row, and with ``contested`` a writer changes what is rewritten.
+that begins one, with ``spoiled`` each rewrite loses a row, with ``full`` the disk is full, and with ``contested`` a
+writer changes what is rewritten.
 """
 
+import errno
 import os
 import signal
 import time
@@ -17,6 +19,7 @@ from toys.timeline import ToyFormat, ToyWriter
 from toys.timeline_tables import append_log
 
 from lake.engines import RewriteEngine
+from lake.errors import Transient
 from lake.model import TableRef
 from lake.plan import Commit
 from lake.ports import Rewrite, SparkProvider
@@ -43,6 +46,8 @@ class TroubledFormat(ToyFormat):
             time.sleep(0.02)
         if (folder / "deadly").exists():
             os.kill(os.getpid(), signal.SIGKILL)
+        if (folder / "full").exists():
+            raise Transient(os.strerror(errno.ENOSPC))
         spoiled = (folder / "spoiled").exists()
         self.defect = lambda rows: rows.slice(1) if spoiled else rows
         return TroubledWriter(self, table)

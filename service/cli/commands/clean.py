@@ -167,10 +167,16 @@ def verify(
     an owner. With --rows also checks that the row count equals that of the commits, and that each commit follows from
     its predecessors.
     """
+    from service.control.planning.scan import naming_missing_directory, refuse_missing_directory
+
     with command_run(json, config) as run:
         found = run.table(table)
         superseded = [due.version for due in run.store.awaiting_deletion(found.ref)]
-        result = found.adapter.verify(found.ref, superseded, rows=rows)
+        with naming_missing_directory(found.ref):
+            found.adapter.check(found.ref)
+            result = found.adapter.verify(found.ref, superseded, rows=rows)
+        if not result.files:
+            refuse_missing_directory(found.ref)
         rows_differ = result.rows_expected is not None and result.rows != result.rows_expected
         files_differ = result.missing or result.wrong_size or result.resurrected or result.unowned
         differs = bool(files_differ or result.contradictions or rows_differ)

@@ -150,9 +150,3 @@ def note_former_settings(run: CommandRun, keys: Iterable[str]) -> None:
     for key in keys:
         if key in FORMER_NAMES:
             run.out.deprecated(f"--set {key}", f"--set {FORMER_NAMES[key]}")
-
-
-def join_names(words: Sequence[str], most: int = 5) -> str:
-    """Join the first ``most`` words, and add the number of the others."""
-    more = f" and {len(words) - most} more" if len(words) > most else ""
-    return ", ".join(words[:most]) + more

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lake.redaction import redact_database_url
-from service.cli.commands.common import ConfigFile, Json, command_run, join_names
+from service.cli.commands.common import ConfigFile, Json, command_run
 from service.cli.commands.output import TableColumn
 from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
-from service.text import plural
+from service.text import join_names, plural
 
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings
@@ -121,14 +121,20 @@ def show(
 
 
 @db_app.command("upgrade", epilog=exit_codes_help(ExitCode.DATABASE))
-def upgrade(json: Json = False, config: ConfigFile = None) -> None:
-    """Create the schema, or bring it to this lakefold's revision."""
+def upgrade(
+    no_create: Annotated[
+        bool, typer.Option("--no-create", help="Exit 13 if the SQLite file is missing, instead of creating it.")
+    ] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Create the schema, or bring it to this lakefold's revision. Only this command creates a SQLite file."""
     from service.control.wiring import create_store
 
     with command_run(json, config) as run:
         store = create_store(run.config)
         try:
-            store.upgrade()
+            store.upgrade(creates_file=not no_create)
         finally:
             store.close()
         url = redact_database_url(run.config.database.url.get_secret_value())
@@ -137,8 +143,9 @@ def upgrade(json: Json = False, config: ConfigFile = None) -> None:
 
 @db_app.command("check", epilog=exit_codes_help(ExitCode.DATABASE))
 def check_schema(json: Json = False, config: ConfigFile = None) -> None:
-    """Exit 13 if the database can't be reached or its schema is behind."""
+    """Exit 13 if the database can't be reached or written, or if its schema is behind; stores nothing."""
     with command_run(json, config) as run:
-        run.store.check()
+        run.store.check_writable()
         url = redact_database_url(run.config.database.url.get_secret_value())
-        run.out.result({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))
+        data = {"database": url, "schema": "current", "writable": True}
+        run.out.result(data, lambda: run.out.line(f"{url}: schema is current; can be written"))

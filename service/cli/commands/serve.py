@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``lakefold serve`` and ``worker``, which run a process of the service."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -29,8 +28,8 @@ def serve(
 ) -> int:
     """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
 
-    The first signal lets running plans end, the second one stops them before their commit. With --once exit 3 if
-    a plan failed or still waits.
+    The first signal lets running plans end, the second one stops them before their commit; SIGHUP reloads the
+    configuration file. With --once exit 3 if a plan failed or still waits.
     """
     return _serve(role, once=once, json=json, config=config)
 
@@ -48,5 +47,4 @@ def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
     from service.server.daemon.process import serve as run_daemon
 
     with command_run(json, config) as run:
-        daemon = run.config.daemon.model_copy(update={"log_format": "json"}) if json else run.config.daemon
-        return int(run_daemon(replace(run.config, daemon=daemon), role.value, once))
+        return int(run_daemon(run.config, role.value, once, log_format="json" if json else None))

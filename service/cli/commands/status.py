@@ -11,7 +11,7 @@ from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, Config
 from service.cli.commands.output import TableColumn
 from service.control import serializers
 from service.problems import ExitCode, exit_codes_help
-from service.text import format_age, format_size, parse_timestamp, plural, process_label
+from service.text import format_age, format_size, join_names, parse_timestamp, plural, process_label, short_id
 
 
 def add_to(root: typer.Typer) -> None:
@@ -55,6 +55,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     if data["notifications_dead"]:
         dead = plural(data["notifications_dead"], "notification")
         out.line(f"{dead} could not be delivered; lakefold notifications list --state dead")
+    for one in data["config_problems"]:
+        out.line(f"{join_names(one['processes'])}: {one['problem']} (docs/runbook.md#confignotloaded)")
     for one in data["source_problems"]:
         since = f"first seen {format_age(parse_timestamp(one['since']), now)}"
         out.line(f"{one['problem']} ({since}; docs/runbook.md#sourceunreadable)")
@@ -78,8 +80,11 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
             out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
         if table["not_planned_reason"]:
             out.line(f"{name} is not planned: {table['not_planned_reason']}")
-        if table["scan_error"]:
-            out.line(f"{name} could not be scanned: {table['scan_error']}")
+        if table["scan_failure"]:
+            out.line(f"{name} {table['scan_failure']} (docs/runbook.md#tablescanfailing)")
+        if table["retrying_plans"]:
+            plan = short_id(table["retrying_plans"][0]["plan_id"])
+            out.line(f"{name}: plan {plan} is retried, {table['retries']}; lakefold plans show {plan}")
         if table["failed_plan"]:
             why = f": {table['failed_reason']}" if table["failed_reason"] else ""
             out.line(f"{name}: its newest plan failed{why}; lakefold plans show {table['failed_plan']}")
@@ -152,6 +157,10 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
     for process in data["processes"]:
         if process["live"] and process["problem"]:
             out.line(f"{process_label(process['name'])} can't use Spark: {process['problem']}")
+        if process["name"] in data["silent_processes"]:
+            seen = format_age(parse_timestamp(process["seen_at"]), now)
+            words = serializers.describe_silence(process["role"], seen, runs_plans=process["slots"] > 0)
+            out.line(f"{process_label(process['name'])} {words} (docs/runbook.md#processsilent)")
     if not data["has_scheduler"]:
         out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
     if data["no_executor_reason"]:

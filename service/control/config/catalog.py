@@ -124,9 +124,10 @@ class Catalog:
         refs = {ref.name: ref for ref in self.table_refs()}
         if name in refs:
             return configure_table(self.config, refs[name])
-        ending = unique_suffix_match(name, refs)
+        # A registered table may be missing in its source, and the caller then says so.
+        ending = unique_suffix_match(name, remembered.keys() | refs.keys())
         if ending is not None:
-            return configure_table(self.config, refs[ending])
+            return configure_table(self.config, refs.get(ending) or _registered_ref(remembered[ending]))
         if Path(name).is_dir():
             return configure_table(self.config, self._find_at(canonical_location(name)))
         why = f" ({'; '.join(self.problems)})" if self.problems else ""

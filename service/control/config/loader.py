@@ -7,6 +7,7 @@ over the file's sections. A matching ``[[tables]]`` rule wins over ``[defaults]`
 from the environment.
 """
 
+import hashlib
 import os
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -155,6 +156,8 @@ class Config:
     origins: Mapping[str, str] = field(default_factory=dict)
     #: a line for each former name of a setting in file and environment, with its place and the present name
     renamed: tuple[str, ...] = ()
+    #: identifies the file's content, as ``digest_of_file`` does; None if there is no file
+    file_digest: str | None = None
 
     @property
     def formats(self) -> list[TableFormat]:
@@ -248,7 +251,17 @@ def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Con
         default_layers=tuple(layer for layer in layers if layer.settings),
         origins=_section_origins(document, name),
         renamed=(*notices, *_policy_notices(layers, settings.tables, path, text)),
+        file_digest=_digest(text) if path else None,
     )
+
+
+def digest_of_file(path: Path) -> str:
+    """Return a digest of a configuration file's content. Raises OSError."""
+    return _digest(path.read_text(encoding="utf-8", errors="replace"))
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _rename_settings(document: dict[str, Any], path: Path | None, text: str) -> tuple[dict[str, Any], list[str]]:

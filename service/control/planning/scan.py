@@ -2,8 +2,10 @@
 """Scan a table and plan it: one function for the scheduler's ticks, requests, dry runs and ``explain``."""
 
 import logging
+import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -13,10 +15,11 @@ import pyarrow.compute as pc
 
 from lake import capabilities
 from lake.capabilities import PendingAction
-from lake.errors import LakefoldError, Rejected, one_line
-from lake.model import Snapshot
+from lake.errors import LakefoldError, Rejected, TableGone, Transient, one_line
+from lake.model import Snapshot, TableRef
 from lake.plan import Plan, PlanKind
 from lake.ports import Capability
+from lake.storage.locations import is_local
 from lake.units import format_bytes
 from planner.partitions import select_partitions
 from planner.planner import PlanningResult
@@ -314,6 +317,7 @@ def _read_snapshot(
                     seconds=time.monotonic() - began,
                     outcome="error",
                     error=one_line(error),
+                    is_gone=is_gone(table.ref, error),
                 )
             )
         raise
@@ -339,11 +343,51 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 
     Raises Rejected if the table can't be served, and the errors of reading it.
     """
-    table.adapter.check(table.ref)
+    with naming_missing_directory(table.ref):
+        table.adapter.check(table.ref)
     for problem in unsupported_settings(table.policy, table.adapter):
         raise Rejected(f"{table.name}: {problem}")
     # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
-    return table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
+    with naming_missing_directory(table.ref):
+        snapshot = table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
+    if partitions is None and snapshot.slices.num_rows == 0:
+        refuse_missing_directory(table.ref)
+    return snapshot
+
+
+def refuse_missing_directory(table: TableRef) -> None:
+    """Raise Rejected if the local directory of a table, in which no file was found, does not exist.
+
+    For a catalog, and readers, such a table is only empty.
+    """
+    if _lacks_directory(table):
+        raise Rejected(missing_directory_text(table))
+
+
+def _lacks_directory(table: TableRef) -> bool:
+    return is_local(table.location) and not os.path.isdir(table.location)
+
+
+@contextmanager
+def naming_missing_directory(table: TableRef) -> Iterator[None]:
+    """Turn any error of reading a local table whose directory does not exist into one that says so."""
+    try:
+        yield
+    except (LakefoldError, OSError) as error:
+        if not _lacks_directory(table):
+            raise
+        kind = next((kind for kind in (TableGone, Transient) if isinstance(error, kind)), Rejected)
+        raise kind(missing_directory_text(table)) from error
+
+
+def missing_directory_text(table: TableRef) -> str:
+    """Return the line about a table whose local directory does not exist."""
+    return f"{table.name}: its directory {table.location} does not exist"
+
+
+def is_gone(table: TableRef, error: Exception) -> bool:
+    """Return True if ``error`` of a scan means that the table or its directory no longer exists."""
+    return isinstance(error, TableGone) or str(error) == missing_directory_text(table)
 
 
 def _requested_partitions(

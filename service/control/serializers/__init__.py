@@ -26,6 +26,7 @@ from service.control.serializers.partitions import filter_partitions, partition_
 from service.control.serializers.plans import (
     PROGRESS_FIELDS,
     TERMINAL_STATES,
+    describe_retries,
     end_reason,
     plan_cancelled,
     plan_decided,
@@ -35,7 +36,14 @@ from service.control.serializers.plans import (
     plan_summary,
     progress_rate,
 )
-from service.control.serializers.processes import has_scheduler, no_executor_reason, process_list
+from service.control.serializers.processes import (
+    config_problems,
+    describe_silence,
+    has_scheduler,
+    no_executor_reason,
+    process_list,
+    silent_processes,
+)
 from service.control.serializers.replay import replay
 from service.control.serializers.settings import service_settings, setting_document, table_settings
 from service.control.serializers.simulation import describe_sizes, simulation
@@ -46,9 +54,11 @@ from service.control.serializers.tables import (
     describe_contention,
     describe_foreign_files,
     describe_overlaps,
+    describe_scan_failure,
     displayed_state,
     halted_partitions,
     halting_plan_id,
+    needs_attention,
     pause_result,
     table_details,
     table_summary,

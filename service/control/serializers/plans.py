@@ -3,14 +3,16 @@
 
 from collections.abc import Sequence
 from dataclasses import asdict
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from service.control.serializers.cost import plan_cost
 from service.former_names import both_names
+from service.text import plural
 
 if TYPE_CHECKING:
     from lake.plan import PlanState, ProposalDecision
-    from service.control.store import PlanEvent, PlanView
+    from service.control.store import PlanEvent, PlanView, RetryingPlan
 
 #: states that a plan does not leave, except by a retry
 TERMINAL_STATES = ("completed", "failed", "cancelled")
@@ -162,6 +164,32 @@ def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
 def plan_progress(plan: "PlanView") -> dict[str, Any]:
     """Return a plan while it is followed to its end."""
     return {name: getattr(plan, name) for name in PROGRESS_FIELDS}
+
+
+def retrying_plan(plan: "RetryingPlan") -> dict[str, Any]:
+    """Return a live plan of which an attempt failed."""
+    return {
+        "plan_id": plan.plan_id,
+        "attempt": plan.attempt,
+        "max_attempts": plan.max_attempts,
+        "error": plan.error,
+        "next_attempt_at": plan.next_attempt_at,
+    }
+
+
+def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | None:
+    """Return the first of ``plans`` as ``attempt 3 of 5: no space left on device; again in 4 min``; None if empty."""
+    from lake.units import format_duration
+
+    if not plans:
+        return None
+    first, more = plans[0], len(plans) - 1
+    again = "its next attempt runs"
+    if first.next_attempt_at is not None:
+        wait = int((first.next_attempt_at - now).total_seconds())
+        again = f"again in {format_duration(wait)}" if wait > 0 else "due now"
+    others = f"; and {plural(more, 'more plan')}" if more else ""
+    return f"attempt {first.attempt} of {first.max_attempts}: {first.error}; {again}{others}"
 
 
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:

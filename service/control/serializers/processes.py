@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from service.control.leadership import SCAN_ROLE
+from service.text import process_label
 
 if TYPE_CHECKING:
     from service.control.store import Leader, PlanView, ProcessView
@@ -24,6 +25,7 @@ def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterabl
         "spark": process.spark,
         "spark_ui": process.spark_ui,
         "problem": process.problem,
+        "config_problem": process.config_problem,
         "leads": leads,
         "runs": [{"plan_id": plan.plan_id, "table": plan.table, "step": plan.step} for plan in runs],
     }
@@ -44,6 +46,37 @@ def process_list(
         process_summary(process, leads.get(process.name, ()), runs.get(process.name, ()))
         for process in sorted(processes, key=lambda process: (not process.live, process.name))
     ]
+
+
+def silent_processes(processes: "Iterable[ProcessView]") -> "list[ProcessView]":
+    """Return the processes that fell silent without signing off, without those that a later process has replaced.
+
+    A process of the same role that started after the last sign of life of a silent one replaces it, each one process.
+    """
+    found, known = [], sorted(processes, key=lambda process: process.seen_at)
+    successors = sorted((process for process in known if process.live), key=lambda process: process.started_at)
+    for silent in (process for process in known if not process.live):
+        later = (one for one in successors if one.role == silent.role and one.started_at > silent.seen_at)
+        if (successor := next(later, None)) is None:
+            found.append(silent)
+        else:
+            successors.remove(successor)
+    return found
+
+
+def describe_silence(role: str, seen: str, *, runs_plans: bool) -> str:
+    """Return what is known of a silent process that was last seen at ``seen``, such as ``3 min ago``."""
+    plans = "; its plans are taken over when their leases end" if runs_plans else ""
+    return f"(role {role}) was last seen {seen} and did not sign off: it was killed, hangs, or lost the database{plans}"
+
+
+def config_problems(processes: "Iterable[ProcessView]") -> dict[str, list[str]]:
+    """Return how configuration files differ from the configurations in force, each with the names of its processes."""
+    found: dict[str, list[str]] = {}
+    for process in processes:
+        if process.live and process.config_problem is not None:
+            found.setdefault(process.config_problem, []).append(process_label(process.name))
+    return found
 
 
 def has_scheduler(leaders: "Iterable[Leader]") -> bool:

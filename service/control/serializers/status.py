@@ -7,8 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 from service.control.serializers.cost import work_budget_document
 from service.control.serializers.objectives import budget_problems
-from service.control.serializers.processes import has_scheduler, no_executor_reason, process_list
-from service.control.serializers.tables import describe_contention, halted_partitions, pause_fields
+from service.control.serializers.plans import describe_retries, retrying_plan
+from service.control.serializers.processes import (
+    config_problems,
+    has_scheduler,
+    no_executor_reason,
+    process_list,
+    silent_processes,
+)
+from service.control.serializers.tables import (
+    describe_contention,
+    describe_scan_failure,
+    halted_partitions,
+    needs_attention,
+    pause_fields,
+)
 from service.control.serializers.trend import lake_points, trends
 from service.former_names import both_names
 from service.modes import PLANNED_MODES
@@ -27,9 +40,13 @@ def status(lake: "LakeState") -> dict[str, Any]:
     request answered.
 
     ``attention`` has the tables to which at least one of these conditions applies: halted or paused; a halted
-    partition; damage; a failed scan, or unreadable files; the newest plan failed; single_writer, but written by others
-    during a plan; writers cancel most plans; an error budget burns or is used up; mode propose or compact without a
-    setting about the writers; plans that wait for approval (``proposed``).
+    partition; damage; a failed scan, a missing directory (``directory_gone``) or unreadable files; the newest plan
+    failed; live plans are retried (``retrying_plans``); single_writer, but written by others during a plan; writers
+    cancel most plans; an error budget burns or is used up; mode propose or compact without a setting about the writers;
+    plans that wait for approval (``proposed``).
+
+    ``silent_processes`` are the names of processes that ended without signing off and have no successor.
+    ``config_problems`` says how configuration files differ from the configurations in force, and in which processes.
 
     ``layout`` has the files of the tables in modes propose and compact, and of the tables in mode observe; tables that
     are off are left out. ``trends`` are the changes of the tables in modes propose and compact over 7 and 30 days.
@@ -74,6 +91,10 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "notifications_dead": figures.notifications_dead,
         "leaders": lake.leaders,
         "processes": process_list(lake.processes, lake.leaders, lake.running_plans),
+        "silent_processes": [process.name for process in silent_processes(lake.processes)],
+        "config_problems": [
+            {"problem": problem, "processes": names} for problem, names in config_problems(lake.processes).items()
+        ],
         "has_scheduler": has_scheduler(lake.leaders),
         "no_executor_reason": no_executor_reason(lake.processes),
     }
@@ -139,14 +160,17 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         lake.failed_plans.get(table.name),
     )
     damaged = good.damaged if good is not None else 0
-    error = last.error if last is not None and last.outcome != "ok" else None
+    failing = last if needs_attention(table, last, lake.figures.taken_at) else None
+    retrying = lake.retrying_plans.get(table.name, ())
     overlaps = good.overlaps if good is not None else 0
     foreign = good.foreign_files if good is not None else 0
     not_planned = good.not_planned if good is not None else None
     contest = lake.contested.get(table.name)
     budgets = budget_problems(lake.objectives.get(table.name, ()), table.mode, lake.figures.taken_at)
     states = (table.halted, table.halted_partitions, table.quarantined, table.paused)
-    if not any((*states, damaged, error, failed, overlaps, foreign, not_planned, contest, proposed, budgets)):
+    if not any(
+        (*states, damaged, failing, retrying, failed, overlaps, foreign, not_planned, contest, proposed, budgets)
+    ):
         return None
     entry = {
         "table": table.name,
@@ -155,7 +179,11 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         "halted_partitions": halted_partitions(table),
         "damaged_slices": damaged,
         "quarantined_files": len(table.quarantined),
-        "scan_error": error,
+        "scan_error": failing and failing.error,
+        "scan_failure": failing and describe_scan_failure(failing),
+        "directory_gone": failing is not None and failing.is_gone,
+        "retrying_plans": [retrying_plan(plan) for plan in retrying],
+        "retries": describe_retries(retrying, lake.figures.taken_at),
         "failed_plan": failed and failed.plan_id,
         "failed_reason": failed and failed.error,
         "conflicting_commits": overlaps,

@@ -4,6 +4,7 @@
 import re
 import shlex
 from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from service.control.serializers.objectives import objective_document
@@ -12,6 +13,9 @@ from service.text import plural
 if TYPE_CHECKING:
     from service.control.config.tables import ConfiguredTable
     from service.control.store import ConflictCount, Pause, ScanRecord, TableObjective, TableState
+
+#: how long a missing table is mentioned; it may have been dropped on purpose
+_GONE_MENTIONED = timedelta(days=7)
 
 
 def pause_result(table: str | None, now: bool) -> dict[str, Any]:
@@ -78,6 +82,26 @@ def describe_foreign_files(foreign_files: int, foreign_file: str | None) -> str:
     return (
         f"{plural(foreign_files, 'file')} of other programs among its data, ignored by lakefold, such as "
         f"{foreign_file}; move them out of the table, since its own readers and writers may fail on them"
+    )
+
+
+def needs_attention(table: "TableState", scan: "ScanRecord | None", now: datetime) -> bool:
+    """Return True if ``scan``, the last one of ``table``, failed and a person should know.
+
+    A missing table is mentioned for a week, and not at all in mode off.
+    """
+    if scan is None or scan.outcome == "ok":
+        return False
+    return not scan.is_gone or (table.mode != "off" and now - scan.taken_at < _GONE_MENTIONED)
+
+
+def describe_scan_failure(scan: "ScanRecord") -> str:
+    """Return why a table could not be scanned; for a missing table, also what to do."""
+    if not scan.is_gone:
+        return f"could not be scanned: {scan.error}"
+    return (
+        f"is gone: {scan.error}. Put it back or mount its storage; for a table that was dropped on purpose, set "
+        'mode = "off" in a rule, or remove its source'
     )
 
 

@@ -14,6 +14,7 @@ from service.control.store.database import Database, DatabaseObserver
 from service.control.store.errors import (
     AmbiguousId,
     ConstraintViolated,
+    DatabaseReplaced,
     DatabaseUnreachable,
     IdempotencyMismatch,
     NotFound,
@@ -52,6 +53,7 @@ __all__ = [
     "AmbiguousId",
     "ConstraintViolated",
     "DatabaseObserver",
+    "DatabaseReplaced",
     "DatabaseUnreachable",
     "IdempotencyMismatch",
     "NotFound",
@@ -128,13 +130,32 @@ class Store(
         """Notify ``observer`` of the outcome of every database call from now on."""
         self._database.observer = observer
 
+    def use_settings(self, settings: views.StoreSettings) -> None:
+        """Use ``settings`` for all later calls."""
+        self._settings = settings
+
     def check(self) -> None:
         """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
         schema.check(self._database)
 
-    def upgrade(self) -> None:
-        """Create the schema, or upgrade it to the revision of this lakefold; does nothing if it is current."""
-        schema.upgrade(self._database)
+    def check_writable(self) -> None:
+        """Raise DatabaseUnreachable unless a transaction can write; stores nothing."""
+        schema.check_writable(self._database)
+
+    def file_problem(self) -> str | None:
+        """Return the reason why a SQLite file can't be used any longer: gone or replaced; None without one. Cheap."""
+        try:
+            self._database.check_file()
+        except StoreError as error:
+            return str(error)
+        return None
+
+    def upgrade(self, *, creates_file: bool = True) -> None:
+        """Create the schema, or upgrade it to the revision of this lakefold; does nothing if it is current.
+
+        Without ``creates_file``, raises SchemaMismatch if the SQLite file is missing.
+        """
+        schema.upgrade(self._database, creates_file=creates_file)
 
     def close(self) -> None:
         """Close every idle connection."""

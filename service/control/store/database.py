@@ -19,6 +19,7 @@ from sqlalchemy.sql.compiler import SQLCompiler
 from sqlalchemy.sql.functions import FunctionElement
 
 from service.control.store.errors import ConstraintViolated, DatabaseUnreachable, SchemaMismatch, StoreError
+from service.control.store.sqlite_file import SqliteFile
 
 logger = logging.getLogger(__name__)
 
@@ -97,6 +98,8 @@ class Database:
         self.url = parse_url(url)
         self.display_url = redacted_url(self.url)
         self.dialect = self.url.get_backend_name()
+        #: None unless it is SQLite
+        self.sqlite_file = SqliteFile(Path(self.url.database or ""), URL_SETTING) if self.dialect == "sqlite" else None
         self._engine = self._create_engine(DEFAULT_TIMEOUTS)
         self._writer = self._engine.execution_options(lakefold_write=True)
         # Connections of their own, in any number: calls that hang must not keep a lease from being renewed.
@@ -111,13 +114,19 @@ class Database:
             )  # all queries of a transaction see one moment, as they do on SQLite
 
     def _create_engine(self, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
-        make = _sqlite_engine if self.dialect == "sqlite" else _postgresql_engine
-        return make(self.url, timeouts, pool_timeout=LOCK_WAIT_SECONDS, **pool)
+        if self.sqlite_file is not None:
+            return _sqlite_engine(self.url, self.sqlite_file, pool_timeout=LOCK_WAIT_SECONDS, **pool)
+        return _postgresql_engine(self.url, timeouts, pool_timeout=LOCK_WAIT_SECONDS, **pool)
 
-    @property
-    def sqlite_file(self) -> Path | None:
-        """The database's file; None unless it is SQLite."""
-        return Path(self.url.database) if self.dialect == "sqlite" and self.url.database else None
+    def check_file(self) -> None:
+        """Raise DatabaseUnreachable or DatabaseReplaced if the file of a SQLite database is not the opened one."""
+        if self.sqlite_file is not None:
+            self.sqlite_file.check()
+
+    def _checked(self, engine: Engine) -> Engine:
+        """Return ``engine``. Raises as ``check_file`` does."""
+        self.check_file()
+        return engine
 
     @contextmanager
     def write(self, *, urgent: bool = False) -> Iterator[Connection]:
@@ -129,8 +138,10 @@ class Database:
         DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
         """
         engine = self._urgent_writer if urgent else self._writer
-        with self.translated_errors(), self._sqlite_write_turn(), engine.begin() as connection:
-            yield connection
+        with self.translated_errors(), self._sqlite_write_turn():
+            with self._checked(engine).begin() as connection:
+                yield connection
+            self.check_file()  # a commit to a file that has disappeared is lost
 
     @contextmanager
     def write_without_timeout(self) -> Iterator[Connection]:
@@ -140,7 +151,7 @@ class Database:
             with (
                 self.translated_errors(),
                 self._sqlite_write_turn(),
-                engine.execution_options(lakefold_write=True).begin() as connection,
+                self._checked(engine).execution_options(lakefold_write=True).begin() as connection,
             ):
                 yield connection
         finally:
@@ -170,7 +181,7 @@ class Database:
 
         Raises DatabaseUnreachable, SchemaMismatch, StoreError.
         """
-        with self.translated_errors(), self._reader.begin() as connection:
+        with self.translated_errors(), self._checked(self._reader).begin() as connection:
             yield connection
 
     @contextmanager
@@ -178,7 +189,7 @@ class Database:
         """A connection that commits each statement by itself."""
         with (
             self.translated_errors(),
-            self._engine.execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
+            self._checked(self._engine).execution_options(isolation_level="AUTOCOMMIT").connect() as connection,
         ):
             yield connection
 
@@ -234,11 +245,16 @@ def _first_line(error: DBAPIError) -> str:
     return lines[0].strip().rstrip(".;") if lines else type(error.orig).__name__
 
 
-def _sqlite_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
+def _sqlite_engine(url: URL, file: SqliteFile, **pool: int) -> Engine:
     engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
+
+    @event.listens_for(engine, "do_connect")
+    def _open(dialect: Any, record: Any, arguments: Any, options: Any) -> None:
+        arguments[0], options["uri"] = file.uri, True
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
+        file.record_opened()
         # The driver would begin transactions itself, at the first write and never before a read; _begin does it here.
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")

@@ -18,6 +18,10 @@ class DatabaseUnreachable(StoreError):
     problem = problems.DATABASE
 
 
+class DatabaseReplaced(DatabaseUnreachable):
+    """The SQLite file that this process has open was replaced by another one; only a new process can use that."""
+
+
 class SchemaMismatch(StoreError):
     """The database does not have the schema of this lakefold."""
 

@@ -38,6 +38,8 @@ from service.control.store.views import ErrorClass, FailureKind, StoreSettings
 from service.control.store.write_reports import schedule_rescan
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
+#: between the backoff and the error in the event of a failed attempt
+_BEFORE_ERROR = " s: "
 _FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
@@ -224,6 +226,7 @@ class Lifecycle(StorePart):
                 return False
             wait_ms = self._backoff_ms(row.attempts)
             attempt = f"attempt {row.attempts}{'' if counts_as_attempt else ', not counted'}"
+            reason = f"{attempt}, again in {wait_ms / 1000:g}{_BEFORE_ERROR}{error}"
             self._leave_inflight(
                 connection,
                 claim,
@@ -236,7 +239,7 @@ class Lifecycle(StorePart):
                     "attempts": row.attempts - (not counts_as_attempt),
                 },
                 claim.executor,
-                f"{attempt}, again in {wait_ms / 1000:g} s: {error}",
+                reason,
             )
             return True
 
@@ -403,6 +406,11 @@ def _insert_superseded(
         )
         .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
     )
+
+
+def error_of_attempt(reason: str) -> str:
+    """Return the error in the ``reason`` of the event that ``Lifecycle.requeue`` recorded."""
+    return reason.partition(_BEFORE_ERROR)[2] or reason
 
 
 def cancel_requested_plan(

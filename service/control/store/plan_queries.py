@@ -14,6 +14,7 @@ from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.store.base import PackedQuery, RowCache, StorePart, fetch_packed, in_batches
 from service.control.store.database import datetime_from_ms, db_now
 from service.control.store.errors import AmbiguousId, NotFound
+from service.control.store.lifecycle import error_of_attempt
 from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.control.store.notifications import notification_counts
 from service.control.store.plan_filter import (
@@ -43,6 +44,7 @@ from service.control.store.views import (
     PlanFilter,
     PlanView,
     ProposalFigures,
+    RetryingPlan,
     SupersededFigures,
 )
 
@@ -56,6 +58,8 @@ _ID_CHARACTERS = frozenset("0123456789abcdef-")
 _MAX_NAMED_IDS = 5
 #: the number of a table's newest plans that show whether its writers cancel most of them
 CONFLICT_SAMPLE_SIZE = 5
+#: the most retrying plans that are listed
+_MAX_RETRYING = 1000
 
 
 def resolve_id(connection: Connection, column: Any, part: str, noun: str, in_scope: ColumnElement[bool]) -> str:
@@ -151,6 +155,55 @@ class PlanQueries(StorePart):
                 for batch in in_batches(tables)
                 for view in _plan_views(connection, query.where(PlanRow.id.in_(_newest_plan_of(batch))))
             }
+
+    def retrying_plans(self, table: str | None = None) -> dict[str, list[RetryingPlan]]:
+        """Return the live plans of which an attempt failed, by table, those with most failed attempts first.
+
+        An inflight plan with an error of its own is one whose commit is unknown.
+        """
+        columns = (
+            PlanRow.id,
+            PlanRow.table_name,
+            PlanRow.state,
+            PlanRow.attempts,
+            PlanRow.error,
+            PlanRow.not_before_ms,
+        )
+        failed = (
+            (PlanRow.state == PlanState.REQUESTED, PlanRow.error_class == ErrorClass.TRANSIENT, PlanRow.attempts >= 1),
+            (PlanRow.state == PlanState.INFLIGHT, PlanRow.error.is_not(None) | (PlanRow.attempts >= 2)),
+        )
+        of_table = () if table is None else (PlanRow.table_name == table,)
+        with self._database.read() as connection:
+            rows = [
+                row
+                for conditions in failed
+                for row in connection.execute(select(*columns).where(*conditions, *of_table).limit(_MAX_RETRYING))
+            ]
+            running = [row.id for row in rows if row.error is None]
+            errors = {
+                plan_id: error_of_attempt(reason)
+                for batch in in_batches(running)
+                for plan_id, reason in connection.execute(
+                    select(EventRow.plan_id, EventRow.reason)
+                    .where(EventRow.plan_id.in_(batch), EventRow.to_state == PlanState.REQUESTED)
+                    .where(EventRow.from_state == PlanState.INFLIGHT)
+                    .order_by(EventRow.id)
+                )
+            }
+        found: dict[str, list[RetryingPlan]] = {}
+        for row in sorted(rows, key=lambda row: (-row.attempts, row.id)):
+            found.setdefault(row.table_name, []).append(
+                RetryingPlan(
+                    plan_id=row.id,
+                    table=row.table_name,
+                    attempt=row.attempts - (row.error is None),
+                    max_attempts=self._settings.max_attempts,
+                    error=row.error or errors.get(row.id, "its error is no longer known"),
+                    next_attempt_at=datetime_from_ms(row.not_before_ms) if row.state == PlanState.REQUESTED else None,
+                )
+            )
+        return found
 
     def conflict_counts(self, within: timedelta) -> dict[str, ConflictCount]:
         """Count the conflicts among each table's newest plans that were created ``within`` a time and have ended.

@@ -31,7 +31,10 @@ class Processes(StorePart):
             "slots": process.slots,
             "spark": process.spark,
             "spark_ui": process.spark_ui,
-            "problem": None if process.problem is None else storable_text(process.problem),
+            **{
+                name: None if text is None else storable_text(text)
+                for name, text in (("problem", process.problem), ("config_problem", process.config_problem))
+            },
             "seen_at_ms": db_now(),
             "expires_at_ms": db_now() + timedelta_to_ms(ttl),
         }

@@ -13,13 +13,14 @@ from sqlalchemy import Connection, inspect, text
 
 from lake.plan import TRANSITIONS, PlanState
 from service.control.store.database import UPGRADE_HINT, URL_SETTING, Database
-from service.control.store.errors import DatabaseUnreachable, SchemaMismatch
+from service.control.store.errors import DatabaseUnreachable, SchemaMismatch, StoreError
+from service.control.store.sqlite_file import RESTORE_HINT
 
 if TYPE_CHECKING:
     from alembic.config import Config
 
 #: the revision this lakefold works with, the last file of ``migrations/versions``; a later one has a larger number
-HEAD_REVISION = "0032"
+HEAD_REVISION = "0033"
 #: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
 _ADVISORY_LOCK = 0x6C616B65
 
@@ -35,8 +36,7 @@ def alembic_config() -> "Config":
 
 def check(database: Database) -> None:
     """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
-    if database.sqlite_file is not None and not database.sqlite_file.exists():
-        raise SchemaMismatch(f"there is no database {database.display_url} yet (setting {URL_SETTING}); {UPGRADE_HINT}")
+    _refuse_missing_file(database)
     with database.read() as connection:
         found = _revision(database, connection)
     if found is None:
@@ -48,13 +48,28 @@ def check(database: Database) -> None:
         )
 
 
-def upgrade(database: Database) -> None:
+def check_writable(database: Database) -> None:
+    """Raise DatabaseUnreachable unless a transaction can write; it is rolled back."""
+    try:
+        with database.write() as connection:
+            connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
+            connection.rollback()
+    except StoreError as error:
+        if isinstance(error, DatabaseUnreachable) and "readonly" not in str(error):
+            raise
+        raise DatabaseUnreachable(f"{error}; it can be read, but not written") from error
+
+
+def upgrade(database: Database, *, creates_file: bool = True) -> None:
     """Create or upgrade the schema. Safe to run twice, and from several processes at once.
 
-    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer release.
+    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer release, or if the SQLite file is
+    missing and ``creates_file`` is False.
     """
     from alembic import command
 
+    if not creates_file:
+        _refuse_missing_file(database)
     if database.sqlite_file is not None:
         _prepare_sqlite_file(database)
     config = alembic_config()
@@ -64,6 +79,14 @@ def upgrade(database: Database) -> None:
         if _revision(database, connection) != HEAD_REVISION:
             config.attributes["connection"] = connection
             command.upgrade(config, "head")
+
+
+def _refuse_missing_file(database: Database) -> None:
+    if database.sqlite_file is not None and not database.sqlite_file.path.exists():
+        raise SchemaMismatch(
+            f"there is no database {database.display_url} (setting {URL_SETTING}). For a new installation, "
+            f"{UPGRADE_HINT}. If there was one, {RESTORE_HINT}"
+        )
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
@@ -80,16 +103,16 @@ def _revision(database: Database, connection: Connection) -> str | None:
 
 
 def _prepare_sqlite_file(database: Database) -> None:
-    """Create the file's directory and set write-ahead logging, which the file keeps.
+    """Create the file and its directory, and set write-ahead logging, which the file keeps.
 
     With write-ahead logging, readers never wait for a writer.
     """
     assert database.sqlite_file is not None
     try:
-        database.sqlite_file.parent.mkdir(parents=True, exist_ok=True)
+        database.sqlite_file.create()
     except OSError as error:
         raise DatabaseUnreachable(
-            f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.parent});"
+            f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.path});"
             f" the setting is {URL_SETTING}"
         ) from error
     # Changing the journal mode needs exclusive access and does not wait for it as other statements do.

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 API_ROLES = ("all", "api")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Context:
     """The process behind the handlers.
 
@@ -51,6 +51,11 @@ class Context:
         if key not in self._configured:
             self._configured[key] = configure_table(self.config, state.ref)
         return self._configured[key]
+
+    def use_config(self, config: Config) -> None:
+        """Use ``config`` for all later requests."""
+        # A new dictionary: requests that run still fill the one that they have.
+        self.config, self._configured = config, {}
 
     def limited_to(self, table_scope: TableScope) -> "Context":
         """Return this context limited to the tables within ``table_scope``."""

@@ -4,7 +4,7 @@
 import logging
 import threading
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import timedelta
 
@@ -12,6 +12,7 @@ from lake.errors import LeaseLost, one_line
 from lake.plan import Claim, Commit, PartitionFigures, RewriteProgress
 from service.control.store import (
     DatabaseObserver,
+    DatabaseReplaced,
     DatabaseUnreachable,
     SchemaMismatch,
     Store,
@@ -24,10 +25,14 @@ logger = logging.getLogger(__name__)
 
 
 class OutageLog(DatabaseObserver):
-    """The observer that counts database errors and logs the begin and the end of an outage."""
+    """The observer that counts database errors and logs the begin and the end of an outage.
 
-    def __init__(self, metrics: Metrics, shown_url: str) -> None:
-        self._metrics, self._shown_url = metrics, shown_url
+    ``on_replaced`` is called once, when the database turns out to be another one, which ends the process.
+    """
+
+    def __init__(self, metrics: Metrics, shown_url: str, on_replaced: Callable[[], None] = lambda: None) -> None:
+        self._metrics, self._shown_url, self._on_replaced = metrics, shown_url, on_replaced
+        self._is_replaced = False
         self._lock = threading.Lock()
         #: monotonic time of the last failed call; None while the database answers
         self._lost_at: float | None = None
@@ -49,9 +54,14 @@ class OutageLog(DatabaseObserver):
             self._metrics.record_database_error()
         if not lost:
             return
+        replaced = isinstance(error, DatabaseReplaced)
         with self._lock:
             was_lost, self._lost_at = self._lost_at is not None, time.monotonic()
-        if not was_lost:
+            is_news, self._is_replaced = replaced and not self._is_replaced, replaced or self._is_replaced
+        if is_news:
+            logger.error("%s; stopping", one_line(error))
+            self._on_replaced()
+        elif not was_lost and not replaced:
             logger.error("%s; going on and trying again", one_line(error))
 
 

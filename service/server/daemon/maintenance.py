@@ -99,6 +99,10 @@ class Maintenance:
         #: table → time of the last run of its services
         self._services_ran_at: dict[str, float] = {}
 
+    def use_config(self, config: Config) -> None:
+        """Use ``config`` from the next tick on."""
+        self._config, self._catalog = config, Catalog(config)
+
     def clean(self) -> list[CleanReport]:
         """Clean all tables once. Raises StoreError, and ConfigError for a bad rule."""
         jobs = clean_jobs(self._config, self._store.figures())

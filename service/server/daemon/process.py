@@ -2,7 +2,8 @@
 """The process of ``lakefold serve``: its parts, its loops and its shutdown.
 
 SIGTERM or SIGINT drains: nothing new begins, running plans end, leader rows are released. A second signal stops the
-plans before their commits and requeues them. A third signal has the operating system's default effect.
+plans before their commits and requeues them. A third signal has the operating system's default effect. SIGHUP reloads
+the configuration file. A process whose SQLite file was replaced stops as after the second signal.
 """
 
 import gc
@@ -11,6 +12,7 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
 
@@ -40,6 +42,7 @@ from service.server.api.oidc import create_provider
 from service.server.api.security import check_exposure
 from service.server.api.tokens import TokenCache
 from service.server.daemon import signals
+from service.server.daemon.config_reload import ConfigReload
 from service.server.daemon.instrumented_store import ExecutorSlots, InstrumentedStore, OutageLog
 from service.server.daemon.loops import Loop, LoopFailureLog, LoopRunner
 from service.server.daemon.maintenance import Maintenance
@@ -89,12 +92,13 @@ class Daemon:
         self._slots = ExecutorSlots(self.metrics, slots, durations.lease)
         url = config.database.url.get_secret_value()
         self.store = check_store_schema(InstrumentedStore(url, store_settings(config), self._slots))
-        self.store.set_observer(OutageLog(self.metrics, self.store.url))
+        self._lease, self._replaced = durations.lease, False
+        self.store.set_observer(OutageLog(self.metrics, self.store.url, self._stop_on_replaced_database))
         self._lake_cache = LakeCache(self.store)
         roles = (SCAN_ROLE,) * self._is_scheduler + (CLEAN_ROLE, SWEEP_ROLE) * self._is_executor
         roles += (NOTIFY_ROLE,) * (webhook is not None)
         self.sessions = SparkSessions(
-            lambda: start_spark(config, active_formats=self.store.formats_in_use),
+            lambda: start_spark(self.config, active_formats=self.store.formats_in_use),
             missing_formats=lambda: formats_missing_in_session(self.store.formats_of_live_plans()),
             is_busy=lambda: self._slots.is_busy,
         )
@@ -102,6 +106,8 @@ class Daemon:
         self.leadership = Leadership(self.store, self.name, roles, settings.leader_ttl, can_lead=self._can_lead)
         self._scan_heartbeat = Heartbeat(config.notify.heartbeat_url, config.notify.heartbeat_interval)
         self._clean_heartbeat = Heartbeat(config.notify.clean_heartbeat_url, config.notify.heartbeat_interval)
+        self.reloading = ConfigReload(config, self._use_config)
+        self._api_context: Context | None = None
         catalog = Catalog(
             config, registered=self.store.table_states, spark=self.sessions if self._is_executor else None
         )
@@ -167,7 +173,7 @@ class Daemon:
 
         Raises Rejected if the address can't be bound, or if it is reachable by others and there is no token.
         """
-        context = self._context()
+        context = self._api_context = self._context()
         check_exposure(context)
         app = create_app(context)
         with HttpServer(self.config.http, app, on_stop=app.state.progress.close) as server:
@@ -193,6 +199,8 @@ class Daemon:
         logger.info("ended")
         if self._worker_failed:
             return ExitCode.ERROR
+        if self._replaced:
+            return ExitCode.DATABASE
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
@@ -224,6 +232,8 @@ class Daemon:
         self.scheduler.stop()
         self._release()
         self._sign_off()
+        if self._replaced:
+            return ExitCode.DATABASE
         return ExitCode.INTERRUPTED if self._draining.is_set() else result
 
     def drain(self) -> None:
@@ -231,14 +241,37 @@ class Daemon:
         self._draining.set()
         self.worker.drain()
 
+    def reload(self) -> None:
+        """Load the configuration file again, and tell at once whether that worked."""
+        self.reloading.reload()
+        with suppress(StoreError):  # the next renewal tells
+            self._register()
+
     def abort(self) -> None:
         """Drain, and stop the running plans before their commits."""
         self._aborted = True
         self.drain()
         self.worker.abort()
 
+    def _stop_on_replaced_database(self) -> None:
+        """Stop: claims, leases and roles of this process are in the file that was replaced."""
+        self._replaced = True
+        self.abort()
+
+    def _use_config(self, config: Config) -> None:
+        """Put a reloaded configuration into force; see ``ConfigReload`` for the settings that it may change."""
+        self.config = config
+        self.store.use_settings(replace(store_settings(config), lease=self._lease))
+        self.scheduler.use_config(config)
+        self.maintenance.use_config(config)
+        if self._api_context is not None:
+            self._api_context.use_config(config)
+            self._lake_cache.invalidate()
+
     def readiness_problem(self) -> str | None:
         """Return None if the database answered lately and the role can work, else the reason why not."""
+        if (lost := self.store.file_problem()) is not None:
+            return lost
         if self._draining.is_set():
             return "draining: running plans end, nothing new begins"
         if self._is_executor and (broken := self.sessions.failure) is not None:
@@ -317,7 +350,12 @@ class Daemon:
             self.leadership.renew()
         finally:
             self._publish_leadership()
-        self.store.register_process(self._process_facts(), self.config.daemon.leader_ttl)
+        self._register()
+
+    def _register(self) -> None:
+        facts = self._process_facts()
+        self.metrics.set_config_problem(facts.config_problem is not None)
+        self.store.register_process(facts, self.config.daemon.leader_ttl)
 
     def _process_facts(self) -> ProcessFacts:
         problem = self.sessions.failure
@@ -330,6 +368,7 @@ class Daemon:
             spark="broken" if problem is not None else self.sessions.state,
             spark_ui=self.sessions.ui,
             problem=problem,
+            config_problem=self.reloading.problem(),
         )
 
     def _publish_leadership(self) -> None:
@@ -413,16 +452,17 @@ class Daemon:
             self.maintenance.sweep_recent()
 
 
-def serve(config: Config, role: str, once: bool = False) -> int:
+def serve(config: Config, role: str, once: bool = False, log_format: str | None = None) -> int:
     """Run one process in ``role`` (all, scheduler, executor or api) and return its exit code. Main thread only.
 
-    With ``once`` it does the work that is due now and ends. Raises the errors of ``Daemon`` and ``Daemon.run``.
+    With ``once`` it does the work that is due now and ends. ``log_format`` replaces that of the configuration.
+    Raises the errors of ``Daemon`` and ``Daemon.run``.
     """
-    logs.configure_logging(config.daemon.log_level, config.daemon.log_format)
+    logs.configure_logging(config.daemon.log_level, log_format or config.daemon.log_format)
     for notice in (*config.renamed, *unknown_variables().values()):
         logger.warning("%s", notice)
     with Daemon(config, role, on_first_refresh=_freeze_heap) as daemon:
-        signals.install(drain=daemon.drain, abort=daemon.abort)
+        signals.install(drain=daemon.drain, abort=daemon.abort, reload=daemon.reload)
         return daemon.run_once() if once else daemon.run()
 
 

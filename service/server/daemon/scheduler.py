@@ -20,7 +20,14 @@ from service.control.config.tables import ConfiguredTable, configure_table
 from service.control.planning.adoption import AbandonedActionLog, abandoned_actions
 from service.control.planning.plan_request import PlanResponse
 from service.control.planning.requests import serve_request
-from service.control.planning.scan import WrittenScan, scan_and_plan, scan_written_partitions
+from service.control.planning.scan import (
+    WrittenScan,
+    is_gone,
+    naming_missing_directory,
+    refuse_missing_directory,
+    scan_and_plan,
+    scan_written_partitions,
+)
 from service.control.store import Request, ScanRecord, Store, StoreError, TableState, WriteReport, WrongState
 from service.server.daemon.keyed_pool import KeyedPool
 from service.server.observability.metrics import Metrics
@@ -90,6 +97,8 @@ class Scheduler:
         now, today = time.monotonic(), datetime.now(UTC)
         for name, table in tables.items():
             if name in self._due_at:
+                if _is_changed(self._tables.get(name), table):
+                    self._due_at[name] = now
                 continue
             waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
             self._due_at[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
@@ -122,11 +131,40 @@ class Scheduler:
             elif not self._catalog.covers(state):
                 reason = f"no source of the configuration covers {state.name}"
             else:
-                continue  # its source could not be read, or the table is missing
+                self._record_if_gone(table)
+                continue
             for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
                     with suppress(WrongState):  # the plan has ended meanwhile
                         self._store.request_cancel(plan_id, self._actor, reason)
+
+    def _record_if_gone(self, table: ConfiguredTable) -> None:
+        """Record a failed scan of a table that its source no longer has, unless only the source can't be read."""
+        last = self._store.last_scan(table.name)
+        if table.mode == "off" or last is None or last.is_gone:
+            return
+        try:
+            with naming_missing_directory(table.ref):
+                table.adapter.check(table.ref)
+            refuse_missing_directory(table.ref)
+        except (LakefoldError, OSError) as error:
+            if not is_gone(table.ref, error):
+                return
+            self._store.record_scan(
+                ScanRecord(
+                    table=table.name,
+                    taken_at=datetime.now(UTC),
+                    outcome="error",
+                    error=one_line(error),
+                    is_gone=True,
+                )
+            )
+            logger.warning("table %s: %s", table.name, one_line(error))
+
+    def use_config(self, config: Config) -> None:
+        """Use ``config`` from the next tick on, which searches for tables; tables with another policy are due then."""
+        self._config = self._catalog.config = config
+        self._discover_at = 0.0
 
     def request_discovery(self) -> None:
         """Search for tables at the next tick: a table is missing and may have another name now."""
@@ -309,6 +347,11 @@ class Scheduler:
                 logger.warning("%s", problem)
         self._source_problems = list(self._catalog.problems)
         self._store.record_source_problems(self._source_problems)
+
+
+def _is_changed(before: ConfiguredTable | None, now: ConfiguredTable) -> bool:
+    """Return True if another mode or policy applies to a table than before."""
+    return before is not None and (before.mode, before.policy) != (now.mode, now.policy)
 
 
 def _log_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:

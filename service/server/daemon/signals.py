@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The signals that end a daemon: the first drains, the second aborts, the third has the system's default effect."""
+"""The signals of a daemon.
+
+SIGHUP reloads the configuration. Of the signals that end it, the first drains, the second aborts, and the third has the
+system's default effect.
+"""
 
 import logging
 import signal
@@ -10,8 +14,11 @@ from types import FrameType
 logger = logging.getLogger(__name__)
 
 
-def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
-    """Let the first SIGTERM or SIGINT call ``drain`` and the second ``abort``. Call this in the main thread."""
+def install(*, drain: Callable[[], None], abort: Callable[[], None], reload: Callable[[], None]) -> None:
+    """Let the first SIGTERM or SIGINT call ``drain``, the second ``abort``, and each SIGHUP ``reload``.
+
+    Call this in the main thread.
+    """
     received = 0
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -34,3 +41,4 @@ def install(*, drain: Callable[[], None], abort: Callable[[], None]) -> None:
 
     signal.signal(signal.SIGTERM, on_signal)
     signal.signal(signal.SIGINT, on_signal)
+    signal.signal(signal.SIGHUP, lambda number, frame: threading.Thread(target=reload, name="reload").start())

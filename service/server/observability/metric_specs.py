@@ -240,6 +240,11 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "Seconds of one finished step of a plan.",
                 buckets=_STEP_SECONDS,
             ),
+            _stored_metric(
+                "lakefold_plans_retrying",
+                _TABLE_LABELS,
+                "Live plans of which at least one attempt failed; `lakefold status` has the error of the last one.",
+            ),
             MetricSpec(
                 "lakefold_plan_retries_total",
                 "counter",
@@ -381,6 +386,18 @@ SECTIONS: tuple[MetricSection, ...] = (
                 (),
                 "Parts of sources that the last search for tables could not read; known tables in them are not "
                 "scanned, and new tables are not found.",
+            ),
+            _stored_metric(
+                "lakefold_processes_silent",
+                ("role",),
+                "Processes with this role that fell silent in the last day without signing off, and that no later "
+                "process of the role has replaced.",
+            ),
+            MetricSpec(
+                "lakefold_config_not_loaded",
+                "gauge",
+                (),
+                "1 while the configuration file of this process differs from the configuration in force, else 0.",
             ),
             _stored_metric("lakefold_paused", (), "1 while the whole service is paused."),
             MetricSpec("lakefold_database_errors_total", "counter", (), "Calls to the database that failed."),

@@ -166,6 +166,10 @@ class Metrics(Observer):
         """Record the outcome of an attempt to deliver a message: delivered, failed or dead."""
         self._counter("notification_attempts_total", outcome=outcome).inc()
 
+    def set_config_problem(self, differs: bool) -> None:
+        """Set whether the configuration file differs from the configuration in force."""
+        self._gauge("config_not_loaded").set(differs)
+
     def record_database_error(self) -> None:
         """Record a failed call to the database."""
         self._counter("database_errors_total").inc()

@@ -28,12 +28,13 @@ in `deploy/grafana/`.
 - In the plain text format the size distribution appears as `lakefold_table_file_size_bytes_bucket`, `_gsum` and
   `_gcount`; its buckets range from 1 KiB to 16 GiB in factors of four.
 
-A table in mode propose or compact costs about 53 series, an observed table 34, and each objective 5 more. With
+A table in mode propose or compact costs about 54 series, an observed table 34, and each objective 5 more. With
 10,000 tables the text has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
 `scrape_interval` to a minute for such a lake, and let few processes export the metrics.
 
 `GET /-/healthy` answers 200 while the process runs; `GET /-/ready` answers 200 when the database's figures were read
-within the last three intervals, else 503.
+within the last three intervals, else 503 with the reason. A SQLite file that is gone or was replaced turns it to 503 at
+once.
 """
 
 _FORMER_NAMES = """\

@@ -11,9 +11,15 @@ from prometheus_client.registry import Collector
 
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
-from service.control.serializers import backlog_seconds, prediction_errors, work_budget_document
+from service.control.serializers import (
+    backlog_seconds,
+    needs_attention,
+    prediction_errors,
+    silent_processes,
+    work_budget_document,
+)
 from service.control.store.views.budgets import BlockReason
-from service.modes import PLANNED_MODES
+from service.modes import PLANNED_MODES, Role
 from service.server.observability.former_metrics import former_copy
 from service.server.observability.metric_specs import SPECS, MetricSpec
 from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
@@ -107,6 +113,8 @@ class StoredFigures(Collector):
         yield _gauge(
             "lakefold_processes", (((role,), _count_processes(lake, role)) for role in ("scheduler", "executor", "api"))
         )
+        silent = [process.role for process in silent_processes(lake.processes)]
+        yield _gauge("lakefold_processes_silent", (((role,), silent.count(role)) for role in Role))
         yield _gauge("lakefold_source_problems", [((), len(lake.source_problems))])
         yield _gauge("lakefold_paused", [((), figures.paused)])
         taken_at = _gauge("lakefold_stored_metrics_timestamp_seconds", [((), figures.taken_at.timestamp())])
@@ -142,7 +150,10 @@ class StoredTables(TableSeries):
         yield from _layout_families(tables, lake.last_good_scans)
         yield from _objective_families(lake)
         scanned = [(table.name, table.format) for table in tables if table.name in lake.last_scans]
-        failed = [int(lake.last_scans[name].outcome != "ok") for name, _ in scanned]
+        states = {table.name: table for table in tables}
+        failed = [
+            int(needs_attention(states[name], lake.last_scans[name], lake.figures.taken_at)) for name, _ in scanned
+        ]
         yield _family("lakefold_table_scan_failed", scanned, failed)
         yield _mode_family(tables)
         yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
@@ -150,6 +161,12 @@ class StoredTables(TableSeries):
         halted = [len(table.halted_partitions) for table in tables]
         yield _family("lakefold_table_halted_partitions", names, halted)
         yield from _plan_families(lake.figures)
+        retrying = {
+            _table_key(table): len(lake.retrying_plans.get(table.name, ()))
+            for table in tables
+            if table.mode in PLANNED_MODES or table.name in lake.retrying_plans
+        }
+        yield _family("lakefold_plans_retrying", list(retrying), list(retrying.values()))
         proposals = {_table_key(table): 0 for table in tables if table.mode == "propose"}
         formats = dict(names)
         for entry in lake.figures.proposals:

@@ -1,16 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The notices at the head of a page, about things that a person should know or do."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from lake.plan import PlanState
 from service.control import serializers
 from service.control.lake_cache import LakeState
-from service.control.store import ScanRecord, TableState
+from service.control.store import RetryingPlan, ScanRecord, TableState
 from service.server.web.formatting import format_ago, shell_command
-from service.text import plural, process_label
+from service.text import join_names, plural, process_label
 
 #: the list of plans that wait for approval
 PROPOSALS_PATH = "/plans?proposed=true"
@@ -92,6 +92,20 @@ def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Noti
     return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
 
 
+def scan_failure_notice(subject: str, scan: ScanRecord, now: datetime, href: str = "") -> Notice:
+    """Return the notice that the last scan of a table failed."""
+    link = ("meaning and remedy", "/docs/runbook.md#tablescanfailing")
+    text = f"{serializers.describe_scan_failure(scan)} ({format_ago(scan.taken_at, now)})."
+    return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
+
+
+def retry_notice(subject: str, plans: Sequence[RetryingPlan], now: datetime) -> Notice:
+    """Return the notice that attempts of live ``plans`` failed."""
+    text = f"has a plan that is retried, {serializers.describe_retries(plans, now)}."
+    link = ("meaning and remedy", "/docs/runbook.md#plansretrying")
+    return Notice(tone="attention", subject=subject, text=text, href=f"/plans/{plans[0].plan_id}", links=(link,))
+
+
 def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     """Yield notices about work that is not done: no scheduler, no executor, unreadable sources, broken Spark."""
     if not serializers.has_scheduler(lake.leaders):
@@ -107,6 +121,14 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
         link = ("meaning and remedy", "/docs/runbook.md#sourceunreadable")
         text = f"{one.problem} (first seen {format_ago(one.since, now)})"
         yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
+    for problem, names in serializers.config_problems(lake.processes).items():
+        link = ("meaning and remedy", "/docs/runbook.md#confignotloaded")
+        yield Notice(tone="attention", subject=f"{join_names(names)}:", text=problem, href="/settings", links=(link,))
+    for silent in serializers.silent_processes(lake.processes):
+        seen, link = format_ago(silent.seen_at, now), ("meaning and remedy", "/docs/runbook.md#processsilent")
+        text = f"{serializers.describe_silence(silent.role, seen, runs_plans=silent.slots > 0)}."
+        subject = process_label(silent.name)
+        yield Notice(tone="attention", subject=subject, text=text, href="/processes", links=(link,))
     for line in serializers.describe_held_work(serializers.work_budget_document(lake.work)):
         yield Notice(tone="attention", subject="Work waits:", text=line, href="/plans?state=requested")
     for process in lake.processes:

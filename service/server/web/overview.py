@@ -23,6 +23,8 @@ from service.server.web.notices import (
     halted_partition_notices,
     overlap_notice,
     process_notices,
+    retry_notice,
+    scan_failure_notice,
 )
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import TrendPanel
@@ -174,9 +176,10 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
             halted_notice(name, f"was halted {format_ago(table.halted_at, now)}", name, table.halted_reason, href)
         )
     found += halted_partition_notices(name, table, now, href)
-    if scan is not None and scan.outcome != "ok":
-        text = f"could not be scanned {format_ago(scan.taken_at, now)}: {scan.error}"
-        found.append(Notice(tone="attention", subject=name, text=text, href=href))
+    if scan is not None and serializers.needs_attention(table, scan, now):
+        found.append(scan_failure_notice(name, scan, now, href))
+    if retrying := lake.retrying_plans.get(name):
+        found.append(retry_notice(name, retrying, now))
     if good is not None and good.damaged:
         text = f"has {plural(good.damaged, 'file slice')} not matching its commits, left alone."
         command = shell_command("lakefold", "verify", name)

@@ -133,6 +133,7 @@ def show_table(
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=store.partition_layout(table.name),
         objectives=store.objectives([name]).get(name, ()),
+        retrying=store.retrying_plans(name).get(name, ()),
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)

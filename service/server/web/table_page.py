@@ -14,7 +14,7 @@ from lake.units import format_bytes
 from service.control import serializers
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.refusals import required_rule_setting
-from service.control.store import PartitionLayout, PlanView, ScanRecord, TableObjective, TableState
+from service.control.store import PartitionLayout, PlanView, RetryingPlan, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES
 from service.server.web.charts import histogram_chart, trend_chart
 from service.server.web.formatting import format_ago, shell_command
@@ -25,6 +25,8 @@ from service.server.web.notices import (
     halted_notice,
     halted_partition_notices,
     overlap_notice,
+    retry_notice,
+    scan_failure_notice,
 )
 from service.server.web.partitions import StripPosition, partition_strip, worst_partition_list
 from service.server.web.rendering import PageContent, table_path
@@ -61,6 +63,7 @@ class TableRecords:
     layout: PartitionLayout | None
     over_time: TrendPanel | None
     objectives: Sequence[TableObjective]
+    retrying: Sequence[RetryingPlan]
 
 
 def table_page(
@@ -161,8 +164,9 @@ def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list
         text = f"{format_ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
         found.append(Notice(tone="attention", subject="Paused", text=text))
     if last is not None and last.outcome != "ok":
-        text = f"{format_ago(last.taken_at, now)}: {last.error}"
-        found.append(Notice(tone="attention", subject="The last scan failed", text=text))
+        found.append(scan_failure_notice("This table", last, now))
+    if known.retrying:
+        found.append(retry_notice("This table", known.retrying, now))
     if last is not None and last.damaged:
         text = f"{plural(last.damaged, 'file slice')} not matching the table's commits, left alone. Which files:"
         found.append(
@@ -187,6 +191,6 @@ def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list
             page = "formats" if setting == "access" else "writers"
             choice = " or ".join(map(json.dumps, values))
             rule += [f"# {choice}, see docs/{page}.md", f'{setting} = "?"']
-        text = f"(mode {table.mode}): {does} To compact it, add this to the configuration and restart:"
+        text = f"(mode {table.mode}): {does} To compact it, add this to the configuration, then send SIGHUP or restart:"
         found.append(Notice(tone="", subject=subject, text=text, block="\n".join(rule)))
     return found

@@ -86,6 +86,7 @@ class ProcessRow(Base):
     spark: Mapped[str] = mapped_column(String)
     spark_ui: Mapped[str | None] = mapped_column(String)
     problem: Mapped[str | None] = mapped_column(Text)
+    config_problem: Mapped[str | None] = mapped_column(Text)
     started_at_ms: Mapped[int] = mapped_column(BigInteger)
     seen_at_ms: Mapped[int] = mapped_column(BigInteger)
     expires_at_ms: Mapped[int] = mapped_column(BigInteger)

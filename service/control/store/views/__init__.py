@@ -28,6 +28,7 @@ from service.control.store.views.plans import (
     PlanFilter,
     PlanView,
     Proposal,
+    RetryingPlan,
     build_plan_filter,
 )
 from service.control.store.views.settings import StoreSettings
@@ -80,6 +81,7 @@ __all__ = [
     "ProposalFigures",
     "ReferenceScans",
     "Request",
+    "RetryingPlan",
     "ScanRecord",
     "SourceProblem",
     "StoreSettings",

@@ -87,7 +87,10 @@ class Leader:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFacts:
-    """The facts that a process reports. ``spark`` is none, starting, running, or broken with a ``problem``."""
+    """The facts that a process reports. ``spark`` is none, starting, running, or broken with a ``problem``.
+
+    ``config_problem`` is how its configuration file differs from the configuration in force; None if it does not.
+    """
 
     name: str
     role: str
@@ -97,6 +100,7 @@ class ProcessFacts:
     spark: str = "none"
     spark_ui: str | None = None
     problem: str | None = None
+    config_problem: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

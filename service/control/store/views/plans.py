@@ -61,6 +61,21 @@ class NewestPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetryingPlan:
+    """A live plan whose last attempt failed; ``attempt`` is the one that failed, of ``max_attempts``.
+
+    ``next_attempt_at`` is None while the next attempt runs.
+    """
+
+    plan_id: str
+    table: str
+    attempt: int
+    max_attempts: int
+    error: str
+    next_attempt_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GroupView:
     """One group of a plan without its list of files; ``left_out`` is the reason why it is not part of the commit."""
 

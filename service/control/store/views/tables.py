@@ -160,7 +160,8 @@ class ScanRecord:
     ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
     a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
     ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a table in mode
-    propose or compact is only scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout.
+    propose or compact is only scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout. ``is_gone`` is
+    True if the error is that the table, or its directory, no longer exists.
     """
 
     table: str
@@ -186,6 +187,7 @@ class ScanRecord:
     not_planned: str | None = None
     outcome: str = "ok"
     error: str | None = None
+    is_gone: bool = False
 
     @property
     def damaged(self) -> int:
