@@ -100,7 +100,7 @@ def test_only_log_files_do_not_wait_for_the_quiet_period(kind: DeltaKind) -> Non
     assert reasons(planning)["a"] == ("recent" if waits else "chosen")
     assert planning.decisions["reducible"].to_pylist() == [True], "it is due once it has come to rest"
     if waits:
-        assert texts(planning)["a"] == "modified 10 min ago (quiet_period is 15 min)"
+        assert texts(planning)["a"] == "waiting: modified 10 min ago, until 12:05 UTC (quiet_period is 15 min)"
     at_rest = plan([file], {"quiet_period": "10min"})
     assert groups(at_rest) == [["a"]]
 

@@ -46,6 +46,7 @@ from service.control.serializers.tables import (
     describe_contention,
     describe_foreign_files,
     describe_overlaps,
+    describe_waiting,
     displayed_state,
     halted_partitions,
     halting_plan_id,
