@@ -41,7 +41,7 @@ _COLUMNS = (
     ("Last plan", TableOrder.PLAN, True, "middle-up"),
     ("Scanned", TableOrder.SCANNED, True, "n wide-only"),
 )
-_HINTS = {"Reducible": "share of small files that are worth a plan", "To rewrite": "bytes that plans would read"}
+_HINTS = {"Reducible": "share of small files that are worth rewriting", "To rewrite": "bytes that plans would read"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
