@@ -136,7 +136,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
         case Reason.NEXT_PLAN_KIND:
             return f"next plan: {policy.rewrite_first} comes first"
         case Reason.CHOSEN:
-            return f"chosen, group {number}"
+            return f"chosen, group {number + 1}"
 
 
 def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:

@@ -90,7 +90,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             "filtered",
             "partition not selected (all)",
         ),
-        ([File(id="a", bytes=1), *PAIR], {}, "chosen", "chosen, group 0"),
+        ([File(id="a", bytes=1), *PAIR], {}, "chosen", "chosen, group 1"),
     ],
 )
 def test_a_slice_is_told_why(files: list[File], more: dict[str, Any], reason: str, text: str) -> None:
