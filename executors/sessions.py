@@ -63,6 +63,8 @@ class SparkSessions:
     def __call__(self) -> Any:
         """Return the session. Raises the errors of a start."""
         self._is_starting = self._session is None
+        if self._is_starting and self._start_error is None:
+            log.info("Spark is starting; its first start fetches the packages of the table formats, in minutes")
         try:
             self._session = self._start()
         except Exception as error:

@@ -2,7 +2,7 @@
 """Units of bytes and time; conversion of sizes and durations from and to text."""
 
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 MIB, GIB = 1 << 20, 1 << 30
 #: a day in whole microseconds, and a twelfth of a year of 365.25 days
@@ -81,6 +81,28 @@ def format_duration(span: timedelta | float) -> str:
         if seconds < limit:
             return f"{seconds / size:.3g} {unit}"
     return f"{seconds / 86400:.3g} d"
+
+
+def format_rough_duration(span: timedelta | float) -> str:
+    """Return a duration in whole units, which suffice for an age or an estimate: ``0 s``, ``42 s``, ``3 min``."""
+    seconds = max(span.total_seconds() if isinstance(span, timedelta) else span, 0.0)
+    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
+        if seconds < limit:
+            return f"{seconds / size:.0f} {unit}"
+    return f"{seconds / 86_400:.0f} d"
+
+
+def format_until(moment: datetime, now: datetime) -> str:
+    """Return a time to come in UTC, never too early: to the minute, or to the second if it is within two minutes.
+
+    The date is included if it is not that of ``now``.
+    """
+    now = now.astimezone(UTC)
+    step = timedelta(seconds=1 if moment - now < timedelta(minutes=2) else 60)
+    until = moment.astimezone(UTC)
+    until += -timedelta(seconds=until.second, microseconds=until.microsecond) % step
+    clock = f"{until:%H:%M:%S}" if step < timedelta(minutes=1) else f"{until:%H:%M}"
+    return f"{clock} UTC" if until.date() == now.date() else f"{until:%Y-%m-%d} {clock} UTC"
 
 
 def format_elapsed(span: timedelta | float) -> str:

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planning: from a table's snapshot and its policy to the next plan, with a reason for every slice."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import cache
 
 import numpy as np
@@ -12,6 +13,7 @@ import pyarrow.compute as pc
 
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, Plan
+from lake.units import format_until
 from planner.candidates import Candidates, Ints, Mask, PlanningConstraints, find_candidates
 from planner.cost import CostInputs
 from planner.groups import Groups
@@ -77,6 +79,18 @@ class PlanningResult:
         return int(pc.sum(pc.add(found["bytes"], found["log_bytes"]), min_count=0).as_py())
 
     @property
+    def waiting_seconds(self) -> int | None:
+        """How long no plan can be made only because reducible slices were modified within the quiet period.
+
+        None if there is a plan, or if no reducible slice waits for the quiet period.
+        """
+        recent = pc.equal(self.decisions["reason"].cast(pa.string()), Reason.RECENT.value)
+        least_age = pc.min(self.decisions["number"].filter(pc.and_(recent, self.decisions["reducible"]))).as_py()
+        if self.plan is not None or least_age is None:
+            return None
+        return math.ceil(self.policy.quiet_period.total_seconds()) - int(least_age)
+
+    @property
     def declines_in_effect(self) -> frozenset[str]:
         """The ids of the declined plans that keep slices out of planning."""
         if not self.constraints.declined:
@@ -112,6 +126,9 @@ class PlanningResult:
                 detail = self.constraints.failed[number].text
             elif reason == Reason.DECLINED.value:
                 detail = self.constraints.declined[number].text
+            elif reason == Reason.RECENT.value:
+                now = self.snapshot.taken_at
+                detail = format_until(now + self.policy.quiet_period - timedelta(seconds=number), now)
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [

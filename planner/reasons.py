@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lake.model import DeltaKind
-from lake.units import format_bytes, format_duration
+from lake.units import format_bytes, format_duration, format_rough_duration
 from planner.policy.fields import PlanningSettings
 
 
@@ -89,7 +89,8 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
     ``declined`` (of the plan among the failed or declined plans).
 
     ``detail`` is the table's text for ``busy`` and ``damaged``, the description of the event for ``failed`` and
-    ``declined``, the plan id for ``held``, the group key for ``alone``, and the ``DeltaKind`` for ``few_logs``.
+    ``declined``, the end of the quiet period for ``recent``, the plan id for ``held``, the group key for ``alone``, and
+    the ``DeltaKind`` for ``few_logs``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -103,8 +104,8 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
         case Reason.BUSY | Reason.FAILED | Reason.DECLINED:
             return detail
         case Reason.RECENT:
-            age = format_duration(number) if number >= 1 else "0 s"
-            return f"modified {age} ago (quiet_period is {format_duration(policy.quiet_period)})"
+            quiet = format_duration(policy.quiet_period)
+            return f"waiting: modified {format_rough_duration(number)} ago, until {detail} (quiet_period is {quiet})"
         case Reason.HELD:
             return f"live plan {detail}"
         case Reason.FEW_LOGS:
@@ -135,7 +136,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
         case Reason.NEXT_PLAN_KIND:
             return f"next plan: {policy.rewrite_first} comes first"
         case Reason.CHOSEN:
-            return f"chosen, group {number}"
+            return f"chosen, group {number + 1}"
 
 
 def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:

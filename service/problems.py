@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Exit codes and errors: the documented codes, and errors as one line or as a problem object (RFC 9457)."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
@@ -110,11 +110,13 @@ PROBLEM_BASE = "docs/problems.md#"
 class ServiceError(LakefoldError):
     """An error of the service itself.
 
-    Each class names its ``problem``; ``facts`` are values for scripts.
+    Each class names its ``problem``; ``facts`` are values for scripts; ``problems`` are the lines of an error that has
+    several causes.
     """
 
     problem: Problem = ERROR
     facts: Mapping[str, Any] = MappingProxyType({})
+    problems: Sequence[str] = ()
 
 
 class ProblemError(ServiceError):
@@ -145,6 +147,12 @@ def describe_error(error: BaseException) -> str:
     """
     text = " ".join(str(error).split())
     return redact(text) if text and isinstance(error, ValueError) else one_line(error)
+
+
+def error_lines(error: BaseException) -> list[str]:
+    """Return one line for each cause of ``error``, for a person."""
+    causes = error.problems if isinstance(error, ServiceError) else ()
+    return [redact(cause) for cause in causes] or [describe_error(error)]
 
 
 def problem_document(error: BaseException) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 
 import dataclasses
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -11,11 +12,13 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
-from lake.units import format_bytes, format_duration, parse_duration
+from lake.units import format_bytes, format_rough_duration, parse_duration
 
 #: the plausible years of a time that a person gives; adding or subtracting a day never overflows
 _PLAUSIBLE_YEARS = (1971, 9000)
 _MAX_AGE = timedelta(days=18_000)
+#: an absolute path, or an address with a scheme
+_PATH_FIRST = re.compile(r"(/|[a-z][a-z0-9]*://)\S")
 #: types that JSON holds without conversion
 _JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
@@ -75,7 +78,13 @@ def format_age(then: datetime | None, now: datetime) -> str:
     """Return how long ago ``then`` was, such as ``3 min ago``; ``never`` for None."""
     if then is None:
         return "never"
-    return f"{format_duration(max(now - then, timedelta(0)))} ago"
+    return f"{format_rough_duration(now - then)} ago"
+
+
+def cause_first(error: str) -> str:
+    """Return an error that begins with a path or an address with its cause first: a row may be narrow."""
+    what, separator, cause = error.partition(": ")
+    return f"{cause} ({what})" if separator and _PATH_FIRST.match(what) else error
 
 
 def format_size(number: int | None) -> str:

@@ -27,7 +27,8 @@ class PlanningSettings:
     target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "the largest size planned for a new file"})
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files than this is left alone"})
     quiet_period: timedelta = field(
-        default=timedelta(minutes=15), metadata={"meaning": "files modified less than this time ago are left alone"}
+        default=timedelta(minutes=15),
+        metadata={"meaning": "files modified less than this time ago are left alone; 0: off"},
     )
     partition_filter: PartitionFilter = field(
         default=PartitionFilter.ALL,
@@ -95,29 +96,32 @@ class PlanningSettings:
         default=5,
         metadata={
             "meaning": "a slice with this many log files is due; any of the six triggers from here to "
-            "`compact_delta_commits` suffices, and 0 switches a trigger off"
+            "`compact_delta_commits` suffices; 0: off"
         },
     )
     compact_log_bytes: int = field(
-        default=256 * MIB, metadata={"meaning": "a slice with this many bytes of logs is due"}
+        default=256 * MIB, metadata={"meaning": "a slice with this many bytes of logs is due; 0: off"}
     )
     compact_log_ratio: float = field(
-        default=1.0, metadata={"meaning": "a slice with this many bytes of logs for each byte of its base file is due"}
+        default=1.0,
+        metadata={"meaning": "a slice with this many bytes of logs for each byte of its base file is due; 0: off"},
     )
     compact_delete_ratio: float = field(
         default=0.3,
         metadata={
             "meaning": "a slice with this share of its base file's rows deleted (such as `30%`) is due, if the format "
-            "records deleted rows"
+            "records deleted rows; 0: off"
         },
     )
     compact_age: timedelta = field(
-        default=timedelta(0), metadata={"meaning": "a slice whose oldest log was committed this long ago is due"}
+        default=timedelta(0),
+        metadata={"meaning": "a slice whose oldest log was committed this long ago is due; 0: off"},
     )
     compact_delta_commits: int = field(
         default=0,
         metadata={
-            "meaning": "every slice with logs is due after this many delta commits since the table's last compaction"
+            "meaning": "every slice with logs is due after this many delta commits since the table's last compaction; "
+            "0: off"
         },
     )
     max_slices_per_compaction: int = field(
@@ -234,7 +238,9 @@ class TableSettings:
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),
         metadata={
-            "meaning": "how often a table is scanned; another scan follows once the table's last live plan has ended"
+            "meaning": "how often a table is scanned; other scans follow at the start of the service, a change of the "
+            "table's settings, the end of its last live plan, and the end of a `quiet_period` in which nothing else "
+            "could be planned"
         },
     )
     slo_small_file_share: float = field(

@@ -6,6 +6,7 @@ A policy is built from settings under lakefold's own names or under the names of
 """
 
 import difflib
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from datetime import timedelta
@@ -48,7 +49,11 @@ Dialect = Literal["spark", "flink"]
 
 
 class PolicyError(ValueError):
-    """A setting is invalid; the message is one line with the rule, the value and the setting to change."""
+    """Settings are invalid: each of ``problems`` is one line with the rule, the value and the setting to change."""
+
+    def __init__(self, *problems: str) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = problems
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,9 +67,9 @@ class SizingPolicy(PolicySettings):
     notes: tuple[str, ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        """Raise PolicyError for the first violated rule."""
-        for problem in validation_errors(self):
-            raise PolicyError(problem)
+        """Raise PolicyError with every violated rule."""
+        if problems := tuple(validation_errors(self)):
+            raise PolicyError(*problems)
 
     @classmethod
     def from_settings(
@@ -80,7 +85,7 @@ class SizingPolicy(PolicySettings):
         A nested mapping is read as dotted keys, and a dot in one of lakefold's own keys as an underscore. Values may be
         numbers, ``"300MiB"``, ``"15min"``; a remark in parentheses is ignored. If two keys set the same field, the
         later key wins, with a note. With ``dialect="flink"`` and no ``base``, unset fields have Flink's default (small
-        files below 600 MiB). Raises PolicyError with a message of one line.
+        files below 600 MiB). Raises PolicyError with every problem.
         """
         if dialect not in ("spark", "flink"):
             raise PolicyError(f"dialect must be spark or flink, not {dialect!r}")
@@ -90,6 +95,9 @@ class SizingPolicy(PolicySettings):
             values["small_file_limit_bytes"] = 600 * MIB
         origins: dict[str, str] = {}
         leftover: dict[str, Any] = {}
+        #: the problem of each key, and the fields without a usable value
+        problems: dict[str, str] = {}
+        unusable: set[str] = set()
         for key, raw in flatten_settings(settings):
             value = strip_comment(raw)
             knob, parse = _resolve_key(key)
@@ -102,19 +110,30 @@ class SizingPolicy(PolicySettings):
                 continue
             if knob in origins:
                 notes.append(f"{key} = {value} overrides {origins[knob]}")
-            values[knob] = _parse_value(key, value, parse)
+            try:
+                values[knob] = parse(value)
+            except ValueError as error:
+                problems[key] = f"{key}: {error}"
+                unusable.add(setting_name(knob))
             origins[knob] = key
             if (alias := ALIASES.get(key)) is not None and alias.note:
                 notes.append(f"{key} = {value}: {alias.note}")
         try:
-            together = list(translate_dependent_keys(leftover, values, origins, notes))
+            for knob, value, origin in list(translate_dependent_keys(leftover, values, origins, notes)):
+                values[knob] = _parse_value(origin, value, FIELD_PARSERS[knob])
         except ValueError as error:
-            raise PolicyError(str(error)) from None
-        for knob, value, origin in together:
-            values[knob] = _parse_value(origin, value, FIELD_PARSERS[knob])
-        for key in leftover:
-            raise PolicyError(_unknown_key_text(key))
-        return cls(**{**values, "notes": tuple(notes)})
+            problems[""] = str(error)
+        else:
+            problems |= {key: _unknown_key_text(key) for key in leftover}
+        try:
+            policy = cls(**{**values, "notes": tuple(notes)})
+        except PolicyError as error:
+            # A rule about a value that is not known yet may hold once the value is.
+            others = (text for text in error.problems if unusable.isdisjoint(re.findall(r"\w+", text)))
+            raise PolicyError(*problems.values(), *others) from None
+        if problems:
+            raise PolicyError(*problems.values())
+        return policy
 
     def to_settings(self) -> dict[str, str]:
         """Return every field under its setting's name, with readable values that ``from_settings`` accepts."""

@@ -14,7 +14,7 @@ from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from lake.units import MONTH
 from planner.cost import CostInputs
 from planner.policy.policy import SizingPolicy
-from planner.replay.comparison import predicted_seconds
+from planner.replay.comparison import MIN_RATE_DAYS, predicted_seconds
 from planner.replay.counterfactual import FileGroupSizes, counterfactual_history
 from planner.replay.events import writer_history
 from planner.replay.policy_replay import ReplayResult, replay_policy
@@ -43,8 +43,10 @@ class SmallFileSource:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MonthlySavings:
-    """The savings of a setting per month. ``writer_bytes`` are the additional bytes of the writer; negative: fewer."""
+class WriterSavings:
+    """The savings of a setting in the whole history. ``writer_bytes`` are the additional bytes of the writer; negative:
+    fewer.
+    """
 
     files: float
     small_files: float
@@ -58,7 +60,7 @@ class Trial:
     """A tried setting and its savings."""
 
     remedy: Remedy
-    savings: MonthlySavings
+    savings: WriterSavings
     is_worthwhile: bool
 
 
@@ -70,9 +72,18 @@ class Advice:
     sources: tuple[SmallFileSource, ...]
     trials: tuple[Trial, ...]
     best: Trial | None
-    #: the bytes that plans rewrite per month without a change, and the CPU time
+    #: the bytes that plans rewrite in the whole history without a change, and the CPU time
     rewritten_bytes: float
     cpu_hours: float
+
+    @property
+    def has_rates(self) -> bool:
+        """True if the history is long enough for figures per month."""
+        return self.days >= MIN_RATE_DAYS
+
+    def per_month(self, amount: float) -> float:
+        """Return an amount of the whole history per month; see ``has_rates``."""
+        return amount / self.days * (MONTH / timedelta(days=1))
 
 
 def advise(
@@ -109,8 +120,8 @@ def advise(
         sources=found,
         trials=tuple(trials),
         best=max(good, key=lambda trial: trial.savings.cpu_hours, default=None),
-        rewritten_bytes=as_it_is.per_month(as_it_is.result.work.rewritten_bytes),
-        cpu_hours=as_it_is.per_month(as_it_is.cpu_seconds) / 3600,
+        rewritten_bytes=as_it_is.result.work.rewritten_bytes,
+        cpu_hours=as_it_is.cpu_seconds / 3600,
     )
 
 
@@ -140,23 +151,20 @@ class _HistoryCost:
             cpu_seconds=predicted_seconds(replayed.work, cost_inputs.rates),
         )
 
-    def per_month(self, amount: float) -> float:
-        return amount / self.days * (MONTH / timedelta(days=1))
-
-    def savings_with(self, other: "_HistoryCost", cost_inputs: CostInputs) -> MonthlySavings:
+    def savings_with(self, other: "_HistoryCost", cost_inputs: CostInputs) -> WriterSavings:
         more = other.result.work.writer_bytes - self.result.work.writer_bytes
         seconds = self.cpu_seconds - other.cpu_seconds - more * cost_inputs.rates.seconds_per_byte
-        return MonthlySavings(
-            files=self.per_month(self.files - other.files),
-            small_files=self.per_month(self.small_files - other.small_files),
-            rewritten_bytes=self.per_month(self.result.work.rewritten_bytes - other.result.work.rewritten_bytes),
-            writer_bytes=self.per_month(more),
-            cpu_hours=self.per_month(seconds) / 3600,
+        return WriterSavings(
+            files=self.files - other.files,
+            small_files=self.small_files - other.small_files,
+            rewritten_bytes=self.result.work.rewritten_bytes - other.result.work.rewritten_bytes,
+            writer_bytes=more,
+            cpu_hours=seconds / 3600,
         )
 
-    def is_worthwhile(self, savings: MonthlySavings) -> bool:
-        fewer = savings.small_files >= _MIN_FILE_SHARE * self.per_month(self.small_files) > 0
-        return fewer and savings.cpu_hours > _MIN_WORK_SHARE * self.per_month(self.cpu_seconds) / 3600
+    def is_worthwhile(self, savings: WriterSavings) -> bool:
+        fewer = savings.small_files >= _MIN_FILE_SHARE * self.small_files > 0
+        return fewer and savings.cpu_hours > _MIN_WORK_SHARE * self.cpu_seconds / 3600
 
 
 def _small_file_sources(history: TableHistory, limit: int) -> Iterator[SmallFileSource]:

@@ -17,6 +17,8 @@ NO_COMPACTION = "no compaction"
 _NEARLY_AS_GOOD = 0.9
 #: a policy that removes a smaller share of all files is not worth it
 _MIN_REDUCTION = 0.02
+#: a shorter history says nothing about a day or a month: its figures are given as they are
+MIN_RATE_DAYS = 3.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +56,10 @@ class PolicyOutcome:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyComparison:
-    """All outcomes in the order of the variants, and the recommended policy with the reason as text."""
+    """All outcomes in the order of the variants, and the recommended policy with the reason as text.
+
+    The history lasts ``days``; below ``MIN_RATE_DAYS``, the reason has totals instead of figures per day.
+    """
 
     days: float
     outcomes: tuple[PolicyOutcome, ...]
@@ -87,7 +92,7 @@ def compare_policies(
     outcomes = [
         replace(one, is_pareto_optimal=not any(_dominates(other, one) for other in outcomes)) for one in outcomes
     ]
-    recommended, reason = _recommend(outcomes)
+    recommended, reason = _recommend(outcomes, days)
     return PolicyComparison(days=days, outcomes=tuple(outcomes), recommended=recommended, reason=reason)
 
 
@@ -121,7 +126,7 @@ def _dominates(one: PolicyOutcome, other: PolicyOutcome) -> bool:
     return _costs(one) != _costs(other) and all(a <= b for a, b in zip(_costs(one), _costs(other), strict=True))
 
 
-def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
+def _recommend(outcomes: Sequence[PolicyOutcome], days: float) -> tuple[str, str]:
     """Return the policy that rewrites least among the policies with nearly the fewest files, and the reason."""
     baseline = _outcome_named(outcomes, NO_COMPACTION)
     fewest = min(outcome.files for outcome in outcomes)
@@ -139,16 +144,20 @@ def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
     fewer = 100 * (1 - least.files / baseline.files)
     reason = (
         f"keeps {fewer:.0f} % fewer files than without compaction ({least.files:,.0f} instead of {baseline.files:,.0f} "
-        f"on average) and rewrites {format_bytes(round(least.rewritten_bytes_a_day))} per day"
+        f"on average) and rewrites {_rewritten_text(least, days)}"
     )
     if least is not in_use:
-        return least.variant.name, reason + _configured_policy_text(in_use)
+        instead = (
+            f"; the configured policy keeps {in_use.files:,.0f} files and rewrites {_rewritten_text(in_use, days)}"
+        )
+        return least.variant.name, reason + instead
     return CONFIGURED, f"{reason}; no policy that does nearly as well rewrites a tenth less"
 
 
-def _configured_policy_text(configured: PolicyOutcome) -> str:
-    text = f"; the configured policy keeps {configured.files:,.0f} files and rewrites "
-    return text + f"{format_bytes(round(configured.rewritten_bytes_a_day))} per day"
+def _rewritten_text(outcome: PolicyOutcome, days: float) -> str:
+    if days < MIN_RATE_DAYS:
+        return f"{format_bytes(outcome.result.work.rewritten_bytes)} in all"
+    return f"{format_bytes(round(outcome.rewritten_bytes_a_day))} per day"
 
 
 def _outcome_named(outcomes: Sequence[PolicyOutcome], name: str) -> PolicyOutcome:

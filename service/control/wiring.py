@@ -11,19 +11,28 @@ from lake.model import TableRef
 from lake.redaction import add_secrets_of_settings
 from lake.storage import hdfs, s3
 from service.control.config.limits import ConfiguredLimits
-from service.control.config.loader import Config, load_config, load_config_for_source
-from service.control.config.tables import global_settings
+from service.control.config.loader import Config, ConfigError, load_config, load_config_for_source
+from service.control.config.tables import check_rules, global_settings
 from service.control.store import Store, StoreError, StoreSettings
 
 AnyStore = TypeVar("AnyStore", bound=Store)
 
 
 def open_config(explicit_path: Path | None = None) -> Config:
-    """Return the configuration and activate it in this process. Raises ConfigError.
+    """Return the configuration and activate it in this process. Raises ConfigError, with the problems of rules too.
 
     From then on, its secrets are redacted from texts, and storage and catalogs are accessed with its settings.
     """
-    return _activate(load_config(explicit_path))
+    try:
+        return _activate(load_config(explicit_path))
+    except ConfigError as error:
+        if error.rest is None:
+            raise
+        try:
+            check_rules(error.rest)
+        except ConfigError as more:
+            raise ConfigError(*error.problems, *more.problems) from error
+        raise
 
 
 def open_config_for_source(source: Mapping[str, str]) -> Config:

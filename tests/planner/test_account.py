@@ -139,7 +139,7 @@ def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> Non
     account = DecisionSummary(planning)
     lines = {line.reason: (line.text, line.varies, line.partitions) for line in account.by_reason}
     assert lines == {
-        Reason.RECENT: ("modified 3 min ago (quiet_period is 15 min)", True, 1),
+        Reason.RECENT: ("waiting: modified 3 min ago, until 12:12 UTC (quiet_period is 15 min)", True, 1),
         Reason.ABOVE_LIMIT: ("above limit 1.0 GiB ≥ 300 MiB", True, 1),
         Reason.BUSY: ("pending clustering 7", False, 1),
         Reason.HELD: ("live plan 0198", False, 1),

@@ -78,7 +78,7 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
             "filtered",
             "partition not selected (regex)",
         ),
-        (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 0"),
+        (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 1"),
     ],
 )
 def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
@@ -100,7 +100,7 @@ def test_only_log_files_do_not_wait_for_the_quiet_period(kind: DeltaKind) -> Non
     assert reasons(planning)["a"] == ("recent" if waits else "chosen")
     assert planning.decisions["reducible"].to_pylist() == [True], "it is due once it has come to rest"
     if waits:
-        assert texts(planning)["a"] == "modified 10 min ago (quiet_period is 15 min)"
+        assert texts(planning)["a"] == "waiting: modified 10 min ago, until 12:05 UTC (quiet_period is 15 min)"
     at_rest = plan([file], {"quiet_period": "10min"})
     assert groups(at_rest) == [["a"]]
 
@@ -109,12 +109,12 @@ def test_only_log_files_do_not_wait_for_the_quiet_period(kind: DeltaKind) -> Non
 @pytest.mark.parametrize(
     ("settings", "file", "reason", "text"),
     [
-        ({}, {"deleted": 600}, "chosen", "chosen, group 0"),
-        ({}, {"deleted": 300}, "chosen", "chosen, group 0"),
+        ({}, {"deleted": 600}, "chosen", "chosen, group 1"),
+        ({}, {"deleted": 300}, "chosen", "chosen, group 1"),
         ({}, {"deleted": 299}, "few_deleted", "29.9 % of its rows are deleted, 30 % needed"),
         ({}, {"deleted": 1, "rows": 10**9}, "few_deleted", "less than 0.1 % of its rows are deleted, 30 % needed"),
         ({"compact_delete_ratio": "60%"}, {"deleted": 590}, "few_deleted", "59 % of its rows are deleted, 60 % needed"),
-        ({"compact_delete_ratio": 0.05}, {"deleted": 50}, "chosen", "chosen, group 0"),
+        ({"compact_delete_ratio": 0.05}, {"deleted": 50}, "chosen", "chosen, group 1"),
         ({"compaction": False}, {"deleted": 600}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
     ],
 )

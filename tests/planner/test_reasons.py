@@ -23,13 +23,13 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             [File(id="a", bytes=1, age=timedelta(minutes=12)), *PAIR],
             {},
             "recent",
-            "modified 12 min ago (quiet_period is 15 min)",
+            "waiting: modified 12 min ago, until 12:03 UTC (quiet_period is 15 min)",
         ),
         (
             [File(id="a", bytes=1, age=timedelta(hours=-1)), *PAIR],
             {},
             "recent",
-            "modified 0 s ago (quiet_period is 15 min)",
+            "waiting: modified 0 s ago, until 13:15 UTC (quiet_period is 15 min)",
         ),
         (
             [File(id="a", bytes=1, busy="pending compaction 20260301"), *PAIR],
@@ -90,7 +90,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             "filtered",
             "partition not selected (all)",
         ),
-        ([File(id="a", bytes=1), *PAIR], {}, "chosen", "chosen, group 0"),
+        ([File(id="a", bytes=1), *PAIR], {}, "chosen", "chosen, group 1"),
     ],
 )
 def test_a_slice_is_told_why(files: list[File], more: dict[str, Any], reason: str, text: str) -> None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Configuration: what wins over what, where each value came from, and the one line for each mistake."""
 
+import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from service.control.config.limits import ConfiguredLimits
 from service.control.config.loader import ConfigError, find_config_file, find_line, load_config
 from service.control.config.reference_doc import PAGE, render
 from service.control.config.tables import OverrideError, check_rules, configure_table, default_policy
+from service.control.serializers import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -311,3 +313,63 @@ def test_limits_are_those_of_all_tables_and_of_each():
     assert (limits.is_limited, limits.budget.day.bytes) == (True, 1 << 40)
     assert [limits.for_table(name).budget.hour.bytes for name in ("sales.orders", "other")] == [9 << 30, 5 << 30]
     assert [len(limits.for_table(name).schedule.windows) for name in ("sales.orders", "other")] == [1, 0]
+
+
+MANY_FAULTS = """
+[daemn]
+x = 1
+[http]
+port = 70000
+[defaults]
+retention = "soon"
+small_file_limt = 3
+[[tables]]
+match = "a.*"
+mode = "compat"
+engine = "warp"
+target_file_max = "1KiB"
+[[tables]]
+mode = "compact"
+lease = "5s"
+"""
+
+
+def test_all_mistakes_are_told_at_once_each_with_its_line(run):
+    written(MANY_FAULTS)
+    code, _, err = run("config", "check")
+    assert code == 1
+    lines = [line.removeprefix("lakefold: lakefold.toml:").partition(":") for line in err.splitlines()]
+    assert [int(number) for number, _, _ in lines] == [2, 5, 7, 8, 11, 12, 13, 14, 16], err
+    told = {int(number): text for number, _, text in lines}
+    for line, words in {
+        2: "unknown key 'daemn'",
+        7: "retention: 'soon' is not a duration",
+        8: "small_file_limt is not a setting",
+        11: "mode = 'compat'",
+        12: "engine is 'warp'",
+        13: "above target_file_max 1.0 KiB",
+        14: "match is missing",
+        16: "lease has one value for all tables",
+    }.items():
+        assert words in told[line], err
+    problem = json.loads(run("config", "check", "--json")[2])
+    assert len(problem["problems"]) == 9
+
+
+def test_a_rule_that_matches_nothing_is_a_warning_and_with_strict_an_exit_code(run, tmp_path):
+    (tmp_path / "lake").mkdir()
+    written('[[sources]]\npath = "lake"\n[[tables]]\nmatch = "orders"\nmode = "observe"\n')
+    code, _, err = run("config", "check")
+    assert (code, err) == (0, 'warning: lakefold.toml [[tables]] #1 match "orders" matches no table\n')
+    assert run("config", "check", "--strict")[0] == 3
+
+
+def test_settings_that_are_off_at_zero_say_so(run):
+    written("[defaults]\npayback = 0\nquiet_period = 0\n[database]\nplan_retention = 0\n")
+    service = dict(line.split()[:2] for line in run("config", "show")[1].splitlines()[1:])
+    assert (service["work.bytes_per_hour"], service["database.plan_retention"]) == ("off", "for")
+    found = configure_table(load_config(), ORDERS)
+    shown = {row["setting"]: row["text"] for row in table_settings(found)}
+    off = {name for name, text in shown.items() if text == "off"}
+    assert off >= {"payback", "quiet_period", "budget_bytes_per_day", "slo_files_per_gib", "compact_age"}
+    assert (shown["skip_latest_partitions"], shown["retention"]) == ("0", "7 d")

@@ -5,7 +5,7 @@ import json
 import logging
 import os
 import re
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from databases import store_at
@@ -17,6 +17,7 @@ from service.control.config import environment
 from service.control.store import ProcessFacts
 from service.server.daemon import process
 from service.server.observability import logs
+from service.text import cause_first, format_age
 
 
 @pytest.fixture(autouse=True)
@@ -74,6 +75,13 @@ def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):
     assert run("plans", "request", "orders")[::2] == (0, "")
 
 
+def test_a_dry_run_beside_a_live_plan_answers_as_the_request_does(run):
+    assert run("plans", "request", "orders")[0] == 0
+    asked, dry = run("plans", "request", "orders"), run("plans", "request", "orders", "-n")
+    assert (asked[0], dry) == (11, asked)
+    assert "every requested partition of orders is held by live plan" in dry[2]
+
+
 def test_an_interrupted_wait_says_that_the_plan_goes_on_and_how_to_follow_it(run, monkeypatch):
     def interrupted(run, plan):
         raise KeyboardInterrupt
@@ -96,9 +104,8 @@ def test_variables_that_nothing_reads_are_named_with_the_nearest_that_something_
     monkeypatch.setenv("LAKEFOLD_DEBUG", "0")
     code, _, err = run("config", "check")
     assert code == 0
-    assert err == (
-        "environment variable LAKEFOLD_DATABASE_URL is read by nothing; did you mean 'LAKEFOLD_DATABASE__URL'?\n"
-    )
+    hint = "did you mean 'LAKEFOLD_DATABASE__URL'?"
+    assert err == f"warning: environment variable LAKEFOLD_DATABASE_URL is read by nothing; {hint}\n"
     assert json.loads(run("config", "check", "--json")[1])["unknown_variables"] == ["LAKEFOLD_DATABASE_URL"]
 
 
@@ -125,3 +132,16 @@ def test_the_log_has_no_line_of_the_schedulers_library_but_its_errors(monkeypatc
     logging.getLogger(process.__name__).info("ours")
     lines = capsys.readouterr().err.splitlines()
     assert [line.partition(": ")[2] for line in lines] == ["broken", "ours"]
+
+
+def test_ages_are_in_whole_units_and_an_error_begins_with_its_cause():
+    now = datetime(2026, 11, 26, 12, tzinfo=UTC)
+    ages = [format_age(now - timedelta(seconds=seconds), now) for seconds in (0.4, 4.2, 195, 7300, 200_000)]
+    assert ages == ["0 s ago", "4 s ago", "3 min ago", "2 h ago", "2 d ago"]
+    assert (
+        cause_first("/lake/t/p/f.parquet can't be read: No space left")
+        == "No space left (/lake/t/p/f.parquet can't be read)"
+    )
+    assert cause_first("/lake/t/f.parquet can't be read: No space") == "No space (/lake/t/f.parquet can't be read)"
+    assert cause_first("s3://b/t: hudi-rs can't list it: timeout") == "hudi-rs can't list it: timeout (s3://b/t)"
+    assert cause_first("cancelled: not needed") == "cancelled: not needed"

@@ -70,7 +70,11 @@ def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what
     for path in base.rglob("*"):
         os.utime(path)
     out = run("init", "lake")[1]
-    assert re.search(r"6 files, .+ to rewrite, not yet \(modified .+ ago \(quiet_period is 15 min\).*\)$", out, re.M)
+    assert re.search(
+        r"6 files, .+ to rewrite, not yet: waiting: modified \d+ s ago, until .+ UTC \(quiet_period is 15 min\).*$",
+        out,
+        re.M,
+    )
 
 
 def test_patterns_are_for_a_metastore(home, run):

@@ -168,7 +168,7 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
     assert change["monthly_savings"]["cpu_hours"] > 0
     code, text, _ = scattered("tables", "advise", "t", "--days", "4")
     assert code == 0
-    assert re.search(r"bulk_insert +Hudi Streamer +96 +768 +100 % +2.0 MiB", text)
+    assert re.search(r"bulk_insert +Hudi Streamer +96 +768 +100 % +2.0 MiB +00, 01, 02$", text, re.MULTILINE)
     assert f"set {change['setting']} = {change['value']} at the writer: each month it would make" in text
     context = context_at(tmp_path, rules=RULES)
     with client_of(context, add_token(context.store, "read")) as client:
@@ -176,6 +176,38 @@ def test_advice_names_the_writes_that_made_small_files_and_the_setting_to_change
     context.store.close()
     assert answer.status_code == 200
     assert answer.json()["recommended_change"]["setting"] == change["setting"]
+
+
+def test_seconds_of_history_are_shown_as_they_are_and_not_as_months(tmp_path, run):
+    now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
+    for number in range(12):
+        files = {f"dt=0/f-{number}-{part}": 2 * MIB for part in range(8)}
+        table.commit(now - timedelta(seconds=40 - 2 * number), files, "BULK_INSERT")
+    context = context_at(tmp_path, rules=RULES)
+    context.store.register_table(TableRef(name="t", format="hudi", location=str(tmp_path / "lake/t")), "compact")
+    try:
+        code, text, notes = run("tables", "advise", "t")
+        assert (code, "a month" in text, "each month" in text) == (0, False, False), text
+        why = r"only [\dms. ]+ of history are known: the figures are totals, since rates need 3 days"
+        assert re.search(why, notes), notes
+        found = json.loads(run("tables", "advise", "t", "--json")[1])
+        assert (found["rewritten_bytes_per_month"], found["cpu_hours_per_month"]) == (None, None)
+        for trial in found["trials"]:
+            assert trial["monthly_savings"] is None
+            assert trial["savings"]["files"] <= 96
+        code, text, notes = run("tables", "replay", "t")
+        assert (code, "A DAY" in text, "per day" in text) == (0, False, False), text
+        assert re.search(why, notes), notes
+        policies = json.loads(run("tables", "replay", "t", "--json")[1])["policies"]
+        assert {policy["rewritten_bytes_per_day"] for policy in policies} == {None}
+        with client_of(context) as client:
+            page = client.get("/replay", params={"table": "t"}).text
+        words = " ".join(re.sub(r"<[^>]+>", "", page).split())
+        assert re.search(r"12 commits of writers in [\dms. ]+; files", words), words
+        assert "a day" not in page
+        assert "each month" not in page
+    finally:
+        context.store.close()
 
 
 def test_advice_that_takes_too_long_is_refused_as_a_replay_is(scattered, tmp_path, monkeypatch):

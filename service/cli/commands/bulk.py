@@ -72,7 +72,7 @@ def _bulk_pages(
 def _print_plans(run: CommandRun, plans: list[Mapping[str, Any]]) -> None:
     columns = (
         TableColumn("PLAN"),
-        TableColumn("TABLE", truncation="amid"),
+        TableColumn("TABLE", is_shortened=True),
         TableColumn("FILES", True),
         TableColumn("BYTES", True),
     )

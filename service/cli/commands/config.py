@@ -20,17 +20,22 @@ db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
 
 
 @config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
-def check(json: Json = False, config: ConfigFile = None) -> int:
+def check(
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 for warnings too.")] = False,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
-    Exits 3 if a source can't be resolved, or if a table is refused or can't be read. Needs no database. The tables of
-    a catalog database are not searched, since only a process with Spark can list them. Prints the present name of
-    each setting that the file or the environment gives under a former name.
+    Prints every error in the settings with its line. Exits 3 if a source can't be resolved, or if a table is refused or
+    can't be read. Needs no database. The tables of a catalog database are not searched, since only a process with Spark
+    can list them. Warns of rules that match no table, of values that are seldom intended, of environment variables that
+    nothing reads, and of former names of settings.
     """
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
     from service.control.config.environment import unknown_variables
-    from service.control.config.tables import check_rules, default_policy, matching_rules
+    from service.control.config.tables import check_rules, default_policy, unmatched_rules
     from service.control.planning.refusals import refused_tables
     from service.control.store.database import parse_url
 
@@ -41,8 +46,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
         catalog = Catalog(loaded)
         tables = catalog.tables()
         refused = refused_tables(loaded, tables)
-        matched = {number for table in tables for number in matching_rules(loaded, table.name)}
-        idle = [loaded.rule_origin(number) for number in range(len(loaded.table_rules)) if number not in matched]
+        idle = unmatched_rules(loaded, [table.name for table in tables])
         modes = {mode: sum(table.mode == mode for table in tables) for mode in ("compact", "propose", "observe", "off")}
         sources = [
             {"source": source.label, "tables": catalog.names_by_source[number]}
@@ -60,7 +64,7 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
             "sources": sources,
             "problems": catalog.problems,
             "refused": refused,
-            "unmatched_rules": idle,
+            "unmatched_rules": list(idle),
             "unknown_variables": list(unread),
             "warnings": careful,
             "renamed_settings": list(loaded.renamed),
@@ -82,17 +86,17 @@ def check(json: Json = False, config: ConfigFile = None) -> int:
                     for entry, source in zip(sources, loaded.sources, strict=True)
                 ),
             )
-            for rule in idle:
-                run.out.note(f"{rule} matches no table")
-            for problem in (*catalog.problems, *loaded.renamed, *unread.values()):
+            for problem in catalog.problems:
                 run.out.note(problem)
-            for caution, where in careful.items():
-                run.out.note(f"{join_names(where)}: {caution}")
+            cautions = (f"{join_names(where)}: {caution}" for caution, where in careful.items())
+            for warning in (*idle.values(), *loaded.renamed, *unread.values(), *cautions):
+                run.out.note(f"warning: {warning}")
             for name, why in refused.items():
                 run.out.note(why if why.startswith(name) else f"{name}: {why}")
 
         run.out.result(both_names("config check", fields), text)
-        return ExitCode.PARTIAL if catalog.problems or refused else ExitCode.OK
+        has_warnings = bool(idle or loaded.renamed or unread or careful)
+        return ExitCode.PARTIAL if catalog.problems or refused or (strict and has_warnings) else ExitCode.OK
 
 
 def _no_tables_text(source: "SourceSettings") -> str:

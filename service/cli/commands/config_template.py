@@ -152,7 +152,7 @@ def describe_planned_work(assessment: "TableAssessment") -> str:
         return "can't be served, see below"
     if layout.reducible_bytes:
         work = f"{plural(layout.reducible_files or 0, 'file')}, {format_size(layout.reducible_bytes)} to rewrite"
-        return work if assessment.is_plannable else f"{work}, not yet ({assessment.main_skip_reason})"
+        return work if assessment.is_plannable else f"{work}, not yet: {assessment.main_skip_reason}"
     return f"nothing ({assessment.main_skip_reason})" if assessment.main_skip_reason else "nothing"
 
 

@@ -200,9 +200,7 @@ def _print_next_steps(
     page = f"http://{settings.http.address}:{settings.http.port}/"
     steps = [(f"lakefold db upgrade{option}", f"create the database, {database}")]
     if served is not None:
-        steps.append(
-            (f"lakefold plans request {shlex.quote(served)} -n{option}", "show the exact plan; nothing is stored")
-        )
+        steps.append((f"lakefold plans request {shlex.quote(served)} -n{option}", "show the exact plan; creates none"))
     steps.append((f"lakefold serve{option}", f"scan every table at intervals; page on {page}"))
     width = max(len(step) for step, _ in steps)
     run.out.note(

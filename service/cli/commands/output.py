@@ -9,9 +9,9 @@ import dataclasses
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal
+from typing import Any
 
-from service.problems import describe_error, problem_document
+from service.problems import error_lines, problem_document
 from service.text import to_json
 
 Row = Sequence[Any]
@@ -20,19 +20,21 @@ Advance = Callable[[int, int], None]
 _GAP = "  "
 #: the least width of a truncated column
 _MIN_TRUNCATED_WIDTH = 8
+#: the width of a column whose cells are broken into lines, if it has long cells
+_WRAPPED_WIDTH = 40
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class TableColumn:
     """A column of a text table; ``right`` aligns numbers.
 
-    ``truncation`` says which part of a cell that does not fit is shown on a terminal: "after" its beginning, "amid"
-    both ends; with "" the cell is never shortened.
+    On a terminal, a cell that does not fit is shortened to both of its ends if ``is_shortened``; otherwise it is
+    broken into lines, since the end of a reason may be the part that matters.
     """
 
     title: str
     right: bool = False
-    truncation: Literal["", "after", "amid"] = ""
+    is_shortened: bool = False
 
 
 class CommandOutput:
@@ -89,11 +91,11 @@ class CommandOutput:
         sys.stderr.flush()
 
     def error(self, error: BaseException, hint: str = "") -> None:
-        """Print an error on stderr: one line and an optional hint, or a problem object."""
+        """Print an error on stderr: a line for each cause and an optional hint, or a problem object."""
         if self.json:
             sys.stderr.write(f"{to_json(problem_document(error))}\n")
         else:
-            sys.stderr.write(f"lakefold: {describe_error(error)}\n{hint}")
+            sys.stderr.write("".join(f"lakefold: {line}\n" for line in error_lines(error)) + hint)
         sys.stderr.flush()
 
     def table(self, columns: Sequence[TableColumn], rows: Iterable[Row], *, indent: str = "") -> None:
@@ -160,11 +162,18 @@ class CommandOutput:
 
 
 def fit_columns(columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Shorten the cells of truncatable columns, the widest column first, until a line fits into ``width``."""
-    widths = [
+    """Shorten the cells of the columns for which this is allowed, the widest first, until a line fits into ``width``.
+
+    A long cell of another column counts as one of its lines.
+    """
+    longest = [
         max(len(text) for text in (column.title, *(line[i] for line in cells))) for i, column in enumerate(columns)
     ]
-    able = [i for i, column in enumerate(columns) if column.truncation]
+    widths = [
+        most if column.is_shortened or column.right else min(most, _WRAPPED_WIDTH)
+        for most, column in zip(longest, columns, strict=True)
+    ]
+    able = [i for i, column in enumerate(columns) if column.is_shortened]
     excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
     for _ in range(excess):
         widest = max(able, key=lambda i: widths[i], default=None)
@@ -178,9 +187,9 @@ def fit_columns(columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], 
 
 
 def _truncate(text: str, column: TableColumn, width: int) -> str:
-    if not column.truncation or len(text) <= width:
+    if not column.is_shortened or len(text) <= width:
         return text
-    tail = (width - 1) // 2 if column.truncation == "amid" else 0
+    tail = (width - 1) // 2
     return f"{text[: width - 1 - tail]}…{text[len(text) - tail :]}"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn
 from service.control import serializers
-from service.text import format_age, format_size, parse_timestamp, partition_name, plural, short_id
+from service.text import cause_first, format_age, format_size, parse_timestamp, partition_name, plural, short_id
 
 
 def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
@@ -18,13 +18,13 @@ def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int)
     kinds = len({plan["kind"] for plan in plans}) > 1
     columns = (
         TableColumn("PLAN"),
-        TableColumn("TABLE", truncation="amid"),
+        TableColumn("TABLE", is_shortened=True),
         *([TableColumn("KIND")] if kinds else ()),
         TableColumn("STATE"),
         TableColumn("FILES", True),
         TableColumn("BYTES", True),
         TableColumn("AGE", True),
-        TableColumn("ERROR", truncation="after"),
+        TableColumn("ERROR"),
     )
     run.out.table(
         columns,
@@ -37,7 +37,7 @@ def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int)
                 f"{plan['files_before'] or plan['input_files']:,} → {plan['files_after'] or plan['output_files']:,}",
                 format_size(plan["input_bytes"]),
                 format_age(parse_timestamp(plan["created_at"]), now).removesuffix(" ago"),
-                plan["error"] or plan["cancel_reason"] or "",
+                cause_first(plan["error"] or plan["cancel_reason"] or ""),
             )
             for plan in plans
         ),

@@ -52,13 +52,14 @@ def _print_replay(run: CommandRun, found: Mapping[str, Any]) -> None:
         f"{until:%Y-%m-%d %H:%M} UTC; files below {format_size(found['small_file_limit_bytes'])} are small"
     )
     run.out.line()
+    has_rates = all(policy["rewritten_bytes_per_day"] is not None for policy in found["policies"])
     columns = [
         TableColumn("POLICY"),
         TableColumn("FILES", True),
         TableColumn("SMALL", True),
-        TableColumn("REWRITTEN A DAY", True),
+        TableColumn("REWRITTEN A DAY" if has_rates else "REWRITTEN", True),
         TableColumn("WRITTEN", True),
-        TableColumn("CPU A DAY", True),
+        TableColumn("CPU A DAY" if has_rates else "CPU", True),
         TableColumn("PLANS", True),
         TableColumn("BEST"),
     ]
@@ -72,14 +73,15 @@ def _print_replay(run: CommandRun, found: Mapping[str, Any]) -> None:
 
 
 def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
-    amplification = policy["write_amplification"]
+    amplification, a_day = policy["write_amplification"], policy["rewritten_bytes_per_day"]
+    cpu_seconds = policy["cpu_seconds"] if a_day is None else policy["cpu_seconds_per_day"]
     return (
         policy["name"],
         f"{policy['files']:,.0f}",
         format_percent(policy["small_share"]),
-        format_size(round(policy["rewritten_bytes_per_day"])),
+        format_size(policy["rewritten_bytes"] if a_day is None else round(a_day)),
         "–" if amplification is None else f"{amplification:.2f}×",
-        format_duration(policy["cpu_seconds_per_day"]) if policy["cpu_seconds_per_day"] else "",
+        format_duration(cpu_seconds) if cpu_seconds else "",
         f"{policy['plans']:,}" if policy["plans"] else "",
         "best" if policy["is_pareto_optimal"] else "",
     )
@@ -110,9 +112,14 @@ def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
     )
     run.out.table(columns, (_source_row(source) for source in found["sources"]))
     run.out.line()
-    rewritten = format_size(round(found["rewritten_bytes_per_month"]))
-    hours = found["cpu_hours_per_month"]
-    run.out.line(f"each month, compaction as configured rewrites {rewritten} and takes {hours:,.1f} CPU hours")
+    monthly = found["rewritten_bytes_per_month"], found["cpu_hours_per_month"]
+    if None in monthly:
+        size, hours = found["rewritten_bytes"], found["cpu_hours"]
+        text = "in this history, compaction as configured would have rewritten {} in {:,.1f} CPU hours"
+    else:
+        size, hours = monthly
+        text = "each month, compaction as configured rewrites {} and takes {:,.1f} CPU hours"
+    run.out.line(text.format(format_size(round(size)), hours))
     run.out.line(found["text"])
 
 
@@ -125,5 +132,5 @@ def _source_row(source: Mapping[str, Any]) -> tuple[Any, ...]:
         f"{files:,}",
         format_percent(source["small_share"]),
         format_size(source["bytes"] // files) if files else "",
-        ", ".join(f"{hour} h" for hour in source["busiest_hours"]),
+        ", ".join(f"{hour:02}" for hour in source["busiest_hours"]),
     )

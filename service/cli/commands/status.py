@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 import typer
 
+from lake.units import format_until
 from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, ConfigFile, Json, command_run
 from service.cli.commands.output import TableColumn
 from service.control import serializers
@@ -45,6 +46,11 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
     if data["oldest_requested_at"]:
         out.line(f"The oldest waiting plan became due {format_age(parse_timestamp(data['oldest_requested_at']), now)}.")
+    if (first := data.get("next_waiting")) is not None:
+        more = data["waiting_tables"] - 1
+        others = f"; so do {plural(more, 'more table')}" if more else ""
+        until = format_until(parse_timestamp(first["until"]), now)
+        out.line(f"{first['table']} waits until {until} for the quiet_period of its newest files{others}.")
     for line in serializers.describe_held_work(data["work"]):
         out.line(line)
     for stretch, words in serializers.describe_trends(data["trends"]):

@@ -2,27 +2,37 @@
 """The text output of tables: a list, one table with its file sizes, and the reason for each file."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from service.cli.commands.common import CommandRun
 from service.cli.commands.output import TableColumn, bar_chart
 from service.control import serializers
-from service.text import format_age, format_percent, format_size, parse_timestamp, partition_name, plural, share_of
+from service.modes import PLANNED_MODES
+from service.text import (
+    cause_first,
+    format_age,
+    format_percent,
+    format_size,
+    parse_timestamp,
+    partition_name,
+    plural,
+    share_of,
+)
 
 
 def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
     """Print a list of tables; ``filtered`` is True if options selected them."""
     now = datetime.now(UTC)
     columns = (
-        TableColumn("TABLE", truncation="amid"),
+        TableColumn("TABLE", is_shortened=True),
         TableColumn("STATE"),
         TableColumn("FILES", True),
         TableColumn("BYTES", True),
         TableColumn("REDUCIBLE", True),
         TableColumn("TO REWRITE", True),
-        TableColumn("SCANNED", truncation="after"),
-        TableColumn("LOCATION", truncation="amid"),
+        TableColumn("SCANNED"),
+        TableColumn("LOCATION", is_shortened=True),
     )
     rows: list[tuple[str, ...]] = []
     for table in tables:
@@ -31,7 +41,7 @@ def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filter
         if scan is None:
             scanned = "never"
         elif scan["outcome"] != "ok":
-            scanned = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {scan['error']}"
+            scanned = f"{format_age(parse_timestamp(scan['taken_at']), now)}: {cause_first(scan['error'])}"
         else:
             scanned = format_age(parse_timestamp(scan["taken_at"]), now)
             share = format_share(scan["reducible_files"], scan["files"])
@@ -90,6 +100,8 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
         f"Small files: {last_good['small_files']:,} ({format_share(last_good['small_files'], last_good['files'])}), "
         f"{format_size(last_good['small_bytes'])}{_small_files_text(last_good)}"
     )
+    if table["mode"] in PLANNED_MODES and (waiting := _waiting_text(last_good, table["policy"], now)):
+        out.line(f"Waiting: {waiting}")
     if damaged := last_good["skipped"].get("damaged"):
         slices = plural(damaged, "file slice")
         out.line(f"Damaged: {slices} differ from the commits and are not planned; run lakefold verify {table['table']}")
@@ -112,8 +124,19 @@ def _small_files_text(scan: Mapping[str, Any]) -> str:
     reducible = scan["reducible_files"]
     if reducible is None:
         return "; the next scan shows how many are reducible"
-    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (not worth a plan)"
+    words = f": {reducible:,} reducible, {scan['small_files'] - reducible:,} residual (not worth rewriting)"
     return words + (f"; {format_size(scan['reducible_bytes'])} to rewrite" if scan["reducible_bytes"] else "")
+
+
+def _waiting_text(scan: Mapping[str, Any], policy: Mapping[str, str], now: datetime) -> str:
+    """Return until when the quiet period keeps the table from being planned; '' if it does not."""
+    from lake.units import parse_duration
+
+    if (seconds := scan.get("waiting_seconds")) is None:
+        return ""
+    until = parse_timestamp(scan["taken_at"]) + timedelta(seconds=seconds)
+    files, quiet_period = scan["skipped"].get("recent", 0), parse_duration(policy["quiet_period"])
+    return serializers.describe_waiting(files, until, quiet_period, now)
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:

@@ -9,6 +9,7 @@ from the environment.
 
 import hashlib
 import os
+import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, Field, SecretStr, ValidationError
+from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
@@ -47,9 +49,25 @@ ENV_PREFIX = "LAKEFOLD_"
 
 
 class ConfigError(ServiceError):
-    """The configuration can't be used; one line that names the place, the value and the remedy."""
+    """The configuration can't be used: each of ``problems`` is one line with the place, the value and the remedy.
+
+    ``rest`` is the configuration without the settings at fault, in which other problems can be found; None if there is
+    no such configuration.
+    """
 
     problem = CONFIGURATION
+
+    def __init__(self, *problems: str, rest: "Config | None" = None) -> None:
+        self.problems = tuple(sorted(dict.fromkeys(problems), key=_line_number))
+        super().__init__("; ".join(self.problems))
+        self.facts = {"problems": self.problems} if len(self.problems) > 1 else {}
+        self.rest = rest
+
+
+def _line_number(problem: str) -> int:
+    """Return the line of the file in which a problem is; 0 for a problem elsewhere."""
+    found = re.search(r":(\d+): ", problem)
+    return int(found[1]) if found else 0
 
 
 #: the sections with a fixed set of keys
@@ -224,7 +242,9 @@ def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Con
     except RenamedConflictError as error:
         raise ConfigError(str(error)) from None
     except ValidationError as error:
-        raise ConfigError(_describe_validation_error(error, path, text)) from error
+        faults = error.errors()
+        problems = (_describe_fault(fault, path, text) for fault in faults)
+        raise ConfigError(*problems, rest=_config_without(faults, path, text, document)) from error
     except ValueError as error:  # invalid JSON in an environment variable
         raise ConfigError(f"environment: {' '.join(str(error).split())}") from error
     name = path.name if path else FILE_NAME
@@ -262,6 +282,29 @@ def digest_of_file(path: Path) -> str:
 
 def _digest(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _config_without(
+    faults: Sequence[ErrorDetails], path: Path | None, text: str, document: Mapping[str, Any]
+) -> Config | None:
+    """Return the configuration without the settings at fault; None if the faults are not in ``document`` alone."""
+    if not document:
+        return None
+    rest = dict(document)
+    for section, *keys in (fault["loc"] for fault in faults):
+        if section == "tables" and len(keys) > 1 and isinstance(rest.get("tables"), list):
+            rules = list(rest["tables"])
+            number, key = keys[:2]
+            rules[int(number)] = {name: value for name, value in rules[int(number)].items() if name != key}
+            rest["tables"] = [{"match": "", **rule} for rule in rules]  # a rule that is left out would renumber others
+        elif keys and isinstance(rest.get(str(section)), Mapping):
+            rest[str(section)] = {name: value for name, value in rest[str(section)].items() if name != keys[0]}
+        else:
+            rest.pop(str(section), None)
+    try:
+        return _build_config(path, text, rest)
+    except ConfigError:
+        return None
 
 
 def _rename_settings(document: dict[str, Any], path: Path | None, text: str) -> tuple[dict[str, Any], list[str]]:
@@ -359,10 +402,9 @@ def _spark_settings(section: Mapping[str, str], name: str) -> dict[str, str]:
     return settings
 
 
-def _describe_validation_error(error: ValidationError, path: Path | None, text: str) -> str:
-    """Return the first fault as one line: place, rule, value, and the nearest known name."""
-    first = error.errors()[0]
-    where = first["loc"]
+def _describe_fault(fault: ErrorDetails, path: Path | None, text: str) -> str:
+    """Return a fault as one line: place, rule, value, and the nearest known name."""
+    where = fault["loc"]
     variable = _environment_variable(where)
     dotted = _format_key_path(where)
     if variable:
@@ -370,13 +412,13 @@ def _describe_validation_error(error: ValidationError, path: Path | None, text: 
     else:
         line = find_line(text, where)
         source = f"{path}:{line}" if path and line else str(path or FILE_NAME)
-    if first["type"] == "extra_forbidden":
+    if fault["type"] == "extra_forbidden":
         return f"{source}: unknown key {dotted!r}{did_you_mean(str(where[-1]), _sibling_keys(where))}"
-    if first["type"] == "missing":
+    if fault["type"] == "missing":
         return f"{source}: {dotted} is missing"
-    message = first["msg"].removeprefix("Value error, ")
-    quotable = not isinstance(first["input"], (Mapping, BaseModel)) and not _is_secret_setting(where)
-    value = f" = {first['input']!r}" if quotable else ""
+    message = fault["msg"].removeprefix("Value error, ")
+    quotable = not isinstance(fault["input"], (Mapping, BaseModel)) and not _is_secret_setting(where)
+    value = f" = {fault['input']!r}" if quotable else ""
     return f"{source}: {dotted}{value}: {message}"
 
 

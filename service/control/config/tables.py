@@ -7,7 +7,7 @@ pasted ``clustering.plan.strategy.small.file.limit`` of the defaults, and its or
 
 import hashlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from datetime import timedelta
 from fnmatch import fnmatchcase
@@ -30,6 +30,7 @@ from service.control.config.renamed import conflict_text
 from service.control.config.sections import Access
 from service.modes import Mode
 from service.problems import BAD_SETTING, ServiceError
+from service.text import did_you_mean
 
 REQUEST_ORIGIN = "request"
 DEFAULT_ORIGIN = "default"
@@ -45,9 +46,13 @@ _RULE_ONLY_KEYS = ("mode", *_RULE_KEYS, "match")
 
 
 class OverrideError(ServiceError):
-    """A setting of a request can't be used; one line with the rule, the value and the setting to change."""
+    """Settings of a request can't be used; one line with each rule, the value and the setting to change."""
 
     problem = BAD_SETTING
+
+
+#: a setting that its layer must not have: the layer, the key, and the reason
+_Refusal = tuple[Layer, str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -190,7 +195,7 @@ def _resolve_mode(config: Config, layers: Sequence[Layer], modes: Sequence[Mode 
                     else None
                 )
             except ValueError as error:
-                raise _setting_error(config, layer, AUTOMERGE_ENABLED_KEY, str(error)) from error
+                raise ConfigError(_locate_setting(config, layer, AUTOMERGE_ENABLED_KEY, str(error))) from error
     return ("off", off) if off else (mode, said_by)
 
 
@@ -205,13 +210,37 @@ def global_settings(config: Config) -> GlobalSettings:
 
 
 def check_rules(config: Config) -> None:
-    """Raise ConfigError for the first rule that can't be used, whether or not it matches a table."""
-    _check_supported(config, config.file_name, default_policy(config))
-    for number, rule in enumerate(config.table_rules):
-        sample = re.sub(r"\[!?(.)[^]]*]|[*?]", lambda match: match.group(1) or "x", rule.match)
-        # Rules match by name alone, so any format will do.
-        table = configure_table(config, TableRef(name=sample, format=FORMATS[0], location=f"/{sample}"))
-        _check_supported(config, config.rule_origin(number), table.policy)
+    """Raise ConfigError with the problems of the defaults and of all rules, whether or not they match a table."""
+    problems: list[str] = []
+    for number in (None, *range(len(config.table_rules))):
+        try:
+            _check_rule(config, number)
+        except ConfigError as error:
+            problems += error.problems
+    if problems:
+        raise ConfigError(*problems)
+
+
+def _check_rule(config: Config, number: int | None) -> None:
+    """Raise ConfigError if the rule with this index, or with None the defaults, can't be used."""
+    if number is None:
+        _check_supported(config, config.file_name, default_policy(config))
+        return
+    sample = re.sub(r"\[!?(.)[^]]*]|[*?]", lambda match: match.group(1) or "x", config.table_rules[number].match)
+    # Rules match by name alone, so any format will do.
+    table = configure_table(config, TableRef(name=sample, format=FORMATS[0], location=f"/{sample}"))
+    _check_supported(config, config.rule_origin(number), table.policy)
+
+
+def unmatched_rules(config: Config, names: Collection[str]) -> dict[str, str]:
+    """Return the rules that match none of the tables ``names``, each with a line that has the most similar name."""
+    matched = {number for name in names for number in matching_rules(config, name)}
+    return {
+        origin: f"{origin} matches no table{did_you_mean(rule.match, names)}"
+        for number, rule in enumerate(config.table_rules)
+        if number not in matched
+        for origin in (config.rule_origin(number),)
+    }
 
 
 def _check_supported(config: Config, origin: str, policy: SizingPolicy) -> None:
@@ -234,43 +263,40 @@ def policy_field(key: str) -> str | None:
 
 
 def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, dict[str, Origin]]:
-    """Return the policy of all layers together, and the origin of each of its fields."""
+    """Return the policy of all layers together, and the origin of each of its fields.
+
+    Raises ConfigError with every problem of the configuration, or OverrideError with every problem of a request.
+    """
     chosen: dict[str, tuple[Origin, Layer]] = {}
+    refused: list[_Refusal] = []
     for layer in layers:
         for key, value in layer.settings.items():
-            if key in _RULE_ONLY_KEYS:
-                raise _setting_error(config, layer, key, f'{key} is set for tables: [[tables]] match = "…" {key} = …')
-            if key == AUTOMERGE_ENABLED_KEY and layer.origin == REQUEST_ORIGIN:
-                raise _setting_error(
-                    config, layer, key, f"{key} is the mode of a table; it is set for tables, not by a request"
-                )
             slot = policy_field(key) or key
-            if slot in CLAIM_TIME_FIELDS and layer.origin == REQUEST_ORIGIN:
-                raise _setting_error(
-                    config, layer, key, f"{key} applies when a plan is claimed; it is set for tables, not here"
-                )
-            if slot in OBJECTIVE_FIELDS and layer.origin == REQUEST_ORIGIN:
-                raise _setting_error(
-                    config, layer, key, f"{key} is an objective of a table; it is set for tables, not here"
-                )
-            if slot in GLOBAL_FIELDS and not layer.is_global:
-                raise _setting_error(config, layer, key, f"{key} has one value for all tables; set it in [defaults]")
+            if (text := _layer_refusal(layer, key, slot)) is not None:
+                refused.append((layer, key, text))
+                continue
             if slot in chosen and chosen[slot][1] is layer:
-                for old in {key, chosen[slot][0].key} & FORMER_NAMES.keys():
-                    raise _setting_error(config, layer, old, conflict_text(old, setting_name(slot)))
+                both = {key, chosen[slot][0].key} & FORMER_NAMES.keys()
+                refused += [(layer, old, conflict_text(old, setting_name(slot))) for old in both]
             chosen.pop(slot, None)  # with two spellings of a setting, the spelling of the later layer has to come last
             chosen[slot] = Origin(source=layer.origin, key=key, value=value), layer
     settings = {origin.key: origin.value for slot, (origin, _) in chosen.items() if slot != _DIALECT_KEY}
     dialect = chosen[_DIALECT_KEY][0] if _DIALECT_KEY in chosen else None
+    problems: Sequence[str] = ()
     try:
         policy = SizingPolicy.from_settings(settings, dialect=dialect.value if dialect else "spark")
     except PolicyError as error:
+        problems = error.problems
+    if refused or problems:
         if any(layer.origin == REQUEST_ORIGIN for layer in layers):
             _resolve_policy(
                 config, [layer for layer in layers if layer.origin != REQUEST_ORIGIN]
             )  # raises if the fault is in the configuration
-            raise OverrideError(str(error)) from error
-        raise _locate_policy_error(config, chosen, error) from error
+            raise OverrideError("; ".join((*(text for _, _, text in refused), *problems)))
+        raise ConfigError(
+            *(_locate_setting(config, *refusal) for refusal in refused),
+            *(_locate_policy_problem(config, chosen, problem) for problem in problems),
+        )
     origins = {}
     for knob in FIELD_PARSERS:
         if knob in chosen:
@@ -285,9 +311,25 @@ def _resolve_policy(config: Config, layers: list[Layer]) -> tuple[SizingPolicy, 
     return policy, origins
 
 
-def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], error: PolicyError) -> Exception:
-    """Return the error with the origins of the settings that its text names."""
-    text = str(error)
+def _layer_refusal(layer: Layer, key: str, slot: str) -> str | None:
+    """Return why ``key``, which sets the field ``slot``, is not for this layer; None if it may be set there."""
+    if key in _RULE_ONLY_KEYS:
+        return f'{key} is set for tables: [[tables]] match = "…" {key} = …'
+    if slot in GLOBAL_FIELDS and not layer.is_global:
+        return f"{key} has one value for all tables; set it in [defaults]"
+    if layer.origin != REQUEST_ORIGIN:
+        return None
+    if key == AUTOMERGE_ENABLED_KEY:
+        return f"{key} is the mode of a table; it is set for tables, not by a request"
+    if slot in CLAIM_TIME_FIELDS:
+        return f"{key} applies when a plan is claimed; it is set for tables, not here"
+    if slot in OBJECTIVE_FIELDS:
+        return f"{key} is an objective of a table; it is set for tables, not here"
+    return None
+
+
+def _locate_policy_problem(config: Config, chosen: Mapping[str, tuple[Origin, Layer]], text: str) -> str:
+    """Return the problem with the places of the settings that its text names."""
     words = set(re.findall(r"[\w.]+", text))
     named = [
         (origin, layer)
@@ -296,17 +338,18 @@ def _locate_policy_error(config: Config, chosen: Mapping[str, tuple[Origin, Laye
         or (slot in FIELD_PARSERS and setting_name(slot) in words)
         or (not re.fullmatch(r"[\w.]+", origin.key) and origin.key in text)  # not one word
     ]
-    if len(named) == 1:
-        origin, layer = named[0]
-        return _setting_error(config, layer, origin.key, text)
-    sources = "; ".join(f"{origin.key} from {origin.source}" for origin, _ in named)
-    return ConfigError(f"{text}" + (f" ({sources})" if sources else ""))
+    if not named:
+        return text
+    if len(named) > 1:
+        text += f" ({'; '.join(f'{origin.key} from {origin.source}' for origin, _ in named)})"
+    # Of several settings, the last one is the most special one.
+    origin, layer = named[-1]
+    return _locate_setting(config, layer, origin.key, text)
 
 
-def _setting_error(config: Config, layer: Layer, key: str, text: str) -> Exception:
-    if layer.origin == REQUEST_ORIGIN:
-        return OverrideError(text)
+def _locate_setting(config: Config, layer: Layer, key: str, text: str) -> str:
+    """Return ``text`` with the place of the setting in front: its line in the file, or the name of its layer."""
     if config.file is None or not layer.key_path:
-        return ConfigError(f"{layer.origin}: {text}")
+        return f"{layer.origin}: {text}"
     line = find_line(config.file.read_text(encoding="utf-8"), (*layer.key_path, key))
-    return ConfigError(f"{config.file}:{line}: {text}" if line else f"{layer.origin}: {text}")
+    return f"{config.file}:{line}: {text}" if line else f"{layer.origin}: {text}"

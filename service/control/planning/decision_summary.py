@@ -297,6 +297,7 @@ def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
         skipped_bytes={line.reason.value: line.bytes + line.log_bytes for line in skipped},
         reducible_files=planning.reducible_files,
         reducible_bytes=planning.reducible_bytes,
+        waiting_seconds=planning.waiting_seconds,
         overlaps=len(overlaps),
         overlap=overlaps[-1].text if overlaps else None,
         foreign_files=len(snapshot.foreign_files),

@@ -89,8 +89,8 @@ def scan_and_plan(
 
     A request plans all free partitions, including partitions that proposals hold, without approval. It raises
     ProblemError if the table may not be planned, a partition does not exist, or all partitions are held. A dry run
-    plans in any mode and stores no plan. ``unfinished`` returns the table's pending actions if the caller has read the
-    timeline already.
+    stores no plan and raises the same errors, except that it plans a table that may not be planned. ``unfinished``
+    returns the table's pending actions if the caller has read the timeline already.
 
     Raises OverrideError for bad overrides, Rejected for a kind of plan that the format does not have, and the outcomes
     of ``lake.errors`` if the table can't be read, after recording the failure as the table's last scan.
@@ -158,7 +158,7 @@ def scan_and_plan(
             planning, "dry_run" if dry_run else "planned", _plans_text(rounds.plan_documents, verb)
         )
         return replace(answer, refused="" if refused is None else refused.args[0])
-    if request is not None and not dry_run:
+    if request is not None and refused is None:
         holders = rounds.blocking_plans()
         if holders:
             raise partitions_locked_error(table.name, holders)

@@ -55,6 +55,7 @@ from service.control.serializers.tables import (
     describe_foreign_files,
     describe_overlaps,
     describe_scan_failure,
+    describe_waiting,
     displayed_state,
     halted_partitions,
     halting_plan_id,

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lake.history import ChangeKind
+from service.control.serializers.advice import short_history_notes
 from service.former_names import both_names
 
 if TYPE_CHECKING:
@@ -30,10 +31,10 @@ def replay(
         "days": comparison.days,
         "commits": sum(commit.change is ChangeKind.WRITE for commit in history.commits),
         "rewrites": sum(commit.change is ChangeKind.REWRITE for commit in history.commits),
-        "notes": list(history.notes),
+        "notes": [*history.notes, *short_history_notes(comparison.days)],
         "small_file_limit_bytes": table.policy.small_file_limit_bytes,
         "rates": rates,
-        "policies": [_policy_document(one) for one in comparison.outcomes],
+        "policies": [_policy_document(one, comparison) for one in comparison.outcomes],
         "recommended": {
             "name": comparison.recommended,
             "reason": comparison.reason,
@@ -42,8 +43,12 @@ def replay(
     }
 
 
-def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
+def _policy_document(one: "PolicyOutcome", comparison: "PolicyComparison") -> dict[str, Any]:
+    """Return a policy's outcome; figures per day are None if the history is too short."""
+    from planner.replay.comparison import MIN_RATE_DAYS
+
     work, end = one.result.work, one.result.final_totals
+    has_rates = comparison.days >= MIN_RATE_DAYS
     document = {
         "name": one.variant.name,
         "settings": dict(one.variant.settings),
@@ -56,10 +61,11 @@ def _policy_document(one: "PolicyOutcome") -> dict[str, Any]:
         "input_files": work.input_files,
         "output_files": work.output_files,
         "rewritten_bytes": work.rewritten_bytes,
-        "rewritten_bytes_per_day": one.rewritten_bytes_a_day,
+        "rewritten_bytes_per_day": one.rewritten_bytes_a_day if has_rates else None,
         "writer_bytes": work.writer_bytes,
         "write_amplification": one.write_amplification,
-        "cpu_seconds_per_day": one.cpu_seconds_a_day,
+        "cpu_seconds": one.cpu_seconds_a_day * comparison.days,
+        "cpu_seconds_per_day": one.cpu_seconds_a_day if has_rates else None,
         "by_day": [_day_document(day) for day in one.result.daily_totals],
     }
     return both_names("replay.policies[]", document)

@@ -2,7 +2,9 @@
 """The documents of settings: of the service and of one table, each with its origin, without secrets."""
 
 from collections.abc import Mapping
+from dataclasses import fields
 from datetime import timedelta
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from lake.redaction import redact_database_url, redact_setting
@@ -33,14 +35,30 @@ def setting_document(key: str, value: Any, origin: str) -> dict[str, Any]:
     return {"setting": key, "value": value, "text": _format_value(key, value), "origin": origin}
 
 
+@cache
+def _words_for_zero() -> dict[str, str]:
+    """Return the settings for which 0 is no amount, as their descriptions say, with the word for 0."""
+    from planner.policy.fields import PolicySettings
+    from planner.policy.policy import setting_name
+    from service.control.config.loader import SECTIONS
+
+    meanings = {setting_name(one.name): one.metadata.get("meaning", "") for one in fields(PolicySettings)}
+    for section, model in SECTIONS.items():
+        meanings |= {f"{section}.{key}": one.description or "" for key, one in model.model_fields.items()}
+    zeros = {key: meaning.partition("; 0: ")[2] for key, meaning in meanings.items()}
+    return {key: "for ever" if zero == "for ever" else "off" for key, zero in zeros.items() if zero}
+
+
 def _format_value(key: str, value: Any) -> str:
-    """Return bytes with a unit, durations as written, booleans as in TOML, lists with commas."""
+    """Return bytes with a unit, durations as written, booleans as in TOML, lists with commas, and 0 as off."""
     from lake.units import format_bytes, format_duration
 
-    if isinstance(value, timedelta):
-        return format_duration(value)
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, (int, float, timedelta)) and not value and key in _words_for_zero():
+        return _words_for_zero()[key]
+    if isinstance(value, timedelta):
+        return format_duration(value) if value else "0 s"
     if isinstance(value, int) and key in _BYTE_SETTINGS:
         return format_bytes(value)
     if isinstance(value, Mapping):

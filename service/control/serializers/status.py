@@ -52,7 +52,8 @@ def status(lake: "LakeState") -> dict[str, Any]:
     are off are left out. ``trends`` are the changes of the tables in modes propose and compact over 7 and 30 days.
     ``source_problems`` are the parts of sources that the last search for tables could not read; tables in these parts
     are unknown; empty for a caller who may see some tables only. ``work`` has the budget of all tables and the plans
-    that are held back.
+    that are held back. ``waiting_tables`` counts the tables in modes propose and compact in which nothing but the quiet
+    period keeps files from being planned; ``next_waiting`` is the one that waits least, until ``until``, or None.
     """
     from lake.plan import PlanState
 
@@ -86,6 +87,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
             for table in figures.tables
             if (entry := _attention_entry(lake, table, proposed[table.name])) is not None
         ],
+        **_waiting_fields(lake),
         "source_problems": [{"problem": one.problem, "since": one.since} for one in lake.source_problems],
         "notifications_waiting": figures.notifications_waiting,
         "notifications_dead": figures.notifications_dead,
@@ -150,6 +152,18 @@ def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any
 
 def _sum(scans: "Iterable[ScanRecord]", name: str) -> int:
     return sum(getattr(scan, name) or 0 for scan in scans)
+
+
+def _waiting_fields(lake: "LakeState") -> dict[str, Any]:
+    """Return how many tables wait for their quiet period only, and the first of them to be planned."""
+    good, now = lake.last_good_scans, lake.figures.taken_at
+    planned = (good[table.name] for table in lake.figures.tables if table.mode in PLANNED_MODES and table.name in good)
+    waiting = [(until, scan.table) for scan in planned if (until := scan.waiting_until) is not None and until > now]
+    first = min(waiting, default=None)
+    return {
+        "waiting_tables": len(waiting),
+        "next_waiting": None if first is None else {"table": first[1], "until": first[0]},
+    }
 
 
 def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> dict[str, Any] | None:

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
+from lake.units import format_duration, format_until
 from service.control.serializers.objectives import objective_document
-from service.text import plural
+from service.text import format_age, plural
 
 if TYPE_CHECKING:
     from service.control.config.tables import ConfiguredTable
@@ -74,6 +75,17 @@ def describe_overlaps(table: str, overlaps: int, overlap: str | None) -> str:
         f"is single_writer, and was written while lakefold worked on it: {plural(overlaps, 'commit')} in the last day, "
         f"the newest {overlap}. No lock separates its writers from plans, so rows may be missing or old; check with "
         f'{check}, then stop that writer while lakefold works, or set concurrency = "occ" and one lock for both'
+    )
+
+
+def describe_waiting(files: int, until: datetime | None, quiet_period: timedelta, now: datetime) -> str:
+    """Return how long ``files`` files within their quiet period keep a table from being planned; '' if they do not."""
+    if until is None or until <= now:
+        return ""
+    age = format_age(until - quiet_period, now)
+    return (
+        f"{plural(files, 'file')} modified {age}, until {format_until(until, now)} "
+        f"(quiet_period is {format_duration(quiet_period)})"
     )
 
 

@@ -354,13 +354,15 @@ def _scan_from_json(record: str, taken_at_ms: int) -> ScanRecord:
     return _scan_from_document(json.loads(record), taken_at_ms)
 
 
+_SCAN_FIELDS = frozenset(field.name for field in fields(ScanRecord))
 #: caches the scans of the tables on a page, which is loaded repeatedly
 _cached_scan_from_json = lru_cache(maxsize=1024)(_scan_from_json)
 
 
 def _scan_from_document(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
+    known = {name: value for name, value in document.items() if name in _SCAN_FIELDS}  # a later lakefold may have more
     return ScanRecord(
-        **{**document, "histogram": tuple(document["histogram"]), "taken_at": datetime_from_ms(taken_at_ms)},
+        **{**known, "histogram": tuple(document["histogram"]), "taken_at": datetime_from_ms(taken_at_ms)},
     )
 
 

@@ -14,9 +14,10 @@ from lake import capabilities
 from lake.errors import LakefoldError, TableGone, Transient, one_line
 from lake.logfields import log_fields
 from planner.reasons import Reason
+from service.control import serializers
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.tables import ConfiguredTable, configure_table, unmatched_rules
 from service.control.planning.adoption import AbandonedActionLog, abandoned_actions
 from service.control.planning.plan_request import PlanResponse
 from service.control.planning.requests import serve_request
@@ -29,6 +30,7 @@ from service.control.planning.scan import (
     scan_written_partitions,
 )
 from service.control.store import Request, ScanRecord, Store, StoreError, TableState, WriteReport, WrongState
+from service.modes import PLANNED_MODES
 from service.server.daemon.keyed_pool import KeyedPool
 from service.server.observability.metrics import Metrics
 
@@ -42,6 +44,8 @@ _WRITTEN_WORKERS = 2
 _FIRST_SEARCH_RETRY_SECONDS = 1.0
 #: the delay before reported partitions of a table that did not answer are scanned again
 _WRITTEN_RETRY_DELAY = timedelta(seconds=30)
+#: scans know the age of a file to the second
+_SAME_MOMENT = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,12 +81,17 @@ class Scheduler:
         #: the delay after a search that failed or found problems
         self._search_retry_seconds = _FIRST_SEARCH_RETRY_SECONDS
         self._failing: set[str] = set()
+        #: tables whose last scan could plan nothing only because of the quiet period, with the end of that period
+        self._waiting_until: dict[str, datetime] = {}
         #: tables that a scan did not find, for which a search was requested
         self._missing: set[str] = set()
         self._abandoned_work = AbandonedActionLog()
 
     def discover(self) -> None:
-        """Find tables, and register new and changed ones. A new table is due one interval after its last scan."""
+        """Find tables, and register new and changed ones. A table is due at once if it or its settings are new here.
+
+        Earlier scans of the table do not count: they may be of another process, a dry run, or of other settings.
+        """
         tables = {table.name: table for table in self._catalog.tables()}
         self._report_source_problems()
         known = {state.name: state for state in self._store.table_states()}
@@ -93,15 +102,13 @@ class Scheduler:
                 self._store.register_table(table.ref, table.mode, table.owner)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
         self._update_missing_tables(known, tables)
-        last = self._store.last_scans()
-        now, today = time.monotonic(), datetime.now(UTC)
+        if not self._tables and not self._source_problems:
+            for warning in unmatched_rules(self._config, tables).values():
+                logger.warning("%s", warning)
         for name, table in tables.items():
-            if name in self._due_at:
-                if _is_changed(self._tables.get(name), table):
-                    self._due_at[name] = now
-                continue
-            waited = (today - last[name].taken_at).total_seconds() if name in last else float("inf")
-            self._due_at[name] = now + max(0.0, table.policy.scan_interval.total_seconds() - waited)
+            before = self._tables.get(name)
+            if before is None or not _plans_alike(before, table):
+                self._due_at[name] = 0.0
         self._due_at = {name: at for name, at in self._due_at.items() if name in tables}
         budgets = {
             name: min(one.budget_left for one in missed)
@@ -237,8 +244,26 @@ class Scheduler:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
                 _log_plans(table.name, answer.plan_ids)
+                self._scan_after_quiet_period(table)
 
         return self._in_trace(table.name, scan)
+
+    def _scan_after_quiet_period(self, table: ConfiguredTable) -> None:
+        """Scan again when the quiet period ends, if nothing was written between two scans that could plan nothing else.
+
+        A table that is written all the time has to wait for the interval, or it would be scanned all the time.
+        """
+        scan, before = self._store.last_scan(table.name, ok=True), self._waiting_until.pop(table.name, None)
+        if scan is None or table.mode not in PLANNED_MODES or (until := scan.waiting_until) is None:
+            return
+        now = datetime.now(UTC)
+        self._waiting_until[table.name] = until
+        if before is None:
+            files, quiet = scan.skipped.get(Reason.RECENT, 0), table.policy.quiet_period
+            logger.info("table %s: waiting: %s", table.name, serializers.describe_waiting(files, until, quiet, now))
+        if before is None or until - before < _SAME_MOMENT:
+            due = time.monotonic() + max(0.0, (until - now).total_seconds())
+            self._due_at[table.name] = min(due, self._due_at.get(table.name, due))
 
     def _request_job(self, request: Request) -> Callable[[], None]:
         def answer() -> None:
@@ -349,9 +374,9 @@ class Scheduler:
         self._store.record_source_problems(self._source_problems)
 
 
-def _is_changed(before: ConfiguredTable | None, now: ConfiguredTable) -> bool:
-    """Return True if another mode or policy applies to a table than before."""
-    return before is not None and (before.mode, before.policy) != (now.mode, now.policy)
+def _plans_alike(one: ConfiguredTable, other: ConfiguredTable) -> bool:
+    """True if two configurations of a table let its scans plan the same."""
+    return (one.ref, one.mode, one.access, one.policy) == (other.ref, other.mode, other.access, other.policy)
 
 
 def _log_plans(table: str, plan_ids: Collection[str], why: str = "") -> None:

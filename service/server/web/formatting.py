@@ -4,6 +4,11 @@
 import shlex
 from datetime import UTC, datetime
 
+from lake.units import format_rough_duration as format_rough_duration
+from service.text import format_age
+
+format_ago = format_age
+
 #: tone and shape of a state: many people can't distinguish colours, and a printed page has none
 STATE_STYLES = {
     "requested": ("quiet", "ring"),
@@ -37,19 +42,6 @@ def format_count(number: int) -> str:
     scaled = number / unit
     digits = 2 if abs(scaled) < 9.995 else 1 if abs(scaled) < 99.95 else 0
     return f"{scaled:.{digits}f} {letter}"
-
-
-def format_rough_duration(seconds: float) -> str:
-    """Format a time span in whole units, which suffices for an age or an estimate."""
-    for limit, size, unit in ((90, 1, "s"), (5400, 60, "min"), (129_600, 3600, "h")):
-        if seconds < limit:
-            return f"{max(seconds, 0) / size:.0f} {unit}"
-    return f"{seconds / 86_400:.0f} d"
-
-
-def format_ago(then: datetime | None, now: datetime) -> str:
-    """Format the time since ``then``; ``never`` for None."""
-    return "never" if then is None else f"{format_rough_duration((now - then).total_seconds())} ago"
 
 
 def format_clock(moment: datetime) -> str:

@@ -130,13 +130,14 @@ def _reducible_parts(layouts: Mapping[str, Mapping[str, Any]]) -> Iterator[Summa
 
 def _reducible_title(layout: Mapping[str, Any]) -> str:
     if layout["reducible_share"] is None:
-        return "the next scans show which small files are worth a plan"
+        return "the next scans show which small files are worth rewriting"
     was = ""
     if layout["reducible_share_before"] is not None:
         was = f"; at the first scan of each table {layout['reducible_files_before']:,} of {layout['files_before']:,}"
     return (
-        f"{layout['reducible_files']:,} of {layout['files']:,} files are small and worth a plan, which would read "
-        f"{layout['reducible_bytes']:,} bytes; {layout['residual_files']:,} more are small and not worth one{was}"
+        f"{layout['reducible_files']:,} of {layout['files']:,} files are small and worth rewriting, which would read "
+        f"{layout['reducible_bytes']:,} bytes; {layout['residual_files']:,} more are small, but not worth rewriting"
+        f"{was}"
     )
 
 

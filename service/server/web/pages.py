@@ -75,7 +75,7 @@ def show_overview(
     context: ContextDep,
     request: Request,
     table_filter: TableFilterQuery,
-    sort: Sort = "attention",
+    sort: Sort = "-rewrite_bytes",
     page: Annotated[int, Query(ge=1, le=MAX_ROW_NUMBER)] = 1,
     days: int = TREND_DAYS[0],
 ) -> Response:

@@ -22,7 +22,7 @@ from lake.version import __version__
 from service.server.api.context import request_context
 from service.server.api.security import WRITE, Caller
 from service.server.web import cells, formatting
-from service.text import format_percent, process_label, share_of, short_id
+from service.text import cause_first, format_percent, process_label, share_of, short_id
 
 #: the cookie with the light or dark theme; it is not secret, and the script sets it
 THEME_COOKIE = "lakefold_theme"
@@ -125,6 +125,7 @@ def environment() -> Environment:
         "short_id": short_id,
         "breakable": _breakable,
         "command": _command,
+        "cause_first": cause_first,
         "table_path": table_path,
         "xy": lambda number: f"{number:.1f}".removesuffix(".0"),
     }

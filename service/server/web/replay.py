@@ -4,10 +4,11 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from lake.errors import LakefoldError
-from lake.units import format_bytes
+from lake.units import format_bytes, format_elapsed
 from service.control import serializers
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.replay import ReplayTimeout, advise_table, deadline_check, parse_grid, replay_table
@@ -65,6 +66,7 @@ class PolicyRow:
     kind: str
     small: str
     rewritten: str
+    cpu_seconds: float
     write_amplification: str
 
 
@@ -94,6 +96,8 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
         table=table.name,
         path=table_path(table.name),
         days=days,
+        known=_known_period(found) if found else "",
+        has_rates=bool(found and found["policies"][0]["rewritten_bytes_per_day"] is not None),
         settings=given,
         error=message,
         result=found,
@@ -115,14 +119,20 @@ def _kind(found: Mapping[str, Any], name: str) -> str:
 
 
 def _policy_row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> PolicyRow:
-    amplification = policy["write_amplification"]
+    amplification, a_day = policy["write_amplification"], policy["rewritten_bytes_per_day"]
     return PolicyRow(
         policy=policy,
         kind=_kind(found, policy["name"]),
         small=format_percent(policy["small_share"]),
-        rewritten=format_bytes(round(policy["rewritten_bytes_per_day"])),
+        rewritten=format_bytes(policy["rewritten_bytes"] if a_day is None else round(a_day)),
+        cpu_seconds=policy["cpu_seconds"] if a_day is None else policy["cpu_seconds_per_day"],
         write_amplification="–" if amplification is None else f"{amplification:.2f}×",
     )
+
+
+def _known_period(found: Mapping[str, Any]) -> str:
+    """Return how long the history is: less than was asked for, if the table has no older commit."""
+    return f"{found['days']:.1f} days" if found["days"] >= 1 else format_elapsed(timedelta(days=found["days"]))
 
 
 def _chart_text(found: Mapping[str, Any]) -> str:

@@ -3,9 +3,10 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 
 from lake.model import median_bytes
-from lake.units import format_bytes
+from lake.units import format_bytes, format_until
 from service.control import serializers
 from service.control.store import (
     NewestPlan,
@@ -16,6 +17,7 @@ from service.control.store import (
     TableOrder,
     TableState,
 )
+from service.modes import PLANNED_MODES
 from service.server.api.context import Context
 from service.server.web.charts import Sparkline, sparkline
 from service.server.web.rendering import PageContent, query_path
@@ -39,7 +41,7 @@ _COLUMNS = (
     ("Last plan", TableOrder.PLAN, True, "middle-up"),
     ("Scanned", TableOrder.SCANNED, True, "n wide-only"),
 )
-_HINTS = {"Reducible": "share of small files that are worth a plan", "To rewrite": "bytes that plans would read"}
+_HINTS = {"Reducible": "share of small files that are worth rewriting", "To rewrite": "bytes that plans would read"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,8 @@ class TableLine:
     """A table in the list.
 
     ``scan`` is the last good scan; ``scan_error`` is the error of a later failed scan. ``missed_objectives`` lists the
-    objectives that the table misses.
+    objectives that the table misses. ``waiting_until`` is the end of the quiet period if nothing else keeps the table
+    from being planned, else ''.
     """
 
     name: str
@@ -67,6 +70,7 @@ class TableLine:
     scan: ScanRecord | None
     scan_error: str | None
     missed_objectives: str
+    waiting_until: str
     sparkline: Sparkline | None
     sizes_text: str
     median: int | None
@@ -169,7 +173,8 @@ def _line(
 ) -> TableLine:
     table = context.configured_table(state)
     scan, newest, first = (found.get(state.name) for found in (scans.latest_ok, scans.latest, scans.first_ok))
-    limit = table.policy.small_file_limit_bytes
+    limit, now = table.policy.small_file_limit_bytes, datetime.now(UTC)
+    until = scan.waiting_until if scan and table.mode in PLANNED_MODES else None
     before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
     median = median_bytes(scan.histogram) if scan else None
     words = ""
@@ -184,6 +189,7 @@ def _line(
         scan=scan,
         scan_error=newest.error if newest is not None and newest.outcome != "ok" else None,
         missed_objectives="; ".join(one.text for one in objectives if not one.met),
+        waiting_until=format_until(until, now) if until and until > now else "",
         sparkline=sparkline(scan.histogram, before, limit) if scan else None,
         sizes_text=words,
         median=median,

@@ -180,6 +180,10 @@ def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list
         found.append(error_budget_notice("This table", budgets))
     if last is not None and last.not_planned:
         found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
+    if last is not None and table.mode in PLANNED_MODES:
+        files, quiet_period = last.skipped.get("recent", 0), table.policy.quiet_period
+        if waiting := serializers.describe_waiting(files, last.waiting_until, quiet_period, now):
+            found.append(Notice(tone="", subject="Waiting", text=f"{waiting}."))
     for path, reason in state.quarantined.items():
         found.append(Notice(tone="attention", subject="Quarantined", text=f"{path}: {reason}"))
     if table.mode not in PLANNED_MODES:

@@ -101,7 +101,7 @@ def test_only_the_partition_that_a_person_has_to_settle_is_halted_and_it_alone_i
     assert {(one.version.partition, "is halted: " in one.reason) for one in report.kept} == {(PARTITION, True)}
     reasons = decided(bench, config)
     assert f"once the cause is removed: lakefold resume {bench.table.name}" in str(reasons[PARTITION])
-    assert reasons[OTHER] == {"chosen, group 0"}
+    assert reasons[OTHER] == {"chosen, group 1"}
 
 
 def test_a_plan_leaves_a_partition_out_that_is_halted_while_it_waits(bench: Bench, upkeep: Maintenance):

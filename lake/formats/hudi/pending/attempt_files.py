@@ -27,7 +27,7 @@ from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.identity import Process
 from lake.renewal import Renewer
-from lake.units import format_duration
+from lake.units import format_rough_duration
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/attempts"
@@ -63,7 +63,7 @@ class AttemptFile:
 
     def __str__(self) -> str:
         owner = str(self.attempt.process or "a process")
-        return f"{owner}, last sign of life {format_duration(datetime.now(UTC) - self.renewed_at)} ago"
+        return f"{owner}, last sign of life {format_rough_duration(datetime.now(UTC) - self.renewed_at)} ago"
 
 
 def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:

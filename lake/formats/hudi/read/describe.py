@@ -18,7 +18,7 @@ from lake.formats.hudi.read.slices import is_merge_on_read
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, PLANNED_KINDS, Timeline, extra_metadata, instant_datetime
 from lake.model import TableRef
-from lake.units import format_duration
+from lake.units import format_rough_duration
 
 
 def describe_table(table: TableRef) -> dict[str, str]:
@@ -111,7 +111,7 @@ def _savepoints(timeline: Timeline) -> str:
 
 
 def _ago(then: datetime) -> str:
-    return f"{format_duration(max(0.0, (datetime.now(UTC) - then).total_seconds()))} ago"
+    return f"{format_rough_duration(datetime.now(UTC) - then)} ago"
 
 
 def _describe_lock_files(table: TableRef, storage: TableStorage) -> Iterator[str]:
@@ -135,7 +135,7 @@ def _is_released(storage: TableStorage, info: pafs.FileInfo) -> bool:
 
 
 def _age(info: pafs.FileInfo) -> str:
-    return format_duration(max(0.0, (datetime.now(UTC) - info.mtime).total_seconds()))
+    return format_rough_duration(datetime.now(UTC) - info.mtime)
 
 
 _DAY = timedelta(days=1)
@@ -161,7 +161,7 @@ def _describe_write_frequency(timeline: Timeline) -> str:
     if not written:
         return "no write on the active timeline"
     now = datetime.now(UTC)
-    last = format_duration(max(now - max(written), timedelta()))
+    last = format_rough_duration(now - max(written))
     today = sum(now - at < _DAY for at in written)
     return f"last write {last} ago" + (f", {today} in the last day" if today else "")
 

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Any, TypedDict
@@ -160,8 +160,9 @@ class ScanRecord:
     ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
     a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
     ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a table in mode
-    propose or compact is only scanned. ``outcome`` is 'ok', or 'error' with ``error`` and no layout. ``is_gone`` is
-    True if the error is that the table, or its directory, no longer exists.
+    propose or compact is only scanned. ``waiting_seconds`` is the time from the scan to the end of the quiet period of
+    the youngest reducible file, if nothing else could be planned; else None. ``outcome`` is 'ok', or 'error' with
+    ``error`` and no layout. ``is_gone`` is True if the error is that the table, or its directory, no longer exists.
     """
 
     table: str
@@ -185,9 +186,15 @@ class ScanRecord:
     foreign_files: int = 0
     foreign_file: str | None = None
     not_planned: str | None = None
+    waiting_seconds: int | None = None
     outcome: str = "ok"
     error: str | None = None
     is_gone: bool = False
+
+    @property
+    def waiting_until(self) -> datetime | None:
+        """The end of the quiet period that keeps everything from being planned; None if something else does."""
+        return None if self.waiting_seconds is None else self.taken_at + timedelta(seconds=self.waiting_seconds)
 
     @property
     def damaged(self) -> int:
