@@ -287,6 +287,7 @@ def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
         small_files=histogram.small_files,
         small_bytes=histogram.small_bytes,
         partitions=summary.partition_count,
+        median_bytes=histogram.median_bytes,
         histogram=histogram.counts,
         log_files=sum(line.log_files for line in lines),
         log_bytes=sum(line.log_bytes for line in lines),

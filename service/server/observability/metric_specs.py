@@ -67,6 +67,11 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "Latest slices whose files differ from the commits.",
             ),
             _stored_metric(
+                "lakefold_table_over_budget_slices",
+                _TABLE_LABELS,
+                "Latest slices whose group is larger than a whole budget, so that no plan can take them.",
+            ),
+            _stored_metric(
                 "lakefold_table_overlapping_commits",
                 _TABLE_LABELS,
                 "Commits of other processes in the last day that overlapped a plan of a table with a single writer.",
@@ -85,7 +90,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
                 "Small files that a plan can rewrite, at once or later (after a quiet period, a live plan, a pending "
-                "action, a failed plan or a declined proposal); in observed tables, those that a plan could rewrite.",
+                "action, a failed plan or a declined proposal, or with a larger budget); in observed tables, those "
+                "that a plan could rewrite.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(

@@ -4,7 +4,6 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from lake.model import median_bytes
 from lake.units import format_bytes
 from service.control import serializers
 from service.control.store import (
@@ -69,7 +68,6 @@ class TableLine:
     missed_objectives: str
     sparkline: Sparkline | None
     sizes_text: str
-    median: int | None
     last_plan: NewestPlan | None
 
 
@@ -171,11 +169,10 @@ def _line(
     scan, newest, first = (found.get(state.name) for found in (scans.latest_ok, scans.latest, scans.first_ok))
     limit = table.policy.small_file_limit_bytes
     before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
-    median = median_bytes(scan.histogram) if scan else None
     words = ""
     if scan is not None:
         share = format_percent(share_of(scan.small_files, scan.files))
-        middle = f", median {format_bytes(median)}" if median is not None else ""
+        middle = "" if scan.median_bytes is None else f", median {format_bytes(scan.median_bytes)}"
         words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
     return TableLine(
         name=state.name,
@@ -186,6 +183,5 @@ def _line(
         missed_objectives="; ".join(one.text for one in objectives if not one.met),
         sparkline=sparkline(scan.histogram, before, limit) if scan else None,
         sizes_text=words,
-        median=median,
         last_plan=plan,
     )
