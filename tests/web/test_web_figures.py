@@ -273,7 +273,7 @@ def test_the_oldest_waiting_plan_says_what_it_waits_for_and_when_it_is_tried(lak
 
     found, line = oldest()
     assert (found["plan_id"], found["next_attempt_at"]) == (name, None)
-    assert line.endswith("waits, since no executor is running; lakefold worker starts one.")
+    assert line.endswith("ago and waits for an executor to run.")
     lake.store.register_process(EXECUTOR, timedelta(minutes=1))
     assert oldest()[1].endswith("ago and waits for a free executor.")
     lake.store.pause("orders", "ada")

@@ -114,8 +114,8 @@ def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
         reason = reason if plan.attempts and plan.error else "waits until it is due"
     elif held is not None:
         at, reason = held.until, describe_hold(held)
-    elif (missing := no_executor_reason(lake.processes)) is not None:
-        reason = f"waits, since {missing}"
+    elif no_executor_reason(lake.processes) is not None:
+        reason = "waits for an executor to run"
     elif running:
         reason = f"waits for a free executor, or for a running plan of {plan.table} (max_inflight_per_table)"
     else:
