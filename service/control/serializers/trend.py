@@ -81,9 +81,9 @@ def lake_points(lake: "LakeState") -> "list[TrendPoint]":
         freed_bytes=sum(table.freed_bytes for table in lake.figures.tables if table.name in names),
     )
     stored = [point for point in lake.trend_points if point.at < last.at]
-    first = [lake.first_scans[scan.table] for scan in scans]
-    scanned_again = any(scan.taken_at > earliest.taken_at for scan, earliest in zip(scans, first, strict=True))
-    return [*(_first_point(first, [*stored, last]) if stored or scanned_again else ()), *stored, last]
+    # There are no stored points for a caller who sees some tables only, and then there is no trend.
+    first = [lake.first_scans[scan.table] for scan in scans] if stored else []
+    return [*_first_point(first, [*stored, last]), *stored, last]
 
 
 def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":
