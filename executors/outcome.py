@@ -58,7 +58,7 @@ def completion_message(
     partitions = "; ".join(
         f"{f.partition or '(unpartitioned)'} {f.files_before} -> {f.files_after} files, "
         f"{format_bytes(f.bytes_before)} -> {format_bytes(f.bytes_after)}, {took} ms"
-        for f, took in zip(figures, partition_milliseconds(figures, milliseconds), strict=True)
+        for f, took in zip(figures, partition_milliseconds(figures, sum(milliseconds.values())), strict=True)
     )
     spent = ", ".join(f"{step} {milliseconds[step]} ms" for step in Step if step in milliseconds)
     return f"plan {plan.plan_id} of {plan.table.name} completed as {commit.instant}: {partitions} [{spent}]"

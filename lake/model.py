@@ -5,12 +5,10 @@ Words as in docs/concepts.md: a *file group* is the lineage of one file id in on
 partition, a *file slice* a base file with its log files at an instant.
 """
 
-from bisect import bisect_left
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from itertools import accumulate
 from types import MappingProxyType
 
 import numpy as np
@@ -263,13 +261,18 @@ HISTOGRAM_EDGES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(10,
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeHistogram:
-    """Files by size. ``counts`` has an entry for each edge (≤ it, above the one before), and one for larger files."""
+    """Files by size. ``counts`` has an entry for each edge (≤ it, above the one before), and one for larger files.
+
+    ``median_bytes`` is the size of the middle file, and of an even number of files the mean of the two in the middle;
+    None without files.
+    """
 
     counts: tuple[int, ...]
     files: int
     bytes: int
     small_files: int
     small_bytes: int
+    median_bytes: int | None
 
     @classmethod
     def of(cls, sizes: pa.ChunkedArray | pa.Array, small_file_limit_bytes: int) -> "SizeHistogram":
@@ -283,21 +286,8 @@ class SizeHistogram:
             bytes=int(values.sum()),
             small_files=int(small.size),
             small_bytes=int(small.sum()),
+            median_bytes=int(np.median(values)) if values.size else None,
         )
-
-
-def median_bytes(counts: Sequence[int]) -> int | None:
-    """Return the median file size of a histogram, interpolated on the logarithmic axis of its bucket; None if empty."""
-    files = sum(counts)
-    if not files:
-        return None
-    upto, middle = list(accumulate(counts)), files / 2
-    index = bisect_left(upto, middle)
-    if index >= len(HISTOGRAM_EDGES_BYTES):
-        return HISTOGRAM_EDGES_BYTES[-1]
-    # Each edge is twice the one before, so half a bucket is a factor of the square root of two.
-    way_up = 1 - (upto[index] - middle) / counts[index]
-    return round(HISTOGRAM_EDGES_BYTES[index] / 2 * 2**way_up)
 
 
 def base_file_sizes(slices: pa.Table) -> pa.ChunkedArray:

@@ -5,6 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from enum import StrEnum
+from itertools import accumulate, pairwise
 from types import MappingProxyType
 
 from lake.model import FileSlice, TableRef
@@ -332,10 +333,14 @@ class PartitionFigures:
     bytes_after: int
 
 
-def partition_milliseconds(figures: Sequence[PartitionFigures], steps: Mapping[str, int]) -> Sequence[int]:
-    """Return each partition's part of the time of a plan's ``steps``, in proportion to the bytes that were read."""
-    spent, read = sum(steps.values()), sum(item.bytes_before for item in figures)
-    return [round(spent * item.bytes_before / read) if read else 0 for item in figures]
+def partition_milliseconds(figures: Sequence[PartitionFigures], spent: int) -> Sequence[int]:
+    """Return each partition's part of the ``spent`` milliseconds, in proportion to the bytes that were read.
+
+    The parts add up to ``spent``, unless no byte was read.
+    """
+    read = sum(item.bytes_before for item in figures)
+    upto = [round(spent * done / read) if read else 0 for done in accumulate(item.bytes_before for item in figures)]
+    return [after - before for before, after in pairwise([0, *upto])]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
+from lake.units import format_bytes
 from planner.cost import Rates
 from planner.policy.fields import PlanningSettings, TableSettings
 from planner.windows import RunSchedule
@@ -159,20 +160,56 @@ def blocked_by_table_budget(
     return found
 
 
-def cap_by_budgets(policy: PlanningSettings, budgets: Iterable[Budget], rates: Rates) -> PlanningSettings:
-    """Return ``policy`` with sizes of plans and groups limited by ``max_plan_bytes``."""
-    most = max_plan_bytes(budgets, rates)
-    if most >= policy.max_bytes_per_plan:
-        return policy
-    values = {knob.name: getattr(policy, knob.name) for knob in fields(PlanningSettings)}
-    bounds = {name: max(1, int(min(values[name], most))) for name in ("max_bytes_per_group", "max_bytes_per_plan")}
-    return PlanningSettings(**{**values, **bounds})
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSizeLimit:
+    """The bytes of the largest plan that fits the unused budgets, and the budget that allows no more.
+
+    ``setting`` is the name of this budget's setting, ``value`` its value as text.
+    """
+
+    setting: str
+    value: str
+    max_bytes: int
+
+    @property
+    def text(self) -> str:
+        """Setting and value, for a sentence; for a budget of CPU time with the bytes that it allows."""
+        allows = "" if "bytes" in self.setting else f", which allows {format_bytes(self.max_bytes)}"
+        return f"{self.setting} ({self.value}{allows})"
+
+    def warning(self, policy: PlanningSettings) -> str | None:
+        """Return the consequence of a budget below two files of the small-file limit; None for any other budget."""
+        least = 2 * policy.small_file_limit_bytes
+        if self.max_bytes >= least:
+            return None
+        return (
+            f"{self.text} is less than two files just below small_file_limit ({format_bytes(least)}): such files are "
+            f"never rewritten; raise {self.setting} or lower small_file_limit"
+        )
+
+    def capped(self, policy: PlanningSettings) -> PlanningSettings:
+        """Return ``policy`` with sizes of plans and groups limited to ``max_bytes``."""
+        values = {knob.name: getattr(policy, knob.name) for knob in fields(PlanningSettings)}
+        bounds = {name: max(1, min(values[name], self.max_bytes)) for name in _SIZES_OF_PLANS}
+        return PlanningSettings(**{**values, **bounds})
 
 
-def max_plan_bytes(budgets: Iterable[Budget], rates: Rates) -> float:
-    """Return the bytes of the largest plan that fits each of the unused ``budgets``."""
-    whole = UNLIMITED
-    for budget in budgets:
-        whole = whole.elementwise_min(budget.largest_plan)
-    by_cpu = math.inf if math.isinf(whole.cpu_ms) else rates.max_bytes(whole.cpu_ms / 1000)
-    return min(whole.bytes, by_cpu)
+_SIZES_OF_PLANS = ("max_bytes_per_group", "max_bytes_per_plan")
+#: prefixes of the settings of a table's own budget and of the budget of all tables
+TABLE_BUDGET, COMMON_BUDGET = "budget_", "work."
+
+
+def plan_size_limit(table: Budget, common: Budget, rates: Rates) -> PlanSizeLimit | None:
+    """Return the limit of plans by the budgets of one table and of all tables; None if both are unlimited."""
+    limits = []
+    for prefix, budget in ((TABLE_BUDGET, table), (COMMON_BUDGET, common)):
+        for span, most in (("hour", budget.hour), ("day", budget.day)):
+            if math.isfinite(most.bytes):
+                value = format_bytes(int(most.bytes))
+                limits.append(
+                    PlanSizeLimit(setting=f"{prefix}bytes_per_{span}", value=value, max_bytes=int(most.bytes))
+                )
+            if math.isfinite(most.cpu_ms):
+                name, size = f"{prefix}cpu_hours_per_{span}", rates.max_bytes(most.cpu_ms / 1000)
+                limits.append(PlanSizeLimit(setting=name, value=f"{most.cpu_ms / _HOUR_MS:g}", max_bytes=size))
+    return min(limits, key=lambda limit: limit.max_bytes, default=None)

@@ -14,12 +14,13 @@ import pyarrow.compute as pc
 from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, Plan
 from lake.units import format_until
+from planner.budgets import PlanSizeLimit
 from planner.candidates import Candidates, Ints, Mask, PlanningConstraints, find_candidates
 from planner.cost import CostInputs
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, TEMPORARY, Reason, reason_mask, reason_text
-from planner.selection import DEFAULT_COST_INPUTS, find_worthwhile, select_next_plan
+from planner.selection import DEFAULT_COST_INPUTS, explain_budget, find_worthwhile, select_next_plan
 
 #: every file of the table may be planned
 UNCONSTRAINED = PlanningConstraints()
@@ -55,11 +56,13 @@ class PlanningResult:
     ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason (a
     ``Reason``, dictionary-encoded), number (see ``reason_text``) and reducible. A slice is reducible if a plan takes it
     now, or would take it if no quiet period, live plan, pending action on the table, failed plan or declined proposal
-    kept it back. Small slices that are not reducible are residual: no rewrite of them is worthwhile.
+    kept it back, or with a larger budget. Small slices that are not reducible are residual: no rewrite of them is
+    worthwhile. ``budget`` is the budget that limits plans further than ``policy`` does; None if none does.
     """
 
     snapshot: Snapshot
     policy: PlanningSettings
+    budget: PlanSizeLimit | None
     constraints: PlanningConstraints
     plan: Plan | None
     decisions: pa.Table
@@ -99,6 +102,12 @@ class PlanningResult:
         numbers = self.decisions["number"].filter(declined)
         return frozenset(self.constraints.declined[number].plan_id for number in numbers.unique().to_pylist())
 
+    def setting(self, reason: Reason) -> str:
+        """Return the setting that decides ``reason``, or the command to run against it; '' if there is neither."""
+        if self.budget is not None and reason in (Reason.OVER_BUDGET, Reason.NEXT_PLAN_BYTES):
+            return self.budget.setting
+        return reason.setting
+
     def reason_text(self, row: int) -> str:
         """Return the text of the reason in row ``row`` of ``decisions``."""
         return self.reason_texts([row])[0]
@@ -118,6 +127,8 @@ class PlanningResult:
         for reason, column in ((Reason.ALONE, "group_key"), (Reason.FEW_LOGS, "delta_kind")):
             details[reason.value] = [word or "" for word in self.snapshot.slices[column].take(index).to_pylist()]
 
+        bounds = self.policy if self.budget is None else self.budget.capped(self.policy)
+
         @cache
         def text(reason: str, number: int, detail: str) -> str:
             if reason == Reason.DAMAGED.value:
@@ -129,6 +140,10 @@ class PlanningResult:
             elif reason == Reason.RECENT.value:
                 now = self.snapshot.taken_at
                 detail = format_until(now + self.policy.quiet_period - timedelta(seconds=number), now)
+            elif reason == Reason.OVER_BUDGET.value and self.budget is not None:
+                detail = self.budget.text
+            elif reason == Reason.NEXT_PLAN_BYTES.value:
+                return reason_text(Reason(reason), number, bounds)
             return reason_text(Reason(reason), number, self.policy, detail)
 
         return [
@@ -145,13 +160,15 @@ def plan_table(
     plan_id: str,
     constraints: PlanningConstraints = UNCONSTRAINED,
     cost_inputs: CostInputs = DEFAULT_COST_INPUTS,
+    budget: PlanSizeLimit | None = None,
 ) -> PlanningResult:
     """Plan ``snapshot`` under ``policy``. The result has the reason of every slice that is not part of the plan.
 
     ``now`` is timezone-aware; ``plan_id`` is the id of the plan, if there is one. If ``constraints`` allow both kinds
     of plans, ``rewrite_first`` is the kind that is planned first and gets a slice which fits both. ``cost_inputs``
     determine the cost of a group; a group that does not save its cost within the policy's ``payback`` is not planned.
-    The result depends on the arguments only; the same slices in any order give the same plan.
+    Plans and groups are no larger than ``budget`` allows. The result depends on the arguments only; the same slices in
+    any order give the same plan.
     """
     if now.tzinfo is None:
         raise ValueError("now must be timezone-aware")
@@ -161,10 +178,17 @@ def plan_table(
     free[[index for index, name in enumerate(found.partitions) if name in constraints.locked_partitions]] = False
 
     waits = bool(_IS_TEMPORARY[found.reason_codes].any())
-    taken = select_next_plan(found, policy, cost_inputs, now=now, free=free, kinds=constraints.kinds)
+    if budget is not None and budget.max_bytes >= policy.max_bytes_per_plan:
+        budget = None
+    bounds = policy if budget is None else budget.capped(policy)
+    taken = select_next_plan(found, bounds, cost_inputs, now=now, free=free, kinds=constraints.kinds)
     groups, picked = taken.groups, taken.picked
-    reducible = np.zeros(len(found.reason_codes), dtype=np.bool_)
-    reducible[taken.clustering_rows] = reducible[taken.compaction_rows] = True
+    reducible = taken.worthwhile(len(found.reason_codes))
+    if budget is not None:
+        decided = find_candidates(snapshot, policy, constraints, now=now)
+        unlimited = select_next_plan(decided, policy, cost_inputs, now=now, free=free, kinds=constraints.kinds)
+        reducible |= unlimited.worthwhile(len(reducible))
+        explain_budget(found, taken, decided, unlimited)
     if waits:
         later = find_candidates(snapshot, policy, constraints, now=now, apply_waiting=False)
         for rows in find_worthwhile(later, policy, cost_inputs, now=now, kinds=constraints.kinds)[1:]:
@@ -182,6 +206,7 @@ def plan_table(
     return PlanningResult(
         snapshot=snapshot,
         policy=policy,
+        budget=budget,
         constraints=constraints,
         plan=plan,
         decisions=_decision_table(snapshot, found, reducible),

@@ -32,6 +32,7 @@ class Reason(StrEnum):
     FEW_FILES = "few_files"  #: the group has too few files to be worth a rewrite
     NO_GAIN = "no_gain"  #: a rewrite of the group would not reduce its number of files
     NO_PAYBACK = "no_payback"  #: a rewrite of the group costs more than it saves within the payback time
+    OVER_BUDGET = "over_budget"  #: the group is larger than a whole budget, so no plan can take it
     NEXT_PLAN_GROUPS = "next_plan_groups"  #: this plan has its maximum of groups
     NEXT_PLAN_SLICES = "next_plan_slices"  #: this plan has its maximum of slices to compact
     NEXT_PLAN_BYTES = "next_plan_bytes"  #: the group exceeds the bytes left in this plan
@@ -40,7 +41,10 @@ class Reason(StrEnum):
 
     @property
     def setting(self) -> str:
-        """The setting that decides the reason, or the command to run against it; '' if there is neither."""
+        """The setting that decides the reason, or the command to run against it; '' if there is neither.
+
+        ``PlanningResult.setting`` names the budget that decides.
+        """
         return _SETTINGS.get(self, "")
 
 
@@ -64,6 +68,7 @@ _SETTINGS = {
     Reason.FEW_FILES: "min_input_files",
     Reason.NO_GAIN: "target_file_max",
     Reason.NO_PAYBACK: "payback",
+    Reason.OVER_BUDGET: "budget_bytes_per_hour",
     Reason.NEXT_PLAN_GROUPS: "max_num_groups",
     Reason.NEXT_PLAN_SLICES: "max_slices_per_compaction",
     Reason.NEXT_PLAN_BYTES: "max_bytes_per_plan",
@@ -83,14 +88,14 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
     """Return the text of a reason for people.
 
     The meaning of ``number`` depends on the reason: bytes of the slice for ``above_limit`` and ``oversized``, bytes of
-    the group for ``over_plan`` and ``next_plan_*``; seconds of age for ``recent``; files for ``few_files``,
-    ``few_logs`` and ``no_gain`` (outputs); thousandths of the rows for ``few_deleted``; days for ``no_payback``. It is
-    an index for ``chosen`` (of the group in the plan), ``damaged`` (of the difference in the snapshot), ``failed`` and
-    ``declined`` (of the plan among the failed or declined plans).
+    the group for ``over_plan``, ``over_budget`` and ``next_plan_*``; seconds of age for ``recent``; files for
+    ``few_files``, ``few_logs`` and ``no_gain`` (outputs); thousandths of the rows for ``few_deleted``; days for
+    ``no_payback``. It is an index for ``chosen`` (of the group in the plan), ``damaged`` (of the difference in the
+    snapshot), ``failed`` and ``declined`` (of the plan among the failed or declined plans).
 
     ``detail`` is the table's text for ``busy`` and ``damaged``, the description of the event for ``failed`` and
-    ``declined``, the end of the quiet period for ``recent``, the plan id for ``held``, the group key for ``alone``, and
-    the ``DeltaKind`` for ``few_logs``.
+    ``declined``, the end of the quiet period for ``recent``, the plan id for ``held``, the group key for ``alone``, the
+    ``DeltaKind`` for ``few_logs``, and the setting and value of the budget for ``over_budget``.
     """
     match reason:
         case Reason.DAMAGED:
@@ -127,6 +132,8 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
             if not policy.reads_per_day:
                 return "no payback: the table is not read (reads_per_day is 0)"
             return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
+        case Reason.OVER_BUDGET:
+            return f"never starts: its group is {format_bytes(number)}, more than all of {detail}"
         case Reason.NEXT_PLAN_GROUPS:
             return f"next plan: this one has its {policy.max_num_groups} groups"
         case Reason.NEXT_PLAN_BYTES:

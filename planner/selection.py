@@ -25,14 +25,22 @@ DEFAULT_COST_INPUTS = CostInputs()
 class Selection:
     """The content of a plan: the groups of ``groups`` at the positions ``picked``; no plan if ``picked`` is empty.
 
-    ``clustering_rows`` and ``compaction_rows`` are the rows of all worthwhile slices, by the kind of rewrite.
+    ``clusters`` are all groups to cluster. ``clustering_rows`` and ``compaction_rows`` are the rows of all worthwhile
+    slices, by the kind of rewrite.
     """
 
     kind: PlanKind
     groups: Groups
     picked: Ints
+    clusters: Groups
     clustering_rows: Ints
     compaction_rows: Ints
+
+    def worthwhile(self, slices: int) -> Mask:
+        """Return which of a snapshot's ``slices`` are worthwhile."""
+        found = np.zeros(slices, dtype=np.bool_)
+        found[self.clustering_rows] = found[self.compaction_rows] = True
+        return found
 
 
 def select_next_plan(
@@ -66,7 +74,30 @@ def select_next_plan(
         if PlanKind.CLUSTERING not in kinds:
             _defer_to_next_plan(clustered, candidates)
             picked = picked[:0]
-    return Selection(kind=kind, groups=groups, picked=picked, clustering_rows=clustered, compaction_rows=due)
+    return Selection(
+        kind=kind, groups=groups, picked=picked, clusters=clusters, clustering_rows=clustered, compaction_rows=due
+    )
+
+
+def explain_budget(candidates: Candidates, within: Selection, decided: Candidates, unlimited: Selection) -> None:
+    """Correct the reasons in ``candidates``, whose plans a budget limits, by the reasons without this budget.
+
+    ``within`` was selected from ``candidates``, and ``unlimited`` from ``decided``, the same candidates without the
+    budget. A slice that is worthwhile only without the budget gets the reason ``OVER_BUDGET`` with the bytes of its
+    group; a live plan of its partition remains its reason. A slice that is not worthwhile at all gets its reason
+    without the budget, which the smaller groups would distort.
+    """
+    planned, worthwhile = within.worthwhile(len(candidates.bytes)), unlimited.worthwhile(len(candidates.bytes))
+    candidates.reason_codes[~planned] = decided.reason_codes[~planned]
+    candidates.reason_numbers[~planned] = decided.reason_numbers[~planned]
+    sizes = candidates.bytes + candidates.log_bytes
+    clusters = unlimited.clusters
+    in_clusters = np.zeros(len(sizes), dtype=np.bool_)
+    in_clusters[unlimited.clustering_rows] = True
+    group_sizes = np.zeros(len(sizes), dtype=np.int64)
+    group_sizes[clusters.rows] = np.repeat(clusters.bytes, clusters.files)
+    over = worthwhile & ~planned & (candidates.reason_codes != REASON_CODES[Reason.HELD])
+    candidates.decide(over, Reason.OVER_BUDGET, np.where(in_clusters, group_sizes, sizes)[over])
 
 
 def find_worthwhile(

@@ -81,6 +81,8 @@ class LakeState:
     running_plans: Sequence[PlanView]
     contested: Mapping[str, ConflictCount]
     trend_points: Sequence[TrendPoint]
+    #: the requested plan that is or will be due first, without those that wait for approval
+    next_due_plan: PlanView | None = None
     work: WorkBudget = field(default_factory=WorkBudget)
     #: the parts of sources that the last search for tables could not read
     source_problems: Sequence[SourceProblem] = ()
@@ -110,6 +112,9 @@ class LakeState:
             **by_table,
             figures=self.figures.limited_to(table_scope),
             recent_plans=[plan for plan in self.recent_plans if table_scope.has_table(plan.table)],
+            next_due_plan=self.next_due_plan
+            if self.next_due_plan is not None and table_scope.has_table(self.next_due_plan.table)
+            else None,
             running_plans=[plan for plan in self.running_plans if table_scope.has_table(plan.table)],
             # Sums over all tables are shown only to a caller who may see all tables.
             work=self.work.limited_to(table_scope),
@@ -141,6 +146,7 @@ def read_lake_state(store: Store, row_cache: RowCache | None = None) -> LakeStat
             if contest.conflicts >= _MIN_LOST
         },
         trend_points=store.trend(None),
+        next_due_plan=store.next_due_plan(),
         work=store.work_budget(),
         source_problems=store.source_problems(),
         objectives=store.objectives(),

@@ -4,29 +4,34 @@
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from plan_inputs import MIB, NOW, File, snapshot
+from plan_inputs import GIB, KIB, MIB, NOW, File, plan, reasons, snapshot, texts
 
+from lake.units import parse_bytes
 from planner.budgets import (
     DAY,
     HOUR,
     Budget,
     BudgetUsage,
+    PlanSizeLimit,
     QueuedPlan,
     WorkAmount,
     blocked_by_table_budget,
-    cap_by_budgets,
-    max_plan_bytes,
+    plan_size_limit,
     startable_plans,
 )
 from planner.cost import CostInputs, Rates, estimate_benefit
-from planner.planner import plan_table
+from planner.planner import PlanningResult, plan_table
 from planner.policy.policy import SizingPolicy
 from planner.priority import priority_offset
+from planner.reasons import Reason
 
+PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
 TABLES = ("a", "b", "c")
 NEW = "new"
 _HOURS = 24
@@ -191,26 +196,112 @@ def test_a_budget_of_nothing_is_none():
 
 def test_a_budget_of_cpu_bounds_a_plan_by_the_bytes_that_it_pays_for():
     rates = Rates(fixed_seconds=10, seconds_per_byte=1 / MIB)
-    assert max_plan_bytes([Budget.from_settings(0, 0, 0, 100 / 3600)], rates) == 90 * MIB
-    assert (
-        max_plan_bytes(
-            [Budget.from_settings(50 * MIB, 0, 0, 100 / 3600), Budget.from_settings(0, 40 * MIB, 0, 0)], rates
-        )
-        == 40 * MIB
+    cpu = plan_size_limit(Budget.from_settings(0, 0, 0, 100 / 3600), Budget(), rates)
+    assert cpu is not None
+    assert (cpu.max_bytes, cpu.setting) == (90 * MIB, "budget_cpu_hours_per_day")
+    least = plan_size_limit(
+        Budget.from_settings(50 * MIB, 0, 0, 100 / 3600), Budget.from_settings(0, 40 * MIB, 0, 0), rates
     )
-    assert max_plan_bytes([Budget()], rates) == math.inf
+    assert least is not None
+    assert (least.max_bytes, least.text) == (40 * MIB, "work.bytes_per_day (40.0 MiB)")
+    assert plan_size_limit(Budget(), Budget(), rates) is None
 
 
 @QUIET
 @given(st.integers(20 * MIB, 2000 * MIB), st.floats(0.005, 0.1))
 def test_the_planner_makes_no_plan_that_is_larger_than_a_whole_budget(most: int, cpu_hours: float):
     budget, policy, terms = Budget.from_settings(most, 0, 0, cpu_hours), SizingPolicy(), CostInputs()
-    sizing = cap_by_budgets(policy, [budget], terms.rates)
+    limit = plan_size_limit(budget, Budget(), terms.rates)
+    assert limit is not None
     files = snapshot(File(id=f"{n:03}", bytes=10 * MIB) for n in range(200))
-    made = plan_table(files, sizing, now=NOW, plan_id="plan-1").plan
+    made = plan_table(files, policy, now=NOW, plan_id="plan-1", budget=limit).plan
     if made is not None:
         cost = WorkAmount(bytes=made.bytes, cpu_ms=round(1000 * estimate_benefit(made, policy, terms).cpu_seconds))
         assert cost.is_within(budget.largest_plan)
-        assert made.bytes >= min(most, 200 * 10 * MIB, max_plan_bytes([budget], terms.rates)) * 0.4
+        assert made.bytes >= min(200 * 10 * MIB, limit.max_bytes) * 0.4
     else:
-        assert max_plan_bytes([budget], terms.rates) < 20 * MIB
+        assert limit.max_bytes < 20 * MIB
+
+
+def limited(files: list[File], hour: str, settings: Mapping[str, Any] | None = None, **more: Any) -> PlanningResult:
+    """Plan ``files`` within ``budget_bytes_per_hour = hour``."""
+    limit = plan_size_limit(Budget.from_settings(parse_bytes(hour), 0, 0, 0), Budget(), Rates())
+    return plan(files, settings, budget=limit, **more)
+
+
+def test_a_budget_that_no_group_fits_is_the_reason_of_its_files_which_stay_reducible():
+    planning = limited([File(id=f"{n:02}", bytes=10 * KIB) for n in range(20)], "1KiB")
+    assert planning.plan is None
+    assert set(texts(planning).values()) == {
+        "never starts: its group is 200 KiB, more than all of budget_bytes_per_hour (1.0 KiB)"
+    }
+    assert planning.setting(Reason.OVER_BUDGET) == "budget_bytes_per_hour"
+    assert (planning.reducible_files, planning.reducible_bytes) == (20, 200 * KIB)
+
+
+def test_a_budget_of_cpu_time_is_named_with_the_bytes_that_it_allows():
+    limit = plan_size_limit(Budget(), Budget.from_settings(0, 0, 0.001, 0), Rates())
+    planning = plan([File(id=name, bytes=MIB) for name in "ab"], budget=limit)
+    assert texts(planning)["a"] == (
+        "never starts: its group is 2.0 MiB, more than all of work.cpu_hours_per_hour (0.001, which allows 0 B)"
+    )
+
+
+def test_a_file_that_no_budget_would_make_worthwhile_keeps_its_own_reason():
+    files = [File(id="lone", bytes=10 * KIB, partition="q"), File(id="large", bytes=GIB), *PAIR]
+    found = reasons(limited(files, "1KiB"))
+    assert found == {"lone": "alone", "large": "above_limit", "x": "over_budget", "y": "over_budget"}
+    assert limited(files, "1KiB").reducible_files == 2
+
+
+def test_a_live_plan_and_a_quiet_period_come_before_a_budget_and_the_files_stay_reducible():
+    young = File(id="young", bytes=10 * KIB, age=timedelta(0))
+    planning = limited([young, *PAIR], "1KiB", locked_partitions={"p": "live"})
+    assert reasons(planning) == {"young": "recent", "x": "held", "y": "held"}
+    assert planning.reducible_files == 3
+
+
+def test_the_bound_of_a_plan_that_a_budget_lowers_is_said_to_be_the_budgets():
+    files = [File(id=f"{n}", bytes=10 * MIB, partition=f"dt={n // 2}") for n in range(4)]
+    planning = limited(files, "25MiB")
+    assert reasons(planning) == {"0": "chosen", "1": "chosen", "2": "next_plan_bytes", "3": "next_plan_bytes"}
+    assert texts(planning)["3"] == "next plan: 20.0 MiB more would exceed 25.0 MiB"
+    assert planning.setting(Reason.NEXT_PLAN_BYTES) == "budget_bytes_per_hour"
+    assert plan(files).setting(Reason.NEXT_PLAN_BYTES) == "max_bytes_per_plan"
+
+
+def test_a_slice_whose_logs_no_budget_pays_for_is_over_budget_by_its_own_size():
+    planning = limited([File(id="a", bytes=GIB, log_bytes=GIB)], "100MiB")
+    assert texts(planning)["a"].startswith("never starts: its group is 2.0 GiB, more than all of budget_bytes_per_hour")
+    assert planning.reducible_bytes == 2 * GIB
+
+
+@QUIET
+@given(
+    st.lists(st.tuples(st.integers(1, 400), st.integers(0, 3)), max_size=40),
+    st.integers(0, 2000),
+    st.booleans(),
+)
+def test_no_budget_changes_what_is_reducible_or_leaves_a_file_without_reason(sizes, most, held):
+    files = [File(id=f"{n}", bytes=size * MIB, partition=f"p{number}") for n, (size, number) in enumerate(sizes)]
+    locked = {"p0": "live"} if held else {}
+    limit = PlanSizeLimit(setting="budget_bytes_per_hour", value="", max_bytes=most * MIB)
+    free, within = plan(files, locked_partitions=locked), plan(files, locked_partitions=locked, budget=limit)
+    for before, after in zip(free.decisions.to_pylist(), within.decisions.to_pylist(), strict=True):
+        assert after["reducible"] >= before["reducible"]
+        if not after["reducible"]:
+            assert (after["reason"], after["number"]) == (before["reason"], before["number"])
+    assert all(within.reason_texts(range(len(files))))
+    assert within.plan is None or within.plan.bytes <= most * MIB
+
+
+@pytest.mark.parametrize(("hour", "warns"), [("500MiB", True), ("600MiB", False)])
+def test_a_budget_below_two_files_of_the_limit_is_worth_a_warning(hour: str, warns: bool):
+    limit = plan_size_limit(Budget.from_settings(parse_bytes(hour), 0, 0, 0), Budget(), Rates())
+    assert limit is not None
+    assert limit.warning(SizingPolicy()) == (
+        "budget_bytes_per_hour (500 MiB) is less than two files just below small_file_limit (600 MiB): such files are "
+        "never rewritten; raise budget_bytes_per_hour or lower small_file_limit"
+        if warns
+        else None
+    )

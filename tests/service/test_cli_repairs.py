@@ -64,7 +64,7 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     assert "300 B" in shown
     status = lakefold.json("status")[0]
     assert (status["files_removed"], status["bytes_rewritten"], status["superseded_files"]) == (3, 300, 1)
-    assert lakefold("status").startswith("3 files removed · 300 B rewritten · ")
+    assert lakefold("status").startswith("3 files fewer · 300 B rewritten · 0 B freed · ")
 
 
 def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lakefold):

@@ -53,6 +53,11 @@ def test_a_completed_plan_adds_the_line_that_spark_with_auto_merge_would_have_wr
     ]
 
 
+def test_the_parts_of_partitions_add_up_to_the_whole_time():
+    parts = partition_milliseconds([merged(name, 1, 1) for name in "abc"], 100)
+    assert (parts, sum(parts)) == ([33, 34, 33], 100)
+
+
 def test_a_plan_that_committed_nothing_is_no_event(tmp_path: Path):
     observer = MergeEventsObserver(tmp_path / "merges.jsonl")
     for result in set(RunResult) - {RunResult.COMPLETED}:
@@ -61,5 +66,5 @@ def test_a_plan_that_committed_nothing_is_no_event(tmp_path: Path):
 
 
 def test_a_partition_took_its_share_of_the_bytes_and_of_nothing_read_no_time():
-    assert partition_milliseconds([merged("a", 1, 30), merged("b", 1, 10)], {"rewrite": 100, "commit": 20}) == [90, 30]
-    assert partition_milliseconds([merged("a", 1, 0)], {"rewrite": 100}) == [0]
+    assert partition_milliseconds([merged("a", 1, 30), merged("b", 1, 10)], 120) == [90, 30]
+    assert partition_milliseconds([merged("a", 1, 0)], 100) == [0]

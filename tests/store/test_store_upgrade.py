@@ -185,6 +185,18 @@ def test_scans_lose_the_files_of_others_for_an_earlier_lakefold(database_url: st
     store.close()
 
 
+def test_scans_lose_the_median_for_an_earlier_lakefold(database_url: str) -> None:
+    store = Store(database_url)
+    store.register_table(TRIPS, "compact")
+    store.record_scan(ScanRecord(table=TRIPS.name, taken_at=datetime.now(UTC), median_bytes=7))
+    to(database_url, "0032")
+    (row,) = sql(database_url, "SELECT record FROM scan_history")
+    assert "median_bytes" not in json.loads(row.record)
+    to(database_url, "head")
+    assert store.scans(TRIPS.name)[0].median_bytes is None
+    store.close()
+
+
 def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database_url: str) -> None:
     store, chance, now = Store(database_url), Random(16), datetime.now(UTC)
     names = [f"{'Ab_.é'[number % 5]}{number}" for number in range(40)]

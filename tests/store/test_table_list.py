@@ -11,7 +11,7 @@ import pytest
 from sqlalchemy import update
 from store_plans import TRIPS, add
 
-from lake.model import HISTOGRAM_EDGES_BYTES, TableRef, median_bytes
+from lake.model import HISTOGRAM_EDGES_BYTES, TableRef
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store import ScanRecord, Store, TableOrder, TableScope, TableState
 from service.control.store.errors import InvalidCursor
@@ -52,6 +52,7 @@ def fill(store: Store) -> None:
                 files=sum(counts),
                 bytes=number * 10**15,
                 small_files=sum(counts),
+                median_bytes=chance.randrange(10**9) if sum(counts) else None,
                 histogram=tuple(counts),
                 reducible_files=0 if alike else sum(counts) // 2,
                 reducible_bytes=7 if alike else chance.randrange(10**16),
@@ -114,7 +115,7 @@ def values(store: Store) -> dict[TableOrder, Callable[[TableState], Any]]:
         TableOrder.BYTES: of_scan(lambda scan: scan.bytes),
         TableOrder.REWRITE: of_scan(lambda scan: scan.reducible_bytes),
         TableOrder.REDUCIBLE: of_scan(share),
-        TableOrder.MEDIAN: of_scan(lambda scan: median_bytes(scan.histogram)),
+        TableOrder.MEDIAN: of_scan(lambda scan: scan.median_bytes),
         TableOrder.SCANNED: of_scan(lambda scan: scan.taken_at),
         TableOrder.PLAN: lambda table: plans[table.name].plan_id if table.name in plans else None,
         TableOrder.BUDGET: lambda table: (

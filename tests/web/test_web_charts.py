@@ -4,11 +4,12 @@
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lake.model import HISTOGRAM_EDGES_BYTES, median_bytes
+from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from service.control.store import ScanRecord
 from service.server.web.charts import (
     bucket_name,
@@ -168,10 +169,9 @@ def test_a_share_that_is_neither_none_nor_all_never_looks_so(share, text):
     assert format_percent(share) == text
 
 
-def test_the_median_of_a_histogram_lies_in_the_bucket_of_the_middle_file():
-    assert median_bytes([0] * BUCKETS) is None
-    assert 16 * 1024 < median_bytes(counts(k32=9, g1=4)) < 32 * 1024
-    assert median_bytes([0] * (BUCKETS - 1) + [3]) == HISTOGRAM_EDGES_BYTES[-1]
+@pytest.mark.parametrize(("sizes", "median"), [([], None), ([7], 7), ([900, 5, 7], 7), ([900, 5, 7, 10], 8)])
+def test_the_median_is_the_size_of_the_middle_file_or_the_mean_of_two(sizes, median):
+    assert SizeHistogram.of(pa.array(sizes, pa.int64()), 100).median_bytes == median
 
 
 def test_a_command_to_copy_holds_hostile_names_as_one_word():

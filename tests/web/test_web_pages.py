@@ -18,7 +18,8 @@ from service.text import format_size
 def test_the_first_line_answers_how_the_lake_is(page):
     words = read(page, "/").words
     assert re.search(
-        r"[\d,.]+ files removed 50\.7 GiB rewritten reducible files \d+ % → \d+ %, [\d.]+ GiB to rewrite "
+        r"[\d,.]+ files fewer 50\.7 GiB rewritten [\d.]+ [KMG]?i?B freed reducible files \d+ % → \d+ %, "
+        r"[\d.]+ GiB to rewrite "
         r"1 observed table: reducible files > 99 %, 48\.0 GiB to rewrite 1 running, 2 waiting 1 to approve "
         r"backlog [\d.]+ GiB ≈ \d+ (s|min) 1 halted",
         words,

@@ -60,7 +60,7 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
         words = read(client, "/tables/a.b").words
         assert f"This table misses its objectives: {problem}." in words
         assert "oldest_small_file is 10 min (at most 2 h) metsince 4 h ago" in words
-        assert "goal 99 % of 28 d" in words
+        assert "4 hof 6.72 h in 28 d (goal 99 %) 40 %" in words
         assert "40 %burns fast 100, 66.7, 5.56" in words
         assert f"a.b misses its objectives: {problem}." in read(client, "/").words
         assert "a.c" not in read(client, "/?state=objective_missed").words.split("Tables", 1)[1]
@@ -87,7 +87,7 @@ def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(
     with client_of(fresh) as client:
         words = read(client, "/tables/a.b").words
         assert "its error budget is used up" in words
-        assert "goal 99.9 % of 28 d" in words
+        assert "(goal 99.9 %)" in words
 
 
 def test_halted_partitions_are_named_on_the_first_page_and_on_that_of_their_table(tmp_path):

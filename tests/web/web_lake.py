@@ -3,9 +3,11 @@
 
 import math
 import random
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime, timedelta
+from itertools import accumulate
 from pathlib import Path
 
 import pyarrow as pa
@@ -78,6 +80,7 @@ def scan(
         small_files=small,
         small_bytes=round(sum(c * m for c, m in zip(histogram, middles, strict=True) if m < limit)),
         partitions=36,
+        median_bytes=round(middles[bisect_left(list(accumulate(histogram)), files / 2)]) if files else None,
         histogram=histogram,
         **{"reducible_files": 0, "reducible_bytes": 0} | more,
     )

@@ -32,10 +32,17 @@ def check(
     can list them. Warns of rules that match no table, of values that are seldom intended, of environment variables that
     nothing reads, and of former names of settings.
     """
+    from planner.budgets import TableLimits, plan_size_limit
+    from planner.cost import Rates
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
     from service.control.config.environment import unknown_variables
-    from service.control.config.tables import check_rules, default_policy, unmatched_rules
+    from service.control.config.tables import (
+        check_rules,
+        default_policy,
+        global_budget,
+        unmatched_rules,
+    )
     from service.control.planning.refusals import refused_tables
     from service.control.store.database import parse_url
 
@@ -55,7 +62,9 @@ def check(
         unread = unknown_variables()
         careful: dict[str, list[str]] = {}
         for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
-            for caution in validation_warnings(policy):
+            limit = plan_size_limit(TableLimits.from_settings(policy).budget, global_budget(loaded), Rates())
+            budget = None if limit is None else limit.warning(policy)
+            for caution in (*validation_warnings(policy), *([budget] if budget else [])):
                 careful.setdefault(caution, []).append(name)
         fields = {
             "file": loaded.file,

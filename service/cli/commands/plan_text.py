@@ -105,9 +105,11 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
     spent = plan["milliseconds"]
     if spent:
         # in the order of execution: the database does not preserve the order of JSON keys
-        steps = dict.fromkeys(step for step in (*Step, *spent) if step in spent)
-        took = "  ".join(f"{step} {format_elapsed(spent[step] / 1000)}" for step in steps)
-        out.line(f"  {'steps':<10} {took}")
+        times = {step: spent[step] for step in (*Step, *spent) if step in spent}
+        if plan["other_milliseconds"]:
+            times["other"] = plan["other_milliseconds"]
+        took = "  ".join(f"{step} {format_elapsed(time / 1000)}" for step, time in times.items())
+        out.line(f"  {'steps':<10} {took}; together {format_elapsed(plan['took_milliseconds'] / 1000)}")
     out.line()
     _print_partitions(run, plan)
     left_out = [group for group in plan["group_details"] if group["left_out"] is not None]
@@ -170,7 +172,7 @@ def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
             (partition_name(entry["partition"]), *(entry[name] for name in names), entry["milliseconds"])
             for entry in plan["figures"]
         ]
-        figures.append(("total", *(plan[name] for name in names), sum(plan["milliseconds"].values())))
+        figures.append(("total", *(plan[name] for name in names), plan["took_milliseconds"] or 0))
         run.out.table(
             (*before, TableColumn("AFTER", True), TableColumn("BYTES", True), TableColumn("TOOK", True)),
             (

@@ -44,8 +44,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
     if data["oldest_proposed_at"]:
         since, plans = format_age(parse_timestamp(data["oldest_proposed_at"]), now), plural(data["proposed"], "plan")
         out.line(f"{plans} to approve or decline, the oldest proposed {since}; lakefold plans list --proposed")
-    if data["oldest_requested_at"]:
-        out.line(f"The oldest waiting plan became due {format_age(parse_timestamp(data['oldest_requested_at']), now)}.")
+    if data["oldest_waiting_plan"]:
+        out.line(serializers.describe_oldest_waiting(data["oldest_waiting_plan"], now))
     if (first := data.get("next_waiting")) is not None:
         more = data["waiting_tables"] - 1
         others = f"; so do {plural(more, 'more table')}" if more else ""
@@ -86,6 +86,8 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
             out.line(f"{name} has {words} (docs/runbook.md#tablehasforeignfiles)")
         if table["not_planned_reason"]:
             out.line(f"{name} is not planned: {table['not_planned_reason']}")
+        if table["over_budget_reason"]:
+            out.line(f"{name}: {table['over_budget_reason']} (docs/runbook.md#filesoverbudget)")
         if table["scan_failure"]:
             out.line(f"{name} {table['scan_failure']} (docs/runbook.md#tablescanfailing)")
         if table["retrying_plans"]:

@@ -92,9 +92,10 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
     scanned = (
         f"Scanned {format_age(parse_timestamp(last_good['taken_at']), now)} at instant {last_good['instant'] or '–'}"
     )
+    middle = f", median {format_size(last_good['median_bytes'])}" if last_good["median_bytes"] is not None else ""
     out.line(
         f"{scanned}: {plural(last_good['files'], 'file')}, {format_size(last_good['bytes'])} in "
-        f"{plural(last_good['partitions'], 'partition')}{logs}"
+        f"{plural(last_good['partitions'], 'partition')}{middle}{logs}"
     )
     out.line(
         f"Small files: {last_good['small_files']:,} ({format_share(last_good['small_files'], last_good['files'])}), "
@@ -110,7 +111,7 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
             f"Foreign: {serializers.describe_foreign_files(last_good['foreign_files'], last_good['foreign_file'])}"
         )
     for objective in table["objectives"]:
-        out.line(f"Objective: {serializers.describe_objective(objective, now)}")
+        out.line(f"Objective: {serializers.describe_objective(objective)}")
     for period, trend in serializers.describe_trends(table["trends"]):
         out.line(f"{period}: {trend}")
     out.line()

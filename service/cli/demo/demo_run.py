@@ -148,7 +148,7 @@ class _Demo:
         daemon = self._serve()
         self._hold_file.unlink()
         with self._opened_store() as store:
-            self._watch(store, writer, daemon, before.histogram.files)
+            self._watch(store, writer, daemon, before.files)
             self._wait_until_idle(store, writer, daemon)
             after = measure.measure_layout(self._table, settings.SMALL_FILE_LIMIT_BYTES)
             show.layout(after, _LIMITS, "after")

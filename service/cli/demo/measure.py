@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The measurements of the demo's table: the sizes of its live files, and the duration of a query."""
 
-import statistics
 import time
 from dataclasses import dataclass
 
@@ -16,14 +15,6 @@ _RUNS = 9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileLayout:
-    """The sizes of the live base files at one moment; ``median_bytes`` is 0 for a table without files."""
-
-    histogram: SizeHistogram
-    median_bytes: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class QueryTiming:
     """The duration of the query: the best of ``runs``, each of which opens the table again."""
 
@@ -32,12 +23,10 @@ class QueryTiming:
     answer: pa.Table
 
 
-def measure_layout(table: TableRef, small_file_limit_bytes: int) -> FileLayout:
+def measure_layout(table: TableRef, small_file_limit_bytes: int) -> SizeHistogram:
     """List the live files through the table's format, without a JVM, and measure their sizes."""
     snapshot: Snapshot = load_format(table.format).snapshot(table)
-    sizes = base_file_sizes(snapshot.slices)
-    middle = int(statistics.median(sizes.to_pylist())) if len(sizes) else 0
-    return FileLayout(histogram=SizeHistogram.of(sizes, small_file_limit_bytes), median_bytes=middle)
+    return SizeHistogram.of(base_file_sizes(snapshot.slices), small_file_limit_bytes)
 
 
 def time_query(lake: DemoLake) -> QueryTiming:

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
     from rich.live import Live
     from rich.table import Table
 
-    from service.cli.demo.measure import FileLayout, QueryTiming
+    from lake.model import SizeHistogram
+    from service.cli.demo.measure import QueryTiming
     from service.cli.demo.writer_events import WriterEvents
     from service.control.store import PlanView, ScanRecord
 
@@ -74,22 +75,21 @@ class DemoReport:
         self._emit(event, **facts)
         self.line(f"  {self.seconds:6.1f} s  {text}")
 
-    def layout(self, layout: "FileLayout", limits: dict[str, int], when: str) -> None:
+    def layout(self, figures: "SizeHistogram", limits: dict[str, int], when: str) -> None:
         """Print the size histogram of the table's live files."""
-        figures = layout.histogram
         self._emit(
             "layout",
             when=when,
             files=figures.files,
             bytes=figures.bytes,
             small_files=figures.small_files,
-            median_bytes=layout.median_bytes,
+            median_bytes=figures.median_bytes,
             histogram=figures.counts,
         )
         self.line()
         self.line(
             f"  demo.trips {when}: {plural(figures.files, 'file')}, {format_bytes(figures.bytes)}, "
-            f"median {format_bytes(layout.median_bytes)}, {figures.small_files:,} small"
+            f"median {format_bytes(figures.median_bytes or 0)}, {figures.small_files:,} small"
         )
         for bar in histogram_lines(figures.counts, limits):
             self.line(f"  {bar}")
@@ -164,7 +164,7 @@ def _plan_line(plan: "PlanView") -> str:
             f"{plural(plan.partition_count, 'partition')} → {plural(plan.output_files, 'file')}"
         )
     if state == "completed":
-        took = format_duration(sum(plan.milliseconds.values()) / 1000)
+        took = format_duration((plan.took_milliseconds or 0) / 1000)
         return (
             f"completed  {plan.files_before:,} → {plural(plan.files_after, 'file')}, {format_bytes(plan.bytes_before)} "
             f"→ {format_bytes(plan.bytes_after)} in {took}"
@@ -219,5 +219,5 @@ def _step(plan: "PlanView") -> str:
     if plan.state.value == "inflight":
         return f"{plan.step} done" if plan.step else "claimed"
     if plan.state.value == "completed":
-        return f"in {format_duration(sum(plan.milliseconds.values()) / 1000)}"
+        return f"in {format_duration((plan.took_milliseconds or 0) / 1000)}"
     return _short_reason(plan.cancel_reason or plan.error or "")

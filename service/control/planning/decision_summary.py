@@ -36,7 +36,6 @@ _SUMMED = (
     "log_files",
     "log_bytes",
 )
-_SETTINGS = {reason.value: reason.setting for reason in Reason}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,11 +56,8 @@ class DecisionLine:
     log_bytes: int
     text: str
     varies: bool
-
-    @property
-    def setting(self) -> str:
-        """The setting that decides, or the command that changes the decision; '' if there is none."""
-        return self.reason.setting
+    #: the setting that decides, or the command that changes the decision; '' if there is none
+    setting: str
 
     def document(self) -> dict[str, Any]:
         """Return the line as JSON."""
@@ -130,12 +126,12 @@ class DecisionSummary:
 
     def _line_structs(self) -> pa.StructArray:
         """Return a document for each partition and reason."""
-        cells = self._cells
+        cells, settings = self._cells, {reason.value: self.planning.setting(reason) for reason in Reason}
         columns = {name: cells[name] for name in ("reason", "slices", "files", "bytes", "log_files", "log_bytes")}
         columns |= {
             "text": pa.array(self._texts(cells), pa.string()),
             "varies": pc.not_equal(cells["least"], cells["most"]),
-            "knob": pa.array([_SETTINGS[reason] for reason in cells["reason"].to_pylist()], pa.string()),
+            "knob": pa.array(map(settings.__getitem__, cells["reason"].to_pylist()), pa.string()),
         }
         table = pa.table([columns[field.name] for field in LINE_FIELDS], schema=pa.schema(LINE_FIELDS))
         return table.to_struct_array().combine_chunks()
@@ -158,6 +154,7 @@ class DecisionSummary:
                 log_bytes=row["log_bytes"],
                 text=text,
                 varies=varied,
+                setting=self.planning.setting(Reason(row["reason"])),
             )
             for row, text, varied, name, count in rows
         ]
@@ -290,6 +287,7 @@ def make_scan_record(summary: DecisionSummary, seconds: float) -> ScanRecord:
         small_files=histogram.small_files,
         small_bytes=histogram.small_bytes,
         partitions=summary.partition_count,
+        median_bytes=histogram.median_bytes,
         histogram=histogram.counts,
         log_files=sum(line.log_files for line in lines),
         log_bytes=sum(line.log_bytes for line in lines),

@@ -11,7 +11,7 @@ from uuid_utils import uuid7
 
 from lake.model import Snapshot
 from lake.plan import PlanKind
-from planner.budgets import UNLIMITED, TableLimits, WorkAmount, cap_by_budgets
+from planner.budgets import UNLIMITED, TableLimits, WorkAmount, plan_size_limit
 from planner.candidates import PlanningConstraints
 from planner.cost import estimate_benefit
 from planner.partitions import select_partitions
@@ -75,8 +75,8 @@ class PlanningSession:
         self.declined = store.declined_plans(table.name, table.settings_digest) if self.needs_approval else []
         self.cost_inputs = table_cost_inputs(store, table)
         own = TableLimits.from_settings(table.policy).budget
-        #: settings capped so that every group and plan fits into the budgets
-        self.capped_settings = cap_by_budgets(table.policy, (table.work_budget, own), self.cost_inputs.rates)
+        #: the limit by which every group and plan fits into the budgets
+        self.plan_size_limit = plan_size_limit(own, table.work_budget, self.cost_inputs.rates)
         #: True if a worthwhile plan does not fit into the rest of the table's budget
         self.is_over_budget = False
         self.plan_documents: list[Mapping[str, Any]] = []
@@ -87,7 +87,7 @@ class PlanningSession:
         """Plan the partitions that no live plan holds."""
         return plan_table(
             self.snapshot,
-            self.capped_settings,
+            self.table.policy,
             now=self.snapshot.taken_at,
             plan_id=str(uuid7()),
             constraints=PlanningConstraints(
@@ -99,6 +99,7 @@ class PlanningSession:
                 declined=self.declined,
             ),
             cost_inputs=self.cost_inputs,
+            budget=self.plan_size_limit,
         )
 
     def plan_and_store(

@@ -47,12 +47,19 @@ from service.control.serializers.processes import (
 from service.control.serializers.replay import replay
 from service.control.serializers.settings import service_settings, setting_document, table_settings
 from service.control.serializers.simulation import describe_sizes, simulation
-from service.control.serializers.status import backlog_seconds, describe_reducible, status, summary_line
+from service.control.serializers.status import (
+    backlog_seconds,
+    describe_oldest_waiting,
+    describe_reducible,
+    status,
+    summary_line,
+)
 from service.control.serializers.tables import (
     commands_before_partition_resume,
     commands_before_resume,
     describe_contention,
     describe_foreign_files,
+    describe_over_budget,
     describe_overlaps,
     describe_scan_failure,
     describe_waiting,

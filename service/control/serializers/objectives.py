@@ -27,6 +27,8 @@ def objective_document(objective: "TableObjective") -> dict[str, Any]:
         "window_seconds": objective.window.total_seconds(),
         "share_met": objective.share_met,
         "budget_left": objective.budget_left,
+        "error_budget_seconds": objective.error_budget_seconds,
+        "missed_seconds_in_window": objective.missed_seconds_in_window,
         "burn_rates": dict(objective.burn),
         "burn_pace": objective.pace,
         "met_seconds": objective.met_seconds,
@@ -54,14 +56,22 @@ def describe_error_budget(left: float, pace: str | None) -> str:
     return spent + {"fast": " and burns fast", "slow": " and burns slowly", None: ""}[pace if left > 0 else None]
 
 
-def describe_objective(objective: Mapping[str, Any], now: datetime) -> str:
-    """Return one line about an objective's document: whether it is met, since when, and the rest of its budget."""
+def describe_objective(objective: Mapping[str, Any]) -> str:
+    """Return one line about an objective's document: whether it is met, since when, and the rest of its budget.
+
+    All times end with the last good scan, and the missed time and the budget are of the same window, so that they
+    agree.
+    """
     from lake.units import format_duration
 
-    lasted = format_duration(max(now - parse_timestamp(objective["since"]), timedelta(0)))
-    window = format_duration(objective["window_seconds"])
+    lasted = parse_timestamp(objective["judged_at"]) - parse_timestamp(objective["since"])
+    since = f"for {format_duration(lasted)}" if lasted >= timedelta(seconds=1) else "at the last scan"
+    window, missed, allowed = (
+        format_duration(objective[name]) if objective[name] else "0 s"
+        for name in ("window_seconds", "missed_seconds_in_window", "error_budget_seconds")
+    )
     return (
-        f"{objective['text']}: {'met' if objective['met'] else 'missed'} for {lasted}, "
-        f"{format_percent(objective['share_met'])} of the last {window} (goal {100 * objective['goal']:.6g} %); "
+        f"{objective['text']}: {'met' if objective['met'] else 'missed'} {since}; in the last {window} missed for "
+        f"{missed} of {allowed} allowed (goal {100 * objective['goal']:.6g} %); "
         f"{describe_error_budget(objective['budget_left'], objective['burn_pace'])}"
     )

@@ -96,6 +96,8 @@ def plan_details(
         "options": both_names("plan.options", plan.options),
         "estimate": plan.estimate,
         "milliseconds": plan.milliseconds,
+        "other_milliseconds": plan.other_milliseconds,
+        "took_milliseconds": plan.took_milliseconds,
         "lease_until": plan.lease_until,
         "heartbeat_at": plan.heartbeat_at,
         "not_before": plan.not_before,
@@ -122,7 +124,7 @@ def _no_executor_for(plan: "PlanView", no_executor: str | None) -> str | None:
 def _figure_documents(plan: "PlanView") -> list[dict[str, Any]]:
     from lake.plan import partition_milliseconds
 
-    spent = partition_milliseconds(plan.figures, plan.milliseconds)
+    spent = partition_milliseconds(plan.figures, plan.took_milliseconds or 0)
     return [asdict(entry) | {"milliseconds": took} for entry, took in zip(plan.figures, spent, strict=True)]
 
 

@@ -3,9 +3,11 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from service.control.serializers.cost import work_budget_document
+from lake.units import format_duration
+from service.control.serializers.cost import describe_hold, work_budget_document
 from service.control.serializers.objectives import budget_problems
 from service.control.serializers.plans import describe_retries, retrying_plan
 from service.control.serializers.processes import (
@@ -17,6 +19,7 @@ from service.control.serializers.processes import (
 )
 from service.control.serializers.tables import (
     describe_contention,
+    describe_over_budget,
     describe_scan_failure,
     halted_partitions,
     needs_attention,
@@ -25,7 +28,7 @@ from service.control.serializers.tables import (
 from service.control.serializers.trend import lake_points, trends
 from service.former_names import both_names
 from service.modes import PLANNED_MODES
-from service.text import format_percent, format_size, plural, share_of
+from service.text import format_age, format_percent, format_size, parse_timestamp, plural, share_of, short_id
 
 if TYPE_CHECKING:
     from service.control.lake_cache import LakeState
@@ -35,6 +38,8 @@ if TYPE_CHECKING:
 def status(lake: "LakeState") -> dict[str, Any]:
     """Return the status of the lake at the reading's time, ``taken_at``.
 
+    ``files_removed`` is by how many files completed plans reduced their tables. Their replaced files stay in storage
+    until their retention has passed (``superseded_files``); ``freed_bytes`` are the bytes deleted since.
     ``backlog_seconds`` is computed from the speed of the last completed plans; None if there are no such plans, or if
     no process runs plans. ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no
     request answered.
@@ -43,7 +48,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
     partition; damage; a failed scan, a missing directory (``directory_gone``) or unreadable files; the newest plan
     failed; live plans are retried (``retrying_plans``); single_writer, but written by others during a plan; writers
     cancel most plans; an error budget burns or is used up; mode propose or compact without a setting about the writers;
-    plans that wait for approval (``proposed``).
+    a budget smaller than groups of files; plans that wait for approval (``proposed``).
 
     ``silent_processes`` are the names of processes that ended without signing off and have no successor.
     ``config_problems`` says how configuration files differ from the configurations in force, and in which processes.
@@ -65,6 +70,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "taken_at": figures.taken_at,
         "files_removed": figures.files_removed,
         "bytes_rewritten": figures.bytes_rewritten,
+        "freed_bytes": figures.freed_bytes,
         "tables": len(figures.tables),
         "layout": {"compact": _layout_document(lake, PLANNED_MODES), "observe": _layout_document(lake, ("observe",))},
         **{state.value: figures.count(state) for state in PlanState},
@@ -74,6 +80,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "backlog_seconds": backlog_seconds(lake),
         "bytes_per_second": _bytes_per_second(lake),
         "oldest_requested_at": figures.oldest_requested_at,
+        "oldest_waiting_plan": _oldest_waiting_plan(lake),
         "work": work_budget_document(lake.work),
         "trends": trends(lake_points(lake)),
         "superseded_files": sum(entry.files for entry in figures.superseded),
@@ -101,6 +108,56 @@ def status(lake: "LakeState") -> dict[str, Any]:
         "no_executor_reason": no_executor_reason(lake.processes),
     }
     return both_names("status", document)
+
+
+def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
+    """Return the plan that waits longest, when it will be tried, and what it waits for; None without one.
+
+    ``next_attempt_at`` is None if an event other than the passing of time must come first.
+    """
+    from lake.plan import PlanState
+
+    plan = lake.next_due_plan
+    if plan is None:
+        return None
+    now, at = lake.figures.taken_at, None
+    held = next((held for held in lake.work.blocked_plans if held.plan_id == plan.plan_id), None)
+    table = next((table for table in lake.figures.tables if table.name == plan.table), None)
+    running = lake.figures.count_of_table(plan.table, PlanState.INFLIGHT)
+    if lake.figures.paused:
+        reason = "waits for the end of the pause (lakefold resume)"
+    elif table is not None and (table.paused or table.halted):
+        reason = f"waits until {plan.table} is resumed (lakefold resume {plan.table})"
+    elif plan.not_before > now:
+        at, reason = plan.not_before, f"failed {plural(plan.attempts, 'time')}, the last time with: {plan.error}"
+        reason = reason if plan.attempts and plan.error else "waits until it is due"
+    elif held is not None:
+        at, reason = held.until, describe_hold(held)
+    elif no_executor_reason(lake.processes) is not None:
+        reason = "waits for an executor to run"
+    elif running:
+        reason = f"waits for a free executor, or for a running plan of {plan.table} (max_inflight_per_table)"
+    else:
+        at, reason = now, "waits for a free executor"
+    return {
+        "plan_id": plan.plan_id,
+        "table": plan.table,
+        "attempts": plan.attempts,
+        "due_at": plan.not_before,
+        "next_attempt_at": at,
+        "reason": reason,
+    }
+
+
+def describe_oldest_waiting(oldest: Mapping[str, Any], now: datetime) -> str:
+    """Return a line about ``oldest_waiting_plan`` of a status document."""
+    due_at, next_at = (oldest[name] and parse_timestamp(oldest[name]) for name in ("due_at", "next_attempt_at"))
+    words = f"The oldest waiting plan, {short_id(oldest['plan_id'])} of {oldest['table']}, "
+    words += f"became due {format_age(due_at, now)} and " if due_at <= now else ""
+    if next_at is None or next_at <= now:
+        return f"{words}{oldest['reason']}."
+    left = format_duration(next_at - now)
+    return f"{words}{oldest['reason']}. It is tried in {left}, at {next_at.astimezone(UTC):%H:%M:%S} UTC."
 
 
 def backlog_seconds(lake: "LakeState") -> float | None:
@@ -179,11 +236,15 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
     overlaps = good.overlaps if good is not None else 0
     foreign = good.foreign_files if good is not None else 0
     not_planned = good.not_planned if good is not None else None
+    over_budget = good.over_budget if good is not None and table.mode in PLANNED_MODES else 0
     contest = lake.contested.get(table.name)
     budgets = budget_problems(lake.objectives.get(table.name, ()), table.mode, lake.figures.taken_at)
     states = (table.halted, table.halted_partitions, table.quarantined, table.paused)
     if not any(
-        (*states, damaged, failing, retrying, failed, overlaps, foreign, not_planned, contest, proposed, budgets)
+        (
+            *(*states, damaged, failing, retrying, failed, overlaps, foreign, not_planned, over_budget),
+            *(contest, proposed, budgets),
+        )
     ):
         return None
     entry = {
@@ -206,6 +267,8 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         "foreign_files": foreign,
         "foreign_file": good and good.foreign_file,
         "not_planned_reason": not_planned,
+        "over_budget_slices": over_budget,
+        "over_budget_reason": describe_over_budget(table.name, over_budget) if over_budget else None,
         "proposed": proposed,
         "error_budget_problems": budgets,
         **pause_fields(table.pause),
@@ -224,13 +287,12 @@ def describe_reducible(layout: Mapping[str, Any], *, since_first: bool = True) -
 
 def summary_line(status: Mapping[str, Any]) -> str:
     """Return one line that summarizes the lake."""
-    from lake.units import format_duration
-
     compact, observed = status["layout"]["compact"], status["layout"]["observe"]
     left = "" if status["backlog_seconds"] is None else f" ≈ {format_duration(status['backlog_seconds'])}"
     parts = [
-        f"{plural(status['files_removed'], 'file')} removed",
+        f"{plural(status['files_removed'], 'file')} fewer",
         f"{format_size(status['bytes_rewritten'])} rewritten",
+        f"{format_size(status['freed_bytes'])} freed",
     ]
     if compact["tables"] or not observed["tables"]:
         parts.append(f"reducible files {describe_reducible(compact)}")

@@ -117,6 +117,13 @@ def describe_scan_failure(scan: "ScanRecord") -> str:
     )
 
 
+def describe_over_budget(table: str, slices: int) -> str:
+    """Return how many slices of ``table`` no plan can take because of a budget, and the command that names it."""
+    explain = shlex.join(["lakefold", "tables", "explain", table])
+    words = "waits, because its group is" if slices == 1 else "wait, because their groups are"
+    return f"{plural(slices, 'file slice')} {words} larger than a whole budget; raise the budget that {explain} names"
+
+
 def displayed_state(table: "ConfiguredTable", state: "TableState | None") -> str:
     """Return ``halted``, ``paused``, or else the table's mode."""
     if state is not None and state.halted:

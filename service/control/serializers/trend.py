@@ -14,10 +14,14 @@ if TYPE_CHECKING:
 
 #: the periods that are shown, in days
 TREND_DAYS = (7, 30)
+_SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
 
 
 def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[TrendPoint]":
-    """Return the points of a table, oldest first; the last point is its last ``good`` scan."""
+    """Return the points of a table, oldest first; the last point is its last ``good`` scan.
+
+    The first point of a table that was first scanned within the longest period is its first scan.
+    """
     from service.control.store import TrendPoint
 
     if good is None or good.reducible_files is None:
@@ -32,11 +36,32 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
         rewritten_bytes=rewritten,
         freed_bytes=freed,
     )
-    return [*(point for point in store.trend(name) if point.at < last.at), last]
+    first = store.first_scan(name)
+    stored = [point for point in store.trend(name) if point.at < last.at]
+    return [*_first_point([] if first is None else [first], [*stored, last]), *stored, last]
+
+
+def _first_point(first: "Sequence[ScanRecord]", points: "Sequence[TrendPoint]") -> "list[TrendPoint]":
+    """Return the point of the ``first`` scans of tables, unless it is not before ``points`` or older than a trend.
+
+    No plan had run before these scans.
+    """
+    from service.control.store import TrendPoint
+
+    begin = points[-1].at - timedelta(days=TREND_DAYS[-1])
+    known = bool(first) and all(scan.reducible_files is not None for scan in first)
+    if not known or not all(begin < scan.taken_at < points[0].at for scan in first):
+        return []
+    figures = {name: sum(getattr(scan, name) for scan in first) for name in _SCAN_FIGURES}
+    return [TrendPoint(at=min(scan.taken_at for scan in first), **figures, rewritten_bytes=0, freed_bytes=0)]
 
 
 def lake_points(lake: "LakeState") -> "list[TrendPoint]":
-    """Return the points of all tables in modes propose and compact together, oldest first; the last point is now."""
+    """Return the points of all tables in modes propose and compact together, oldest first; the last point is now.
+
+    If all tables were first scanned before the oldest stored point, and within the longest period, the first point has
+    their first scans, like the share "at first" of ``status``.
+    """
     from lake.plan import PlanState
     from service.control.store import TrendPoint
 
@@ -55,7 +80,10 @@ def lake_points(lake: "LakeState") -> "list[TrendPoint]":
         ),
         freed_bytes=sum(table.freed_bytes for table in lake.figures.tables if table.name in names),
     )
-    return [*(point for point in lake.trend_points if point.at < last.at), last]
+    stored = [point for point in lake.trend_points if point.at < last.at]
+    # There are no stored points for a caller who sees some tables only, and then there is no trend.
+    first = [lake.first_scans[scan.table] for scan in scans] if stored else []
+    return [*_first_point(first, [*stored, last]), *stored, last]
 
 
 def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendPoint]":

@@ -137,6 +137,15 @@ class PlanQueries(StorePart):
                 connection, select(PlanRow.__table__).where(PlanRow.id.in_(ids)).order_by(PlanRow.id.desc())
             )
 
+    def next_due_plan(self) -> PlanView | None:
+        """Return the requested plan without need of approval that is or will be due first; None without one."""
+        query = select(PlanRow.__table__).where(
+            PlanRow.state == PlanState.REQUESTED, is_approved_or_exempt(), self._is_in_scope(PlanRow.table_name)
+        )
+        with self._database.read() as connection:
+            found = _plan_views(connection, query.order_by(PlanRow.not_before_ms, PlanRow.id).limit(1))
+        return found[0] if found else None
+
     def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
         """Return the newest plan of each of ``tables`` that has one."""
         with self._database.read() as connection:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, update
 
-from lake.model import TableRef, median_bytes, partition_label
+from lake.model import TableRef, partition_label
 from lake.plan import LIVE_STATES
 from planner.slo.model import ObjectiveEvaluation
 from service.control.store.audit import record_audit
@@ -346,7 +346,7 @@ def _scan_columns(scan: ScanRecord) -> dict[str, Any]:
         "good_small_files": scan.small_files,
         "good_reducible_files": scan.reducible_files,
         "good_reducible_bytes": scan.reducible_bytes,
-        "good_median_bytes": median_bytes(scan.histogram),
+        "good_median_bytes": scan.median_bytes,
     }
 
 

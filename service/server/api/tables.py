@@ -125,8 +125,9 @@ def list_partitions(
 def show_trend(context: ContextDep, table: str) -> Response:
     """The table's trend over 30 days: a point every four hours in the last seven days, one a day before.
 
-    A table has at most 67 points; the last one is its last good scan. `rewritten_bytes` and `freed_bytes` of points
-    are totals; those of `trends` are the bytes rewritten and deleted since `since`.
+    A table has at most 68 points. The first one is its first good scan, if that is younger than 30 days; the last one
+    is its last good scan. `rewritten_bytes` and `freed_bytes` of points are totals; those of `trends` are the bytes
+    rewritten and deleted since `since`.
     """
     name = find_table(context, table).name
     good = context.store.last_scan(name, ok=True)

@@ -25,7 +25,7 @@ class MergeEventsObserver(Observer):
         """See Observer."""
         if outcome.result is not RunResult.COMPLETED:
             return
-        spent = partition_milliseconds(outcome.figures, outcome.milliseconds)
+        spent = partition_milliseconds(outcome.figures, sum(outcome.milliseconds.values()))
         lines = (
             json.dumps(
                 {

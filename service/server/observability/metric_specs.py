@@ -67,6 +67,11 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "Latest slices whose files differ from the commits.",
             ),
             _stored_metric(
+                "lakefold_table_over_budget_slices",
+                _TABLE_LABELS,
+                "Latest slices whose group is larger than a whole budget, so that no plan can take them.",
+            ),
+            _stored_metric(
                 "lakefold_table_overlapping_commits",
                 _TABLE_LABELS,
                 "Commits of other processes in the last day that overlapped a plan of a table with a single writer.",
@@ -85,7 +90,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
                 "Small files that a plan would take now, or would take if no quiet period, live plan, pending action, "
-                "failed plan or declined proposal kept them back; in observed tables, those that a plan would take.",
+                "failed plan or declined proposal kept them back, or with a larger budget; in observed tables, those "
+                "that a plan would take.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(

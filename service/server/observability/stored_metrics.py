@@ -40,6 +40,7 @@ _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
     "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
     "lakefold_table_partitions": lambda scan: scan.partitions,
     "lakefold_table_damaged_slices": lambda scan: scan.damaged,
+    "lakefold_table_over_budget_slices": lambda scan: scan.over_budget,
     "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
     "lakefold_table_foreign_files": lambda scan: scan.foreign_files,
     "lakefold_table_not_planned": lambda scan: int(scan.not_planned is not None),

@@ -47,14 +47,6 @@ def size(number: int | None) -> Markup:
     return Markup(f'<data value="{number}" title="{number:,} bytes">{format_bytes(number)}</data>')
 
 
-def approximate_size(number: int | None) -> Markup:
-    """Return a size that was estimated from a histogram."""
-    if number is None:
-        return Markup("–")
-    exactly = f"about {number:,} bytes, from the histogram"
-    return Markup(f'<span class="nowrap" title="{exactly}">{format_bytes(number)}</span>')
-
-
 def number(value: int, noun: str = "files") -> Markup:
     """Return a count, with the exact number in the title."""
     return Markup(f'<data value="{value}" title="{value:,} {escape(noun)}">{format_count(value)}</data>')

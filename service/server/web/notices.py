@@ -106,6 +106,13 @@ def retry_notice(subject: str, plans: Sequence[RetryingPlan], now: datetime) -> 
     return Notice(tone="attention", subject=subject, text=text, href=f"/plans/{plans[0].plan_id}", links=(link,))
 
 
+def over_budget_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
+    """Return the notice that a budget is too small for groups of a table's files."""
+    text = f"{serializers.describe_over_budget(scan.table, scan.over_budget)}."
+    link = ("meaning and remedy", "/docs/runbook.md#filesoverbudget")
+    return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
+
+
 def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     """Yield notices about work that is not done: no scheduler, no executor, unreadable sources, broken Spark."""
     if not serializers.has_scheduler(lake.leaders):

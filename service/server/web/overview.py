@@ -11,6 +11,7 @@ from lake.units import format_bytes
 from service.control import serializers
 from service.control.lake_cache import LakeState
 from service.control.store import TableState
+from service.modes import PLANNED_MODES
 from service.server.api.context import Context
 from service.server.web.formatting import format_ago, format_count, format_rough_duration, shell_command
 from service.server.web.notices import (
@@ -21,6 +22,7 @@ from service.server.web.notices import (
     foreign_files_notice,
     halted_notice,
     halted_partition_notices,
+    over_budget_notice,
     overlap_notice,
     process_notices,
     retry_notice,
@@ -28,7 +30,7 @@ from service.server.web.notices import (
 )
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import TrendPanel
-from service.text import plural
+from service.text import plural, to_jsonable
 
 #: the maximum number of notices about tables; the state filter finds the other tables
 _MAX_NOTICES = 8
@@ -71,7 +73,7 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
     parts = [
         SummaryPart(
             figure=format_count(status["files_removed"]),
-            after=" files removed",
+            after=" files fewer",
             title=f"{status['files_removed']:,} files fewer through {plural(status['completed'], 'completed plan')}",
         ),
         SummaryPart(
@@ -79,11 +81,17 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
             after=" rewritten",
             title=f"{status['bytes_rewritten']:,} bytes written by completed plans",
         ),
+        SummaryPart(
+            figure=format_bytes(status["freed_bytes"]),
+            after=" freed",
+            title=f"{status['freed_bytes']:,} bytes of replaced files deleted; {status['superseded_bytes']:,} bytes "
+            "more stay until their retention has passed",
+        ),
         *_reducible_parts(status["layout"]),
         SummaryPart(
             figure=str(running),
             after=" running" + (f", {waiting:,} waiting" if waiting else ""),
-            title=f"{running:,} plans inflight, {waiting:,} requested",
+            title=f"{running:,} plans inflight, {waiting:,} requested{_oldest_waiting_text(status)}",
             href="/plans?state=inflight" if running or not waiting else "/plans?state=requested&proposed=false",
         ),
         *_proposal_part(proposed),
@@ -104,6 +112,11 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
     if status["paused"]:
         parts.append(SummaryPart(figure="paused", title="no executor takes a plan", tone="attention"))
     return parts
+
+
+def _oldest_waiting_text(status: Mapping[str, Any]) -> str:
+    oldest = to_jsonable(status["oldest_waiting_plan"])
+    return f". {serializers.describe_oldest_waiting(oldest, status['taken_at'])}" if oldest else ""
 
 
 def _proposal_part(proposed: int) -> Iterator[SummaryPart]:
@@ -191,6 +204,8 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
         found.append(foreign_files_notice(name, good, href))
     if good is not None and good.not_planned:
         found.append(Notice(tone="attention", subject=name, text=f"is not planned: {good.not_planned}.", href=href))
+    if good is not None and good.over_budget and table.mode in PLANNED_MODES:
+        found.append(over_budget_notice(f"{name}:", good, href))
     failed = lake.failed_plans.get(name)
     if failed is not None and failed.plan_id != serializers.halting_plan_id(table.halted_reason):
         text = f"has a plan that failed {format_ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"

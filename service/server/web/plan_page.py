@@ -25,6 +25,7 @@ STEP_DESCRIPTIONS: dict[str, str] = {
     Step.VERIFY: "does the output equal the input?",
     Step.COMMIT: "the new files become the table",
     Step.RECORD: "figures recorded in the database",
+    "other": "between the steps, and until the end was recorded",
 }
 
 
@@ -91,7 +92,7 @@ def _intervals(events: Sequence[PlanEvent]) -> Iterator[timedelta | None]:
 
 
 def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
-    """Return the wait and the steps of the last attempt, in order."""
+    """Return the wait and the steps of the last attempt, in order, and last the time outside of its steps."""
     known = {step: milliseconds / 1000 for step, milliseconds in plan.milliseconds.items()}
     waited = ((plan.claimed_at or plan.finalized_at or now) - plan.created_at) / timedelta(seconds=1)
     lengths: list[tuple[str, float]] = [("waiting", max(waited, 0.0))] if plan.attempts <= 1 else []
@@ -100,11 +101,14 @@ def step_lines(plan: PlanView, now: datetime) -> list[StepLine]:
     if current is not None and plan.claimed_at is not None and current not in known:
         spent = (now - plan.claimed_at) / timedelta(seconds=1) - sum(known.values())
         lengths.append((current, max(spent, 0.0)))
+    if plan.other_milliseconds:
+        lengths.append(("other", plan.other_milliseconds / 1000))
     drawn = {span.name: span for span in spans(lengths)}
     seconds = dict(lengths)
     live = plan.state in LIVE_STATES
     words = STEP_DESCRIPTIONS | ({"waiting": "waiting for approval"} if plan.waits_for_approval else {})
     names = ["waiting"] * ("waiting" in seconds) + [step.value for step in Step if live or step.value in seconds]
+    names += ["other"] * ("other" in seconds)
     return [
         StepLine(
             name=name,

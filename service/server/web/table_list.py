@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from lake.model import median_bytes
 from lake.units import format_bytes, format_until
 from service.control import serializers
 from service.control.store import (
@@ -73,7 +72,6 @@ class TableLine:
     waiting_until: str
     sparkline: Sparkline | None
     sizes_text: str
-    median: int | None
     last_plan: NewestPlan | None
 
 
@@ -176,11 +174,10 @@ def _line(
     limit, now = table.policy.small_file_limit_bytes, datetime.now(UTC)
     until = scan.waiting_until if scan and table.mode in PLANNED_MODES else None
     before = first.histogram if first and scan and first.taken_at < scan.taken_at else None
-    median = median_bytes(scan.histogram) if scan else None
     words = ""
     if scan is not None:
         share = format_percent(share_of(scan.small_files, scan.files))
-        middle = f", median {format_bytes(median)}" if median is not None else ""
+        middle = "" if scan.median_bytes is None else f", median {format_bytes(scan.median_bytes)}"
         words = f"{plural(scan.files, 'file')}, {share} below {format_bytes(limit)}{middle}"
     return TableLine(
         name=state.name,
@@ -192,6 +189,5 @@ def _line(
         waiting_until=format_until(until, now) if until and until > now else "",
         sparkline=sparkline(scan.histogram, before, limit) if scan else None,
         sizes_text=words,
-        median=median,
         last_plan=plan,
     )

@@ -9,7 +9,6 @@ from datetime import datetime
 from itertools import groupby, islice
 from typing import Any
 
-from lake.model import median_bytes
 from lake.units import format_bytes
 from service.control import serializers
 from service.control.config.tables import ConfiguredTable
@@ -24,6 +23,7 @@ from service.server.web.notices import (
     foreign_files_notice,
     halted_notice,
     halted_partition_notices,
+    over_budget_notice,
     overlap_notice,
     retry_notice,
     scan_failure_notice,
@@ -98,7 +98,6 @@ def table_page(
         last_good_scan=good,
         first_scan=first,
         has_before=before is not None,
-        median=median_bytes(now_counts),
         small_file_limit=small,
         chart=histogram_chart(now_counts, before, limits, width=960, height=300) if good else None,
         narrow_chart=histogram_chart(now_counts, before, limits, width=360, height=250) if good else None,
@@ -178,6 +177,8 @@ def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list
         found.append(foreign_files_notice("This table", last))
     if (budgets := serializers.budget_problems(known.objectives, table.mode, now)) is not None:
         found.append(error_budget_notice("This table", budgets))
+    if last is not None and last.over_budget and table.mode in PLANNED_MODES:
+        found.append(over_budget_notice("Over budget:", last))
     if last is not None and last.not_planned:
         found.append(Notice(tone="attention", subject="Not planned", text=f": {last.not_planned}."))
     if last is not None and table.mode in PLANNED_MODES:

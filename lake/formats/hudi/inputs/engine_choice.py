@@ -199,7 +199,7 @@ def _find_small_row_groups(plan: Plan, footers: Mapping[str, InputFooter]) -> st
     """Describe the first group whose row groups are too small on average to be kept; None if there is none."""
 
     def average(group: ClusteringGroup) -> int:
-        of_group = [footers[s.path] for s in group.slices if s.path in footers]
+        of_group = [footers[s.path] for s in group.slices if s.path is not None and s.path in footers]
         return sum(f.data_bytes for f in of_group) // max(1, sum(f.row_groups for f in of_group))
 
     for number, group in enumerate(plan.groups):

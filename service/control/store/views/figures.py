@@ -103,6 +103,10 @@ class Figures:
         """Return the number of plans in any of ``states``."""
         return self._sum("plans", *states)
 
+    def count_of_table(self, table: str, state: PlanState) -> int:
+        """Return the number of plans of one table in ``state``."""
+        return sum(entry.plans for entry in self.plans if entry.table == table and entry.state is state)
+
     @property
     def backlog_bytes(self) -> int:
         """Input bytes of all requested and inflight plans, without those that wait for approval."""
@@ -136,6 +140,11 @@ class Figures:
     def files_removed(self) -> int:
         """The reduction in files, over all completed plans."""
         return self._sum("files_before", PlanState.COMPLETED) - self._sum("files_after", PlanState.COMPLETED)
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes of replaced files that were deleted from storage."""
+        return sum(table.freed_bytes for table in self.tables)
 
     @property
     def bytes_rewritten(self) -> int:

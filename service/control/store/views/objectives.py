@@ -44,6 +44,16 @@ class TableObjective:
         return burn_pace(self.burn)
 
     @property
+    def error_budget_seconds(self) -> float:
+        """The time in the window in which the objective may be missed."""
+        return self.window.total_seconds() * (1 - self.goal)
+
+    @property
+    def missed_seconds_in_window(self) -> float:
+        """The time in the window in which the objective was missed; the rest of it counts against no budget."""
+        return self.error_budget_seconds * (1 - self.budget_left)
+
+    @property
     def exhausted(self) -> bool:
         """True if its budget is used up."""
         return self.budget_left <= 0

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any, TypedDict, cast
 
@@ -156,6 +156,22 @@ class PlanView:
     def waits_for_approval(self) -> bool:
         """True if no executor gets it until it is approved."""
         return self.proposed_at is not None and self.decision is None and self.state is PlanState.REQUESTED
+
+    @property
+    def took_milliseconds(self) -> int | None:
+        """The time of the last attempt, from its claim to the plan's end; of a plan that is live, its steps so far.
+
+        None before the first step. It is the steps' times and ``other_milliseconds`` together.
+        """
+        return sum(self.milliseconds.values()) + self.other_milliseconds if self.milliseconds else None
+
+    @property
+    def other_milliseconds(self) -> int:
+        """The time of the last attempt outside of its steps; 0 for a live plan."""
+        if self.finalized_at is None or self.claimed_at is None:
+            return 0
+        took = (self.finalized_at - self.claimed_at) // timedelta(milliseconds=1)
+        return max(0, took - sum(self.milliseconds.values()))
 
     @property
     def left_out(self) -> tuple[GroupView, ...]:

@@ -155,7 +155,8 @@ class ScanRecord:
     ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's code
     to slices and their bytes. ``reducible_files`` are the small files that plans take, now or once the condition they
     wait for has passed; ``reducible_bytes`` is the input of all these plans. Both are None if the scan failed, or is
-    from a lakefold that did not distinguish them.
+    from a lakefold that did not distinguish them. ``median_bytes`` is the median size of the files, None without files
+    or if an earlier lakefold made the scan.
 
     ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
     a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
@@ -174,6 +175,7 @@ class ScanRecord:
     small_files: int = 0
     small_bytes: int = 0
     partitions: int = 0
+    median_bytes: int | None = None
     histogram: tuple[int, ...] = ()
     log_files: int = 0
     log_bytes: int = 0
@@ -200,6 +202,11 @@ class ScanRecord:
     def damaged(self) -> int:
         """Slices left alone because their files do not match the table's commits."""
         return self.skipped.get("damaged", 0)
+
+    @property
+    def over_budget(self) -> int:
+        """Slices that no plan can take because their groups are larger than a whole budget."""
+        return self.skipped.get("over_budget", 0)
 
     @property
     def residual_files(self) -> int | None:

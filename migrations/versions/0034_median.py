@@ -1,0 +1,33 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Scans with the median file size; an earlier lakefold does not accept this field."""
+
+import json
+
+import sqlalchemy as sa
+from alembic import op
+
+revision = "0034"
+down_revision = "0033"
+branch_labels = None
+depends_on = None
+
+_BATCH = 2_000
+
+
+def upgrade() -> None:
+    """Apply: the medians of before are estimates; the next scan of each table has the median."""
+    op.execute("UPDATE table_state SET good_median_bytes = NULL")
+
+
+def downgrade() -> None:
+    """Revert."""
+    connection, last = op.get_bind(), 0
+    some = sa.text("SELECT id, record FROM scan_history WHERE id > :last ORDER BY id LIMIT :most")
+    while rows := connection.execute(some, {"last": last, "most": _BATCH}).all():
+        changed = []
+        for row in rows:
+            record = json.loads(row.record)
+            record.pop("median_bytes", None)
+            changed.append({"id": row.id, "record": json.dumps(record, separators=(",", ":"), sort_keys=True)})
+        connection.execute(sa.text("UPDATE scan_history SET record = :record WHERE id = :id"), changed)
+        last = rows[-1].id
