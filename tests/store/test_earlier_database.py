@@ -83,6 +83,8 @@ def earlier(request: pytest.FixtureRequest, tmp_path: Path, table: TableRef) -> 
         server = request.getfixturevalue("postgres_url")
         url = postgres.new_database(server, name)
     database, config = Database(url), alembic_config()
+    if database.sqlite_file is not None:
+        database.sqlite_file.create()
     with database.write() as connection:
         config.attributes["connection"] = connection
         command.upgrade(config, "0003")
