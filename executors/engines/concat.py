@@ -79,17 +79,23 @@ def write_rows(
 ) -> ParquetOutput:
     """Write a file with ``most_rows`` rows a row group. Raises Transient if storage fails, Rejected for a value."""
     filesystem, fs_path = filesystem_of(path)
+    with writing_output(path), ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
+        for batch in batches:
+            output.write(batch)
+    return output
+
+
+@contextmanager
+def writing_output(path: str) -> Iterator[None]:
+    """Turn write errors in the block into Transient if storage fails, or into Rejected for a value."""
     try:
-        with ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
-            for batch in batches:
-                output.write(batch)
+        yield
     except LakefoldError:
         raise
     except OSError as error:
         raise Transient(f"{path} can't be written: {first_line(error)}") from error
     except pa.ArrowException as error:
         raise Rejected(f"{path} can't be written: {first_line(error)}; set engine = spark") from error
-    return output
 
 
 def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:
@@ -126,9 +132,17 @@ def _batches(
 
 
 def read_row_groups(
-    task: RewriteTask, one: ParquetInput, shape: CommonLayout, numbers: Iterable[int], check: Callable[[], None]
+    task: RewriteTask,
+    one: ParquetInput,
+    shape: CommonLayout,
+    numbers: Iterable[int],
+    check: Callable[[], None],
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some row groups of an input. Raises Conflict with the skipped group if they can't be read."""
+    """Yield the rows of some row groups of an input. Raises Conflict with the skipped group if they can't be read.
+
+    ``columns`` are top-level columns, not nested and not INT96, of which the values are read; None for all columns.
+    """
     with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
         for number in numbers:
             group = one.metadata.row_group(number)
@@ -137,8 +151,8 @@ def read_row_groups(
             rows = _BATCH_BYTES * group.num_rows // max(1, group.total_byte_size)
             wanted = max(1024, min(_BATCH_ROWS, rows))
             left = group.num_rows
-            batches = file.iter_batches(wanted, row_groups=[number], use_threads=False)
-            if shape.has_int96:
+            batches = file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False)
+            if shape.has_int96 and columns is None:
                 batches = _verified_batches(batches, one, number, wanted, shape)
             for batch in batches:
                 check()
