@@ -4,7 +4,7 @@
 Creates a table in a metastore on Derby whose partitions were relocated many times. Each partition has a directory in
 each version, as before any retention has passed. Each commit has its record in the table, and an SQLite database has
 the rows of relocations and replaced files. Then a process sweeps the table as a daemon does: first with relocations of
-the day before, then with relocations of the last hour, whose previous locations a daemon sweeps every ten seconds. The
+the day before, then with relocations of the last hour, whose previous locations a daemon sweeps every five seconds. The
 bar of 2 s and 200 MiB is for 10,000 partitions and 100 rounds, and applies to the longest sweep; exits 1 above it.
 Seconds are wall-clock time, with CPU time in brackets: a large difference shows that the machine was busy.
 """

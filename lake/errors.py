@@ -56,13 +56,13 @@ class EngineUnavailable(Rejected):
 
 
 class Integrity(LakefoldError):
-    """The written rows differ from the rows that were read: failed, and the table is halted until ``resume``."""
+    """The written rows differ from the rows read, or a commit can't be trusted: failed, and halted until ``resume``."""
 
 
 class CommitLost(Integrity):
     """The table names the plan's commit, but its files are gone, or the commit removed a writer's committed work.
 
-    The plan is failed and the table halted, since no later check can help.
+    The plan is failed, and ``partitions`` or else the table are halted, since no later check can help.
 
     ``partitions`` are the partitions that are read from missing files; empty if they are unknown.
     """

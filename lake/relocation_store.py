@@ -108,9 +108,9 @@ class RelocationStore(PlanStore, Protocol):
         """
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
-        """Record late copies as done. A source with a previous location awaits its deletion there.
+        """Record late copies as done; a source with a previous location is recorded as replaced there.
 
-        A source without one is gone.
+        A source without a previous location no longer exists.
         """
 
     def begin_relocation(

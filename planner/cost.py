@@ -127,7 +127,7 @@ class Benefit:
     """The predicted one-time cost of a plan and its predicted savings per day.
 
     The cost is ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``. ``files_saved``
-    are the base files and log-only slices before, minus the files after. The savings per day are the opens of files,
+    are the base files before, minus the files after. The savings per day are the opens of files,
     bytes and CPU seconds that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without
     prices; ``cpu_hour`` is the price used. ``payback_days`` is cost divided by savings per day, in money if there are
     prices, else in CPU seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates

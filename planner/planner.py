@@ -52,8 +52,8 @@ class PlanningResult:
 
     ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason (a
     ``Reason``, dictionary-encoded), number (see ``reason_text``) and reducible. A slice is reducible if a plan takes it
-    now, or will take it after its quiet period, a live plan, a pending action on the table, an unresolved failure, or a
-    declined proposal. Small slices that are not reducible are residual: no rewrite of them is worthwhile.
+    now, or would take it if no quiet period, live plan, pending action on the table, failed plan or declined proposal
+    kept it back. Small slices that are not reducible are residual: no rewrite of them is worthwhile.
     """
 
     snapshot: Snapshot

@@ -135,9 +135,11 @@ class PartitionSweep:
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
             record, state = self._inspect()
         if state.token not in (None, record.latest.token):
-            record_discovered_relocations(self._table, format=self._format, store=self._store)
+            discovered = record_discovered_relocations(self._table, format=self._format, store=self._store)
             record_unrecorded_commits(self._table, format=self._format, store=self._store)
             record, state = self._inspect()
+            if state.token in discovered.left_to_executors:
+                raise Conflict(f"the executor of {state.token} has not recorded its commit yet")
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()

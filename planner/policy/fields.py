@@ -245,7 +245,9 @@ class TableSettings:
     )
     slo_files_per_gib: float = field(
         default=0.0,
-        metadata={"meaning": "the largest number of files per GiB, without residual files; 0: no objective"},
+        metadata={
+            "meaning": "the largest number of files per GiB, of all files except residual small ones; 0: no objective"
+        },
     )
     slo_oldest_small_file: timedelta = field(
         default=timedelta(0), metadata={"meaning": "how old a reducible small file may get; 0: no objective"}
@@ -270,7 +272,10 @@ class GlobalSettings:
 
     sweep_interval: timedelta = field(
         default=timedelta(seconds=15),
-        metadata={"meaning": "how often uncommitted work of executors that no longer renew their lease is withdrawn"},
+        metadata={
+            "meaning": "how often uncommitted work of ended plans is withdrawn, and previous locations of relocated "
+            "partitions are checked"
+        },
     )
     lease: timedelta = field(
         default=timedelta(seconds=60),

@@ -143,7 +143,7 @@ def _recommend(outcomes: Sequence[PolicyOutcome]) -> tuple[str, str]:
     )
     if least is not in_use:
         return least.variant.name, reason + _configured_policy_text(in_use)
-    return CONFIGURED, f"{reason}; no cheaper policy does nearly as well"
+    return CONFIGURED, f"{reason}; no policy that does nearly as well rewrites a tenth less"
 
 
 def _configured_policy_text(configured: PolicyOutcome) -> str:

@@ -16,7 +16,7 @@ logger = logging.getLogger(__name__)
 SCAN_ROLE = "scan"
 #: the leader deletes superseded versions
 CLEAN_ROLE = "clean"
-#: the leader withdraws the uncommitted work of silent executors
+#: the leader withdraws uncommitted work of ended plans, and checks previous locations of relocated partitions
 SWEEP_ROLE = "sweep"
 #: the leader delivers messages to the webhook
 NOTIFY_ROLE = "notify"

@@ -87,7 +87,7 @@ def test_values_of_every_type_and_their_order_are_as_from_hudis_own_reader(
 
 @pytest.mark.parametrize(
     ("kind", "options", "reason"),
-    [("mor", {}, "logs have to be merged"), ("cow", {"sort_columns": ("at",)}, "they are sorted")],
+    [("mor", {}, "logs have to be merged"), ("cow", {"sort_columns": ("at",)}, "the plan sorts their rows")],
 )
 def test_what_hudi_has_to_merge_or_sort_is_read_by_hudi(
     spark: Any,

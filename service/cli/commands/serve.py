@@ -16,7 +16,7 @@ def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.DATABASE)
     root.command("serve", epilog=epilog, short_help="Run the service.")(serve)
-    root.command("worker", epilog=epilog, short_help="Run plans only.")(worker)
+    root.command("worker", epilog=epilog, short_help="Run plans, without scans.")(worker)
 
 
 def serve(
@@ -40,7 +40,7 @@ def worker(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run plans only: serve --role executor. With --once exit 3 if a plan failed or still waits."""
+    """Run plans, sweep and clean: serve --role executor. With --once only run plans; exit 3 if one failed or waits."""
     return _serve(Role.EXECUTOR, once=once, json=json, config=config)
 
 

@@ -59,8 +59,8 @@ class HttpSettings(SettingsSection):
     rate_limit: float = Field(
         default=50.0,
         ge=0,
-        description="the largest number of requests per second of one token, or of one client without a token; further "
-        "requests are refused with 429; 0: no limit",
+        description="the number of requests per second of one token, or of one client without a token, on average; "
+        "four seconds' requests may come at once, and further ones are refused with 429; 0: no limit",
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The executor's writes for a claimed plan: its steps, and its transitions out of inflight.
 
-Every write names the claim's epoch and executor. If the claim is no longer in force, the write touches no row and
-raises ``LeaseLost``. So an executor that was suspended and resumed can't corrupt a plan's state.
+Every write with a claim names the claim's epoch and executor. If the claim is no longer in force, the write touches no
+row and raises ``LeaseLost``. So an executor that was suspended and resumed can't corrupt a plan's state. The writes
+without a claim concern plans that no executor runs: corrections by the sweep, and the cancellation of requested plans.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -349,7 +350,7 @@ class Lifecycle(StorePart):
         )
 
     def _backoff_ms(self, attempts: int) -> int:
-        # The exponent is capped as well, since 2 ** 10,000 would overflow before min() applies.
+        # The exponent is capped as well, so that many attempts make no huge number.
         doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
         return min(doubled, timedelta_to_ms(self._settings.backoff_max))
 

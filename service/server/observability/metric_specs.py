@@ -84,8 +84,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
-                "Small files that a plan can rewrite, at once or later (after a quiet period, a live plan, a pending "
-                "action, a failed plan or a declined proposal); in observed tables, those that a plan could rewrite.",
+                "Small files that a plan would take now, or would take if no quiet period, live plan, pending action, "
+                "failed plan or declined proposal kept them back; in observed tables, those that a plan would take.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(
@@ -107,7 +107,7 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric("lakefold_table_mode", (*_TABLE_LABELS, "mode"), "1 for the table's current mode."),
             _stored_metric("lakefold_table_paused", _TABLE_LABELS, "1 while the table is paused by an operator."),
             _stored_metric(
-                "lakefold_table_halted", _TABLE_LABELS, "1 while the table is halted after an integrity error."
+                "lakefold_table_halted", _TABLE_LABELS, "1 while the table is halted; `lakefold status` has the reason."
             ),
             _stored_metric(
                 "lakefold_table_halted_partitions",

@@ -22,9 +22,10 @@ _NO_EXTRA_LABELS: Sequence[Mapping[str, str]] = ({},)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SampleColumn:
-    """The samples of one name: one for each of ``tables`` with each of ``extra_labels``, besides table and format.
+    """The samples of one name: for each of ``tables``, one for each of ``extra_labels``.
 
-    ``values`` has all values of the first table, then those of the second, and so on.
+    ``extra_labels`` are labels other than table and format. ``values`` has all values of the first table, then those of
+    the second, and so on.
     """
 
     sample: str

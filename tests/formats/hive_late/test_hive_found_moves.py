@@ -2,7 +2,8 @@
 """Duties to what was moved, where the database does not know the table by its name, or does not know it any more."""
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,7 +34,8 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
-from lake.metastore import MetastoreClient, MetastoreTable
+from lake.errors import TableGone
+from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
 from service.control.config.loader import load_config
 from service.control.store import Store
@@ -291,6 +293,68 @@ def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 
 
+def test_rule_3_a_sweep_under_the_new_name_leaves_a_commit_to_the_executor_that_has_not_recorded_it(
+    known: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Chaos found it: the table was halted, as if another lakefold had moved the partition."""
+    bench = known
+    rows = [*bench.rows(), *write(here(bench), 900, 910)]
+    plan, once = bench.request(partitions=[PARTITION]), iter(["before_record"])
+
+    def at(name: str) -> None:
+        if name == "before_record" and next(once, None):
+            renamed(bench)
+            bench.sweep()
+
+    monkeypatch.setattr("executors.run.failpoint", at)
+    bench.run()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted(rows), None)
+    bench.sweep()
+    bench.clean()
+    assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
+
+
+@pytest.mark.parametrize("caller", ["plan", "sweep"])
+def test_rule_7_locations_of_a_rename_that_the_answer_is_torn_by_halt_nothing(
+    known: Bench, caller: str, monkeypatch: pytest.MonkeyPatch
+):
+    """Chaos found it: a metastore finds the table by its old name, and then reads its partitions as renamed."""
+    bench = known
+    as_managed(bench)
+    late = write(here(bench) if caller == "plan" else home(bench), 900, 910)
+    rows, ended = sorted({*bench.rows(), *late}), False
+    real_alter, real_partitions = MetastoreClient.alter_partitions, MetastoreClient.partitions
+
+    def alter(self: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
+        nonlocal ended
+        real_alter(self, database, table, partitions)
+        ended = True
+
+    def torn(
+        self: MetastoreClient, database: str, table: str, names: Sequence[str]
+    ) -> Iterator[tuple[str, MetastorePartition]]:
+        if ended:
+            monkeypatch.undo()
+            to = Path(bench.table.location).with_name("renamed")
+            Path(bench.table.location).rename(to)
+            moved_to(bench, to)
+            table = table_name(bench.table)
+        return real_partitions(self, database, table, names)
+
+    monkeypatch.setattr(MetastoreClient, "alter_partitions", alter)
+    monkeypatch.setattr(MetastoreClient, "partitions", torn)
+    if caller == "plan":
+        bench.request(partitions=[PARTITION])
+        bench.run()
+    else:
+        with suppress(TableGone):
+            bench.sweep()
+    bench.expire()
+    for _ in range(2):
+        bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (rows, None)
+
+
 def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
     bench, rows = changed, changed.rows()
     bench.sweep()
@@ -321,16 +385,10 @@ def test_rule_6_what_several_plans_have_moved_is_found_whole(of_kind: Bench):
     assert (record.original_location, len(record.previous_locations)) == (PARTITION, 3)
 
 
-def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(
-    metastore: MetastoreServer, tmp_path: Path, unmoved: Bench
-):
+def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(unmoved: Bench):
     """Hive moves its directory, and the places of its partitions with it."""
     bench = unmoved
-    with Owner(metastore.uri) as owner:
-        table = owner.table(DATABASE, table_name(bench.table))
-        assert table is not None
-        managed = MetastoreTable(table.raw | {12: (STRING, "MANAGED_TABLE")})
-        MetastoreClient.alter_table(owner, DATABASE, table_name(bench.table), managed)
+    as_managed(bench)
     bench.table = with_identity(bench.format, bench.table)
     bench.store.register_table(bench.table, "compact")
     bench.request()
@@ -345,6 +403,15 @@ def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
     bench.clean()
     assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+
+
+def as_managed(bench: Bench) -> None:
+    """From now on the metastore moves the table's directory when the table is renamed."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        table = owner.table(DATABASE, table_name(bench.table))
+        assert table is not None
+        managed = MetastoreTable(table.raw | {12: (STRING, "MANAGED_TABLE")})
+        MetastoreClient.alter_table(owner, DATABASE, table_name(bench.table), managed)
 
 
 def moved_to(bench: Bench, to: Path) -> None:

@@ -137,14 +137,36 @@ def is_in_data_dir(path: str) -> bool:
 def list_partitions(
     metastore: MetastoreClient, table: MetastoreTable, partitions: Collection[str] | None = None
 ) -> Iterator[CatalogPartition]:
-    """Yield all partitions, or the named ones that exist. A table without partitions is one partition."""
+    """Yield all partitions, or the named ones that exist. A table without partitions is one partition.
+
+    Raises Transient or TableGone if the table was renamed meanwhile, and its directory with it.
+    """
     if not table.partition_columns:
         if partitions is None or "" in partitions:
             yield _to_catalog_partition("", table)
         return
     names = metastore.partition_names(table.database, table.name) if partitions is None else sorted(partitions)
-    for name, partition in metastore.partitions(table.database, table.name, [name for name in names if name]):
-        yield _to_catalog_partition(name, partition)
+    inside, is_verified = f"{table_root(table)}/", False
+    for name, raw in metastore.partitions(table.database, table.name, [name for name in names if name]):
+        partition = _to_catalog_partition(name, raw)
+        if not is_verified and not partition.location.startswith(inside):
+            _verify_not_renamed(metastore, table)
+            is_verified = True
+        yield partition
+
+
+def _verify_not_renamed(metastore: MetastoreClient, table: MetastoreTable) -> None:
+    """Raise Transient or TableGone if the table was renamed.
+
+    A metastore answers from several queries: it may find a table by its name before a rename, and read the locations of
+    partitions as the rename has changed them. These would look like another program's change.
+    """
+    label = f"{table.database}.{table.name}"
+    now = metastore.table(table.database, table.name)
+    if now is None:
+        raise TableGone(f"the metastore {metastore.uri} has no table {label}")
+    if table_identity(now) != table_identity(table):
+        raise Transient(f"{label} was renamed or recreated while its partitions were read")
 
 
 def put_partitions(

@@ -49,7 +49,7 @@ def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -
     if not client.bundle.can_read_batches:
         return f"reading in batches was not tested with Hudi bundle {client.bundle.version}"
     if client.plan is not None and client.plan.options.sort_columns:
-        return "they are sorted"
+        return "the plan sorts their rows"
     if any(s.path is None or s.log_files for group in groups for s in group.slices):
         return "logs have to be merged"
     return find_schema_obstacle(client)

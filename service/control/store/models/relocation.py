@@ -37,7 +37,8 @@ class RelocationRow(Base):
     left_place: Mapped[str] = mapped_column(String)
     place: Mapped[str] = mapped_column(String)
     files: Mapped[Any] = mapped_column(Json)
-    #: only for a relocation without a plan: the files that will wait for deletion once the relocation is applied
+    #: only for a relocation by the sweep, whose ``plan_id`` is the plan of the relocation before it: the files
+    #: that will wait for deletion once the relocation is applied
     left_files: Mapped[Any] = mapped_column(Json)
     #: the creation time of the partition in the catalog, in seconds
     partition_made_at: Mapped[int] = mapped_column(BigInteger)
@@ -62,7 +63,7 @@ class LateCopyRow(Base):
     source: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     modified_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: when the source got its name, by its file system; None for rows of an earlier lakefold
+    #: the source's arrival: when it got its name, by the clock of its file system; None for rows of an earlier lakefold
     came_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     target: Mapped[str] = mapped_column(String)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)

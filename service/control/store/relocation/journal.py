@@ -140,8 +140,8 @@ class RelocationJournal(StorePart):
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
 
-        Each copy comes with the previous location under which its source waits for deletion, or with None if the
-        source no longer exists.
+        Each copy comes with the previous location of its source, or with None if the source no longer exists. The
+        source is recorded as a file that the last relocation from that location replaced.
         """
         with self._locked_write() as connection:
             for late_copy, previous in copies:
@@ -198,7 +198,7 @@ class RelocationJournal(StorePart):
     ) -> None:
         """Record late files that a writer has extended since, each with its previous location and its copy.
 
-        The file waits for deletion under that location with its new size.
+        The file, with its new size, is recorded as a file that the last relocation from that location replaced.
         """
         row, relocation_row = LateCopyRow, RelocationRow
         with self._locked_write() as connection:
@@ -319,12 +319,13 @@ def has_relocation_of(connection: Connection, table: str, commit: Commit) -> boo
 def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
     """Record the relocations of a commit that the database lacked.
 
-    Returns the partitions in which other commits delete the files that this commit replaced.
+    Returns the partitions whose replaced files the caller must not record: these files are already recorded, or wait
+    for deletion under a later relocation.
 
     A new relocation is inserted before all recorded relocations that were applied after it. If the first of these
     began at another location than the one where the new relocation ended, the new relocation was undone in between.
-    Then its written files wait for deletion, files in its location are late, and the first later relocation deletes
-    the replaced files. A relocation that is already recorded is not changed.
+    Then the files that its commit wrote wait for deletion, other files in their location are late, and the replaced
+    files are recorded with the first later relocation. A relocation that is already recorded is not changed.
     """
     row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -367,8 +368,8 @@ def _later_relocations(
 ) -> Sequence[Row[Any]]:
     """Return the relocations of ``known`` that were applied after the new relocation ``move``.
 
-    If the move ``is_restored``, no plan made it, and it may end in the previous location of an earlier relocation. Then
-    it was applied after the last relocation to the location where it began.
+    If the move ``is_restored``, the sweep made it, and it may end in a location that an earlier relocation had left. So
+    only relocations after the last one to the location where the move began can be later than the move.
     """
     applied = [index for index, one in enumerate(known) if one.made_at_ms is not None]
     if is_restored and (arrivals := [index for index in applied if known[index].place == move.previous_location]):
@@ -556,7 +557,7 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
 def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
     """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
 
-    No relocation before it had left that location, or led to it.
+    Such a location is recognized by being new: no earlier relocation left it or led to it.
     """
     known, found = {applied[0].left_place}, 0
     for row in applied:
@@ -578,7 +579,8 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_ow
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
-        # A pruned relocation looks like a move by the owner. All files that were replaced before it are deleted.
+        # A gap left by a pruned relocation looks like a move by the owner. But a relocation is pruned only once all
+        # files replaced before it are deleted: a location with expected files is not before such a gap.
         is_before_owner_move=bool(expected) and move.id < moved_by_owner,
     )
 

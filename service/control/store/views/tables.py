@@ -144,7 +144,7 @@ class TableState:
 
     @property
     def halted(self) -> bool:
-        """True if an integrity error stopped the table until ``resume``."""
+        """True if the table is neither rewritten nor cleaned until ``resume``."""
         return self.halted_at is not None
 
 
