@@ -378,18 +378,20 @@ def chosen(trips: Table, plan: Plan | None = None) -> EngineChoice:
 
 
 def obstacle(trips: Table, plan: Plan | None = None) -> str:
-    """Why ``auto`` leaves a plan to the row writer; the other engines are refused with the same reason if set."""
-    choice = chosen(trips, plan)
+    """Why ``auto`` leaves a plan to the row writer; the other engines are refused with the same reasons if set."""
+    choice, plan, found = chosen(trips, plan), plan or trips.plan(), dict[str, str]()
     assert choice.name == "spark"
-    found = choice.reason.partition("; hybrid and arrow can't: ")[2]
-    plan = plan or trips.plan()
     for engine in WRITERS:
         with pytest.raises(Rejected) as refused:
             chosen(trips, replace(plan, options=replace(plan.options, engine=engine)))
-        assert str(refused.value) == (
-            f"trips: engine = {engine} can't rewrite this plan: {found}; or set engine = auto"
-        )
-    return found
+        before, why, behind = str(refused.value).partition(": ")[2].partition(" can't rewrite this plan: ")
+        assert (before, why) == (f"engine = {engine}", " can't rewrite this plan: ")
+        found[engine] = behind.removesuffix("; or set engine = auto")
+    if len(set(found.values())) == 1:
+        assert choice.reason.endswith(f"; hybrid and arrow can't: {found['arrow']}")
+    else:
+        assert choice.reason.endswith("".join(f"; {name} can't: {why}" for name, why in found.items()))
+    return found["arrow"]
 
 
 def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
