@@ -50,7 +50,10 @@ class FileAddition(Protocol):
         """The full path of the file."""
 
     def add(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Return ``rows`` as the file has them; called for all rows in their order. Raises Rejected for a value."""
+        """Return ``rows`` as the file has them; called for all rows in their order. Raises Rejected for a value.
+
+        ``rows`` have all columns of the file, or at least those that ``FileAdditions`` names, in the file's order.
+        """
 
     def footer_entries(self) -> Mapping[str, str]:
         """Return the key-value metadata that the footer has besides that of the inputs, after the last rows."""
@@ -77,6 +80,14 @@ class FileAdditions(Protocol):
 
         An input that lacks a key gets the value of the first input that has the key, and this value if none has it.
         """
+
+    @property
+    def read_columns(self) -> Sequence[str]:
+        """The top-level columns whose values ``FileAddition.add`` needs."""
+
+    @property
+    def replaced_columns(self) -> Sequence[str]:
+        """The top-level columns of text that ``FileAddition.add`` replaces. It returns all others as they are."""
 
     def create_file(self, path: str) -> FileAddition:
         """Announce the file for ``path``, one of the task's ``outputs``, before the file exists.

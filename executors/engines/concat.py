@@ -103,17 +103,23 @@ def write_rows(
 ) -> ParquetOutput:
     """Write a file with ``most_rows`` rows a row group. Raises Transient if storage fails, Rejected for a value."""
     filesystem, fs_path = filesystem_of(path)
+    with writing_output(path), ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
+        for batch in batches:
+            output.write(batch)
+    return output
+
+
+@contextmanager
+def writing_output(path: str) -> Iterator[None]:
+    """Turn write errors in the block into Transient if storage fails, or into Rejected for a value."""
     try:
-        with ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
-            for batch in batches:
-                output.write(batch)
+        yield
     except LakefoldError:
         raise
     except OSError as error:
         raise Transient(f"{path} can't be written: {first_line(error)}") from error
     except pa.ArrowException as error:
         raise Rejected(f"{path} can't be written: {first_line(error)}; set engine = spark") from error
-    return output
 
 
 def rows_per_output(files: Sequence[tuple[int, int]], outputs: int) -> list[int]:

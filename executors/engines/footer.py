@@ -69,6 +69,15 @@ class RawParquetFooter:
         root = next(elements)
         return list(below([], root[_CHILDREN][1] if _CHILDREN in root else 0))
 
+    @property
+    def entries(self) -> dict[str, str]:
+        """The key-value metadata."""
+        return {
+            one[_KEY][1].decode(errors="replace"): one[_VALUE][1].decode(errors="replace")
+            for one in self._key_values
+            if _VALUE in one
+        }
+
     def adapted(self, *, root_name: str, removed_keys: Collection[str], entries: Mapping[str, str]) -> bytes:
         """Return the footer with another name of the schema's root and other key-value metadata.
 
@@ -82,6 +91,10 @@ class RawParquetFooter:
         kept += _key_values({key: value for key, value in entries.items() if key.encode() not in known})
         fields[_KEY_VALUES] = (LIST, (STRUCT, kept))
         return encode(fields)
+
+    def with_entries(self, entries: Mapping[str, str]) -> bytes:
+        """Return the footer with further key-value metadata."""
+        return encode(self._fields | {_KEY_VALUES: (LIST, (STRUCT, [*self._key_values, *_key_values(entries)]))})
 
     @property
     def _key_values(self) -> list[Struct]:

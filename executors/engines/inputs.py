@@ -203,20 +203,24 @@ def adapt_inputs(inputs: Sequence[ParquetInput], additions: FileAdditions | None
     """
     if additions is None:
         return inputs
-    entries = dict(additions.shared_entries)
-    for one in reversed(inputs):
-        known = one.metadata.metadata or {}
-        entries |= {key: known[key.encode()].decode(errors="replace") for key in entries if key.encode() in known}
-    adapted = []
-    for one in inputs:
+    footers = adapt_footers([(one.path, one.footer) for one in inputs], additions)
+    return [one.with_footer(footer) for one, footer in zip(inputs, footers, strict=True)]
+
+
+def adapt_footers(files: Sequence[tuple[str, bytes]], additions: FileAdditions) -> list[bytes]:
+    """Return the footers of ``files``, paths and footers, as ``adapt_inputs`` does. Raises its errors."""
+    footers, shared = [], dict(additions.shared_entries)
+    for path, raw in files:
         try:
-            footer = RawParquetFooter(one.footer).adapted(
-                root_name=additions.root_name, removed_keys=additions.removed_keys, entries=entries
-            )
+            footers.append(RawParquetFooter(raw))
         except ValueError as error:
-            raise pa.ArrowInvalid(f"{one.path}: {error}") from error
-        adapted.append(one.with_footer(footer))
-    return adapted
+            raise pa.ArrowInvalid(f"{path}: {error}") from error
+    for footer in reversed(footers):
+        shared |= {key: value for key, value in footer.entries.items() if key in shared}
+    return [
+        footer.adapted(root_name=additions.root_name, removed_keys=additions.removed_keys, entries=shared)
+        for footer in footers
+    ]
 
 
 def has_foreign_int96(metadata: pq.FileMetaData) -> bool:

@@ -82,14 +82,21 @@ class ParquetWriteSettings:
             pass
         return pq.read_metadata(pa.BufferReader(sink.getvalue()))
 
-    def open_writer(self, sink: Any) -> pq.ParquetWriter:
-        """Open a writer to ``sink``. The file that it writes is not final: its footer is pyarrow's."""
+    def open_writer(self, sink: Any, columns: Sequence[str] | None = None) -> pq.ParquetWriter:
+        """Open a writer to ``sink``. The file that it writes is not final: its footer is pyarrow's.
+
+        It has all columns, or the top-level ``columns`` only, which are not nested.
+        """
+        schema, options = self.schema, self._options
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
+            options = {name: _of_columns(value, columns) for name, value in options.items()}
         return pq.ParquetWriter(
             sink,
-            self.schema,
+            schema,
             store_schema=False,
             use_deprecated_int96_timestamps=self.layout.has_int96,
-            **self._options,
+            **options,
         )
 
 
@@ -138,13 +145,9 @@ class ParquetOutput:
     def _flush(self) -> None:
         if not self._pending_rows:
             return
-        rows = pa.Table.from_batches(self._pending)
+        rows = stored_rows(self._pending, self._settings.schema)
         self._pending.clear()
         self._pending_rows = self._pending_bytes = 0
-        if any(map(pat.is_dictionary, rows.schema.types)):
-            rows = rows.unify_dictionaries()  # a column chunk has one dictionary
-        if not rows.schema.equals(self._settings.schema):
-            rows = rows.cast(self._settings.schema)
         self._special_floats.add(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
 
@@ -178,6 +181,21 @@ class ParquetOutput:
             self._sink.close()
         with suppress(OSError):
             self._filesystem.delete_file(self._path)
+
+
+def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
+    """Return the rows of a row group with the types of ``schema``; a column chunk has one dictionary."""
+    rows = pa.Table.from_batches(batches)
+    if any(map(pat.is_dictionary, rows.schema.types)):
+        rows = rows.unify_dictionaries()
+    return rows if rows.schema.equals(schema) else rows.cast(schema)
+
+
+def _of_columns(option: Any, columns: Sequence[str]) -> Any:
+    """Return a writer's option for ``columns``; options that apply to single columns name these."""
+    if isinstance(option, dict):
+        return {name: value for name, value in option.items() if name in columns} or None
+    return [name for name in option if name in columns] if isinstance(option, list) else option
 
 
 def _codec(name: str) -> str:

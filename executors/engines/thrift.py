@@ -3,7 +3,7 @@
 
 ``decode`` and ``encode`` have a struct as a dictionary from field number to type and value, and a list as the type of
 its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
-``replace_values`` replaces these values and leaves all other bytes as they are.
+``replace_values`` and ``replace_parts`` replace these values and leave all other bytes as they are.
 """
 
 import struct
@@ -65,11 +65,16 @@ def replace_values(data: bytes, start: int, end: int, values: Iterable[tuple[int
 
     ``values`` are in the order of the bytes.
     """
+    return replace_parts(data, start, end, ((first, behind, encode_integer(value)) for first, behind, value in values))
+
+
+def replace_parts(data: bytes, start: int, end: int, parts: Iterable[tuple[int, int, bytes]]) -> bytes:
+    """Return ``data[start:end]`` with other bytes in place of ``parts``, which are in the order of the bytes."""
     out = bytearray()
     at = start
-    for first, behind, value in values:
+    for first, behind, part in parts:
         out += data[at:first]
-        _put_zigzag(out, value)
+        out += part
         at = behind
     out += data[at:end]
     return bytes(out)

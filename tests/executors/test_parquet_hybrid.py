@@ -3,11 +3,11 @@
 
 import os
 import threading
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 
 import duckdb
 import pyarrow as pa
@@ -105,6 +105,76 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
         if content is not None:
             position = kept.index(content, position) + 1
     assert {str(pq.read_metadata(path).metadata) for path in new} == {str(pq.read_metadata(paths[0]).metadata)}
+
+
+@dataclass(slots=True)
+class NamedFile:
+    """A file that records its keys, and whose rows have its name."""
+
+    path: str
+    keys: list[str] = field(default_factory=list)
+
+    def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        self.keys += rows.column("key").to_pylist()
+        at = rows.schema.get_field_index("own")
+        return rows.set_column(at, "own", pa.array([Path(self.path).name] * rows.num_rows))
+
+    def footer_entries(self) -> Mapping[str, str]:
+        return {"keys": " ".join(self.keys)}
+
+
+class NamedFiles:
+    """What a format may add to its files."""
+
+    root_name, removed_keys = "schema", frozenset({"removed"})
+    shared_entries: Mapping[str, str] = MappingProxyType({"writer": "unknown"})
+    read_columns, replaced_columns = ("key",), ("own",)
+
+    def create_file(self, path: str) -> NamedFile:
+        return NamedFile(f"{path}-attempt")
+
+
+@pytest.mark.slow
+@settings(max_examples=120 if SOAK else 30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(rows=tables(), data=st.data())
+def test_columns_that_a_format_replaces_are_replaced_among_any_others(
+    tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
+):
+    folder = tmp_path_factory.mktemp("any")
+    for name, values in (("key", [f"k{n}" for n in range(rows.num_rows)]), ("own", ["old"] * rows.num_rows)):
+        rows = rows.add_column(data.draw(st.integers(0, rows.num_columns)), name, pa.array(values, pa.string()))
+    counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
+    ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
+    paths = []
+    for part, count in enumerate(counts):
+        own = {"removed": str(part), "kept": "k"} | ({"writer": f"writer {part}"} if part == 1 else {})
+        some = rows.slice(ends[part], ends[part + 1] - ends[part])
+        paths.append(str(folder / f"{part}.parquet"))
+        written_as = {"write_page_index": data.draw(st.booleans()), "use_dictionary": data.draw(st.booleans())}
+        with pq.ParquetWriter(paths[-1], some.schema, store_schema=False, **written_as) as writer:
+            writer.write_table(some, row_group_size=max(1, -(-some.num_rows // count)))
+            writer.add_key_value_metadata(own)
+    sizes = [size for path in paths for size, _ in chunks(path)]
+    options = replace(OPTIONS, min_row_group_bytes=data.draw(st.sampled_from([0, *sizes, 1 << 40])))
+    task = replace(task_of(paths, folder, data.draw(st.integers(1, 2))), additions=NamedFiles())
+    if ENGINE.unsupported_reason(task, options) is not None:
+        return
+    written = list(ENGINE.rewrite([task], options, lambda _: None, threading.Event()))
+    assert sorted(os.listdir(folder / "new")) == sorted(Path(file.path).name for file in written)
+    new = [pq.ParquetFile(file.path).read() for file in written]
+    assert sum(file.rows for file in written) == rows.num_rows
+    for file, content in zip(written, new, strict=True):
+        assert set(content["own"].to_pylist()) == {Path(file.path).name}
+        known = pq.read_metadata(file.path).metadata
+        wanted = {b"kept": b"k", b"keys": " ".join(content["key"].to_pylist()).encode()}
+        wanted[b"writer"] = b"writer 1" if len(paths) > 1 else b"unknown"
+        assert known == wanted
+        assert (file.bytes, file.rows) == (Path(file.path).stat().st_size, content.num_rows)
+    if new:
+        kept = [folder / f"without-{number}.parquet" for number in range(2)]
+        for path, content in zip(kept, (pa.concat_tables(new), rows), strict=True):
+            pq.write_table(content.drop_columns("own").replace_schema_metadata(None), path)
+        assert text([str(kept[0])]) == text([str(kept[1])])
 
 
 def test_runs_of_small_row_groups_are_merged_and_a_single_one_between_large_ones_is_copied(tmp_path: Path):

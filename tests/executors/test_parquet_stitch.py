@@ -4,6 +4,7 @@
 import errno
 import os
 import re
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -209,6 +210,23 @@ def test_bloom_filters_without_a_recorded_size_are_copied(tmp_path: Path):
     (written,) = stitch(task_of(paths, tmp_path))
     probed = f"SELECT bloom_filter_excludes FROM parquet_bloom_probe('{written}', 'id', 499)"
     assert duckdb.sql(probed).fetchall() == [(True,), (False,), (True,), (False,)]
+
+
+@pytest.mark.parametrize("numbered", range(3))
+def test_all_row_groups_have_an_ordinal_if_one_has(tmp_path: Path, numbered: int):
+    """parquet-java writes them, pyarrow does not, and parquet-rs refuses files with both kinds of row groups."""
+    paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 9)) for part in range(3)]
+    for path in paths[:numbered]:
+        fields = footer(path)
+        for number, group in enumerate(fields[_ROW_GROUPS][1][1]):
+            group[_ORDINAL] = (I16, number)
+        with_footer(path, fields)
+    for ordered in (paths, paths[::-1]):
+        (written,) = stitch(task_of(ordered, tmp_path))
+        expected = [(I16, number) for number in range(6)] if numbered else [None] * 6
+        assert [group.get(_ORDINAL) for group in groups(written)] == expected
+        assert text([written]) == text(ordered)
+        shutil.rmtree(tmp_path / "new")
 
 
 def test_fields_that_this_code_does_not_know_stay(tmp_path: Path):

@@ -14,12 +14,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 from hudi_tables import COMPACT_NOW, rows, run_service, write
-from hudi_writing import INDEXES, Table
+from hudi_writing import INDEXES, Table, plan_of
 from kept_tables import kept
 from support import BUNDLE, SOAK
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.stitch.engine import HybridEngine
+from lake.engines import RewriteEngine
 from lake.formats.hudi.jvm.bundle import RELEASE_LINES
 from lake.plan import Plan
 
@@ -156,16 +158,19 @@ class Service:
     for_merge_on_read: tuple[bool, ...] = (False, True)
 
 
-def _plan_by_arrow(table: Table) -> Plan:
-    table.engines = (ArrowEngine(InProcessBackend()),)
-    return table.plan(engine="arrow")
+def _plan_by(engine: RewriteEngine, table: Table) -> Plan:
+    table.engines = (engine,)
+    return plan_of(table, engine.name)
 
 
 CLUSTERING = Service("clustering", Table.plan, _cluster_by_hudi)
 COMPACTION = Service("compaction", Table.compaction, _compact_by_hudi, for_merge_on_read=(True,))
 #: every slice of a merge-on-read table of this module has logs
-ARROW = Service("arrow", _plan_by_arrow, _cluster_by_hudi, for_merge_on_read=(False,))
-_OF_BUNDLE = (CLUSTERING, COMPACTION, *((ARROW,) if _LINE.can_begin_without_writing else ()))
+BY_ENGINES = tuple(
+    Service(engine.name, partial(_plan_by, engine), _cluster_by_hudi, for_merge_on_read=(False,))
+    for engine in (ArrowEngine(InProcessBackend()), HybridEngine(InProcessBackend()))
+)
+_OF_BUNDLE = (CLUSTERING, COMPACTION, *(BY_ENGINES if _LINE.can_begin_without_writing else ()))
 SERVICES = _OF_BUNDLE if _LONG else (CLUSTERING,)
 """What every kind of table goes through; a service added here has the whole suite."""
 RUNS = [(case, s) for case in CASES for s in SERVICES if case.merge_on_read in s.for_merge_on_read]

@@ -12,6 +12,7 @@ import pyarrow as pa
 from hudi_tables import FS_LOCK, METADATA, SMALL_BLOOM, STATISTICS, copy, rows, small_files, table_rows, write
 from kept_tables import kept
 
+from executors.engines.stitch.raw_file import RawParquetFile
 from executors.verification import verify_rewrite
 from lake.engines import RewriteEngine
 from lake.formats.hudi.files.names import parse_file_name
@@ -208,6 +209,14 @@ class Table:
     def temporary(self) -> list[str]:
         """What is left in the marker directory."""
         return sorted(str(path) for path in (Path(self.base) / ".hoodie/.temp").rglob("*"))
+
+
+def plan_of(table: Table, engine: str, plan_id: str = "0198-plan", **options: Any) -> Plan:
+    """A plan of which ``hybrid`` copies the last and largest file of each group, and merges smaller ones before it."""
+    plan = table.plan(plan_id, engine=engine, **options)
+    groups = [replace(one, slices=tuple(sorted(one.slices, key=lambda item: item.bytes))) for one in plan.groups]
+    largest = [RawParquetFile.read(f"{table.base}/{one.slices[-1].path}").row_groups[0].bytes for one in groups]
+    return replace(plan, groups=tuple(groups), options=replace(plan.options, min_row_group_bytes=min(largest)))
 
 
 NewTable = Callable[..., Table]

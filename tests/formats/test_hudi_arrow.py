@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base files that ``arrow`` writes and Hudi commits: to every reader and index those of Hudi's row writer."""
+"""Base files that an engine writes and Hudi commits: to every reader and index those of Hudi's row writer."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from answers.spark import settings
 from hudi_metadata_table import metadata_records
 from hudi_tables import copy, run_service, small_files, write
 from hudi_templates import Templates
-from hudi_writing import ARCHIVING, FORMAT, INDEXES, NewTable, Table, ignore, insert
+from hudi_writing import ARCHIVING, FORMAT, INDEXES, NewTable, Table, ignore, insert, plan_of
 from kept_tables import kept
 from support import SOAK
 from test_hudi_batches import EVERY_TYPE
@@ -28,9 +28,9 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import SIMPLE, BloomFilterSettings
 from lake.formats.hudi.files.names import parse_file_name
-from lake.formats.hudi.inputs.engine_choice import EngineChoice
+from lake.formats.hudi.inputs.engine_choice import WRITERS, EngineChoice
 from lake.formats.hudi.jvm.bundle import Bundle, Bundle10
-from lake.formats.hudi.rewrite.engine_files import find_arrow
+from lake.formats.hudi.rewrite.engine_files import find_writers
 from lake.formats.hudi.timeline.timeline import write_stats
 from lake.model import FileSlice
 from lake.plan import Commit, Plan, VerificationLevel
@@ -39,7 +39,13 @@ from lake.ports import Rewrite
 pytestmark = pytest.mark.spark
 
 
-def by_arrow(table: Table) -> Table:
+@pytest.fixture(params=WRITERS)
+def engine(request: pytest.FixtureRequest) -> str:
+    """The name of an engine."""
+    return str(request.param)
+
+
+def by_engines(table: Table) -> Table:
     """The table with a writer that has all engines."""
     spark = table.spark
     table.engines = create_engines(lambda: spark)
@@ -84,12 +90,14 @@ def statistics(table: Table, commit: Commit) -> Any:
     }
 
 
-def test_files_commit_and_metadata_table_are_those_of_the_row_writer(spark: Any, tmp_path: Path) -> None:
+def test_files_commit_and_metadata_table_are_those_of_the_row_writer(spark: Any, tmp_path: Path, engine: str) -> None:
     table, other = of_every_type(spark, tmp_path, "trips", "copy")
     before, other_before = table.rows(), table.other_rows()
-    by_arrow(table)
-    plan = table.plan(engine="arrow", receipt=VerificationLevel.HASH)
-    commit, expected = table.proved(plan), other.run(other.plan(engine="spark"))
+    by_engines(table)
+    plan = plan_of(table, engine, receipt=VerificationLevel.HASH)
+    commit, expected = table.proved(plan), other.run(plan_of(other, "spark"))
+    (output,) = commit.outputs
+    assert row_group_rows(table, output.path) == {"arrow": [540], "hybrid": [270, 270]}[engine]
     schema, says, codecs, rows = content(table, commit)
     other_schema, other_says, other_codecs, other_rows = content(other, expected)
     assert schema == other_schema
@@ -103,6 +111,11 @@ def test_files_commit_and_metadata_table_are_those_of_the_row_writer(spark: Any,
     assert table.temporary() == []
 
 
+def row_group_rows(table: Table, path: str) -> list[int]:
+    metadata = pq.read_metadata(Path(table.base) / path)
+    return [metadata.row_group(number).num_rows for number in range(metadata.num_row_groups)]
+
+
 INDEX_TYPES = {
     "bloom": {"hoodie.index.type": "BLOOM"},
     "bloom of the metadata table": {"hoodie.index.type": "BLOOM", "hoodie.bloom.index.use.metadata": "true"},
@@ -111,10 +124,10 @@ INDEX_TYPES = {
 }
 
 
-def test_writers_find_every_record_by_every_index(table: NewTable) -> None:
-    trips = by_arrow(table("indexed", **INDEXES))
+def test_writers_find_every_record_by_every_index(table: NewTable, engine: str) -> None:
+    trips = by_engines(table("indexed", **INDEXES))
     before = {row[4]: row for row in trips.rows()}
-    commit = trips.proved(trips.plan(engine="arrow"))
+    commit = trips.proved(plan_of(trips, engine))
     for which, options in enumerate(INDEX_TYPES.values()):
         trips.upsert(0, 120, which + 1, f"id % {len(INDEX_TYPES)} = {which}", **options)
     after = {row[4]: row for row in trips.rows()}
@@ -131,17 +144,21 @@ def live_slices(trips: Table) -> list[FileSlice]:
 
 
 def test_slices_without_logs_of_a_merge_on_read_table_get_logs_and_are_compacted_after_it(
-    spark: Any, tmp_path: Path
+    spark: Any, tmp_path: Path, engine: str
 ) -> None:
     small_files(spark, tmp_path / "trips", commits=2, rows_each=40, merge_on_read=True)
-    trips = by_arrow(Table(spark, tmp_path / "trips"))
+    trips = by_engines(Table(spark, tmp_path / "trips"))
     before, other = trips.rows(), trips.other_rows()
-    plan = trips.plan(receipt=VerificationLevel.HASH)
+    least = {"arrow": 8 << 20, "hybrid": 1}[engine]
+    plan = trips.plan(receipt=VerificationLevel.HASH, min_row_group_bytes=least)
     with trips.writer() as writer:
-        prepared = writer.prepare(plan, 1)
-        assert prepared.notes == (
-            "engine arrow: no copy, Hudi copies files of copy-on-write tables only, this one is merge-on-read",
-        )
+        (note,) = (prepared := writer.prepare(plan, 1)).notes
+        no_copy = "no copy, Hudi copies files of copy-on-write tables only, this one is merge-on-read"
+        if engine == "hybrid":
+            assert note == f"engine hybrid: {no_copy}"
+        else:
+            assert note.startswith(f"engine arrow: {no_copy}; hybrid can't: 0 B of ")
+            assert note.endswith(" are in row groups of 8.0 MiB (min_row_group) or more, so a copy would save little")
         writer.commit(writer.rewrite(prepared, ignore))
     assert (trips.rows(), trips.other_rows()) == (before, other)
     trips.upsert(0, 80, 5, "id % 3 = 0")
@@ -151,7 +168,7 @@ def test_slices_without_logs_of_a_merge_on_read_table_get_logs_and_are_compacted
         assert (
             writer.prepare(trips.plan("0198-logs"), 1)
             .notes[0]
-            .endswith("; arrow can't: logs have to be merged, which is done row by row")
+            .endswith("; hybrid and arrow can't: logs have to be merged, which is done row by row")
         )
         writer.withdraw("0198-logs", None)
     trips.proved(trips.compaction())
@@ -162,9 +179,9 @@ def test_slices_without_logs_of_a_merge_on_read_table_get_logs_and_are_compacted
 if SOAK:
 
     @pytest.mark.soak
-    def test_hudis_own_services_work_on_the_files(table: NewTable, nothing_unseen: None) -> None:
-        trips = by_arrow(table("metadata", **ARCHIVING))
-        commit = trips.run(trips.plan(engine="arrow"))
+    def test_hudis_own_services_work_on_the_files(table: NewTable, nothing_unseen: None, engine: str) -> None:
+        trips = by_engines(table("metadata", **ARCHIVING))
+        commit = trips.run(plan_of(trips, engine))
         trips.upsert(0, 180, 1, "id % 9 = 0")
         rows, other = trips.rows(), trips.other_rows()
         time = trips.timeline().completed[-1].time
@@ -191,16 +208,16 @@ if SOAK:
 @pytest.mark.parametrize("kind", ["flat", "encoded"])
 @pytest.mark.crossed
 def test_markers_name_the_files_of_every_kind_of_partition(
-    spark: Any, tmp_path: Path, templates: Templates, kind: str
+    spark: Any, tmp_path: Path, templates: Templates, kind: str, engine: str
 ) -> None:
     """Hudi deletes, in its commit, each file with a marker that the statistics do not name."""
     if kind == "flat":
         small_files(spark, tmp_path / "trips", commits=2, rows_each=20, partitioned=False)
-        trips = by_arrow(Table(spark, tmp_path / "trips"))
+        trips = by_engines(Table(spark, tmp_path / "trips"))
     else:
-        trips = by_arrow(Table(spark, templates.copy("encoded", tmp_path / "trips")))
+        trips = by_engines(Table(spark, templates.copy("encoded", tmp_path / "trips")))
     before = trips.rows()
-    commit = trips.run(trips.plan(engine="arrow"))
+    commit = trips.run(plan_of(trips, engine))
     assert trips.rows() == before
     assert trips.files_of(commit.instant) == {output.path for output in commit.outputs}
     assert trips.temporary() == []
@@ -209,13 +226,15 @@ def test_markers_name_the_files_of_every_kind_of_partition(
 @pytest.fixture
 def trips(table: NewTable) -> Table:
     """A table that is listed by its directories: a visible file is read."""
-    return by_arrow(table())
+    return by_engines(table())
 
 
-def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soon_after_it(trips: Table) -> None:
+def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soon_after_it(
+    trips: Table, engine: str
+) -> None:
     before = trips.rows()
     with trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(trips.plan(engine="arrow"), 1), ignore)
+        rewrite = writer.rewrite(writer.prepare(plan_of(trips, engine), 1), ignore)
         instant = rewrite.prepared.instant
         early = repeated(trips, rewrite)
         assert trips.rows() == before
@@ -248,9 +267,9 @@ def repeated(trips: Table, rewrite: Rewrite) -> str:
     return str(Path(path).relative_to(trips.base))
 
 
-def test_after_a_withdrawal_nothing_of_an_attempt_becomes_visible(trips: Table) -> None:
+def test_after_a_withdrawal_nothing_of_an_attempt_becomes_visible(trips: Table, engine: str) -> None:
     before = trips.rows()
-    plan = trips.plan(engine="arrow")
+    plan = plan_of(trips, engine)
     with trips.writer() as sleeper, trips.writer() as successor:
         rewrite = sleeper.rewrite(sleeper.prepare(plan, 1), ignore)
         instant = rewrite.prepared.instant
@@ -280,8 +299,8 @@ def repeated_after(trips: Table, rewrite: Rewrite) -> str:
     return late
 
 
-def test_a_damaged_input_is_named_with_its_group_and_the_attempt_leaves_nothing(trips: Table) -> None:
-    before, plan = trips.rows(), trips.plan(engine="arrow")
+def test_a_damaged_input_is_named_with_its_group_and_the_attempt_leaves_nothing(trips: Table, engine: str) -> None:
+    before, plan = trips.rows(), plan_of(trips, engine)
     victim = plan.groups[0].slices[1].path or ""
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
@@ -303,15 +322,15 @@ Rewriting = Callable[..., Any]
 
 
 def around_rewrites(trips: Table, monkeypatch: pytest.MonkeyPatch, around: Rewriting) -> None:
-    """Have ``around`` called instead of the engine's ``rewrite``, which is its first argument."""
-    arrow = next(engine for engine in trips.engines if engine.name == "arrow")
-    monkeypatch.setattr(arrow, "rewrite", partial(around, arrow.rewrite))
+    """Have ``around`` called instead of the engines' ``rewrite``, which is its first argument."""
+    for engine in trips.engines:
+        monkeypatch.setattr(engine, "rewrite", partial(around, engine.rewrite))
 
 
 def test_a_cancelled_rewrite_ends_and_its_withdrawal_leaves_nothing(
-    trips: Table, monkeypatch: pytest.MonkeyPatch
+    trips: Table, monkeypatch: pytest.MonkeyPatch, engine: str
 ) -> None:
-    before, plan = trips.rows(), trips.plan(engine="arrow")
+    before, plan = trips.rows(), plan_of(trips, engine)
     with trips.writer() as writer:
         prepared = writer.prepare(plan, 1)
 
@@ -349,9 +368,9 @@ def test_an_instant_that_another_process_took_over_is_left_to_it(trips: Table, m
     assert trips.rows() == before
 
 
-def chosen(trips: Table, plan: Plan | None = None, arrow: bool = True) -> EngineChoice:
+def chosen(trips: Table, plan: Plan | None = None) -> EngineChoice:
     """The engine that a plan of the table gets; nothing is published."""
-    client = HudiClient(trips.ref, trips.spark, plan or trips.plan(), find_arrow(trips.engines) if arrow else None)
+    client = HudiClient(trips.ref, trips.spark, plan or trips.plan(), find_writers(trips.engines))
     try:
         return client.engine
     finally:
@@ -359,21 +378,28 @@ def chosen(trips: Table, plan: Plan | None = None, arrow: bool = True) -> Engine
 
 
 def obstacle(trips: Table, plan: Plan | None = None) -> str:
-    """Why ``auto`` leaves a plan to the row writer; ``engine = arrow`` is refused with the same reason."""
-    choice = chosen(trips, plan)
+    """Why ``auto`` leaves a plan to the row writer; the other engines are refused with the same reasons if set."""
+    choice, plan, found = chosen(trips, plan), plan or trips.plan(), dict[str, str]()
     assert choice.name == "spark"
-    found = choice.reason.partition("; arrow can't: ")[2]
-    plan = plan or trips.plan()
-    with pytest.raises(Rejected) as refused:
-        chosen(trips, replace(plan, options=replace(plan.options, engine="arrow")))
-    assert str(refused.value) == (f"trips: engine = arrow can't rewrite this plan: {found}; or set engine = auto")
-    return found
+    for engine in WRITERS:
+        with pytest.raises(Rejected) as refused:
+            chosen(trips, replace(plan, options=replace(plan.options, engine=engine)))
+        before, why, behind = str(refused.value).partition(": ")[2].partition(" can't rewrite this plan: ")
+        assert (before, why) == (f"engine = {engine}", " can't rewrite this plan: ")
+        found[engine] = behind.removesuffix("; or set engine = auto")
+    if len(set(found.values())) == 1:
+        assert choice.reason.endswith(f"; hybrid and arrow can't: {found['arrow']}")
+    else:
+        assert choice.reason.endswith("".join(f"; {name} can't: {why}" for name, why in found.items()))
+    return found["arrow"]
 
 
 def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
-    trips = by_arrow(table())
-    assert chosen(trips).is_arrow
-    assert chosen(trips, arrow=False).reason.endswith("; arrow can't: this process does not have the engine")
+    trips = by_engines(table())
+    assert chosen(trips).name == "arrow"
+    engines, trips.engines = trips.engines, ()
+    assert obstacle(trips) == "this process does not have the engine"
+    trips.engines = engines
     by_id = trips.plan(sort_columns=("id",))
     assert obstacle(trips, by_id) == "it can't sort by id; unset sort_columns"
     adopted = replace(trips.plan(), adopted_instant="20260101000000000")
@@ -392,14 +418,14 @@ def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table
         assert obstacle(trips).startswith("parquet.crypto.factory.class is set")
     finally:
         conf.unset("parquet.crypto.factory.class")
-    assert chosen(trips).is_arrow
+    assert chosen(trips).name == "arrow"
 
 
 @pytest.mark.parametrize("version", ["1.0.2", "1.2.1", "1.2.0-vendor"])
 def test_bundles_with_which_it_was_not_tested_are_left_to_the_row_writer(
     table: NewTable, monkeypatch: pytest.MonkeyPatch, version: str
 ) -> None:
-    trips = by_arrow(table())
+    trips = by_engines(table())
     monkeypatch.setattr(Bundle, "can_commit_files_of_engines", version == "")
     assert obstacle(trips) == "it was not tested with Hudi bundle 1.2.0"
     monkeypatch.undo()
@@ -408,7 +434,7 @@ def test_bundles_with_which_it_was_not_tested_are_left_to_the_row_writer(
 
 
 def test_the_row_writer_gets_files_that_hudis_reader_would_not_merely_decode(spark: Any, tmp_path: Path) -> None:
-    trips = by_arrow(Table(spark, tmp_path / "trips"))
+    trips = by_engines(Table(spark, tmp_path / "trips"))
     old = spark.range(30).selectExpr(
         "id", "0L ts", "if(id < 10, 'a', if(id < 20, 'b', 'c')) dt", "cast(id as int) tip", "array(id) list"
     )
@@ -431,24 +457,54 @@ def test_the_row_writer_gets_files_that_hudis_reader_would_not_merely_decode(spa
 
 
 def test_old_dates_of_a_writer_that_does_not_name_itself_are_left_to_the_row_writer(spark: Any, tmp_path: Path) -> None:
-    trips = by_arrow(Table(spark, tmp_path / "trips"))
+    trips = by_engines(Table(spark, tmp_path / "trips"))
     for day in ("1969-01-01", "0001-01-05"):
         for low, operation in ((0, "insert"), (20, "insert"), (40, "bulk_insert")):
             frame = spark.range(low, low + 20).selectExpr("id", "0L ts", f"'{day}' dt", f"date'{day}' day")
             with settings(spark):
                 write(frame.coalesce(1), trips.base, operation)
-    assert chosen(trips, trips.plan(partitions=["dt=1969-01-01"])).is_arrow
+    assert chosen(trips, trips.plan(partitions=["dt=1969-01-01"])).name == "arrow"
     found = obstacle(trips, trips.plan(partitions=["dt=0001-01-05"]))
     assert "does not name the Spark that wrote it, and column day may have dates before 1582" in found
 
 
 def test_the_rules_compression_is_that_of_the_files_and_else_the_writers(table: NewTable) -> None:
     for options, rule, codec in (({}, None, "GZIP"), ({"hoodie.parquet.compression.codec": "snappy"}, "zstd", "ZSTD")):
-        trips = by_arrow(table(**options))
+        trips = by_engines(table(**options))
         (output, _) = trips.run(trips.plan(engine="arrow", compression=rule)).outputs
         metadata = pq.read_metadata(trips.base / output.path)
         assert {metadata.row_group(0).column(n).compression for n in range(metadata.num_columns)} == {codec}
         shutil.rmtree(trips.base)
+
+
+def test_hybrid_keeps_the_codec_of_what_it_copies_and_refuses_another_one(table: NewTable) -> None:
+    trips = by_engines(table(**{"hoodie.parquet.compression.codec": "snappy"}))
+    plan = plan_of(trips, "hybrid")
+    for codec in (None, "gzip"):
+        assert chosen(trips, replace(plan, options=replace(plan.options, compression=codec))).name == "hybrid"
+    with pytest.raises(Rejected, match="can't compress them with zstd; unset compression; or set engine = auto"):
+        chosen(trips, replace(plan, options=replace(plan.options, compression="zstd")))
+    before, other = trips.rows(), trips.other_rows()
+    for output in trips.run(plan).outputs:
+        metadata = pq.read_metadata(trips.base / output.path)
+        groups = map(metadata.row_group, range(metadata.num_row_groups))
+        assert {group.column(n).compression for group in groups for n in range(metadata.num_columns)} == {"GZIP"}
+    assert (trips.rows(), trips.other_rows()) == (before, other)
+
+
+def test_hybrid_writes_the_planned_number_of_files_each_with_what_is_its_own(table: NewTable) -> None:
+    trips = by_engines(table("indexed", **INDEXES))
+    before, other = trips.rows(), trips.other_rows()
+    plan = trips.plan(outputs=2, min_row_group_bytes=1, receipt=VerificationLevel.HASH)
+    assert str(chosen(trips, plan)).startswith(
+        "engine hybrid: no copy, a copy writes one file and group 0 is planned as 2"
+    )
+    commit = trips.proved(plan)
+    assert len(commit.outputs) == 2 * len(plan.groups)
+    assert (trips.rows(), trips.other_rows()) == (before, other)
+    trips.upsert(0, 120, 1, "id % 2 = 0", **{"hoodie.index.type": "BLOOM"})
+    assert len(trips.rows()) == len(before)
+    assert {row[5] for row in trips.rows()} == {0, 1}
 
 
 def test_the_row_writer_takes_over_where_executors_lack_python_unless_the_engine_is_set(

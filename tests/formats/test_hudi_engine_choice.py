@@ -2,9 +2,10 @@
 """Which engine a plan gets, from the plan's settings and from the footers of its inputs."""
 
 import json
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -59,7 +60,7 @@ class Lake:
         can_copy: bool = True,
         as_text: Collection[str] = (),
         kind: PlanKind = PlanKind.CLUSTERING,
-        arrow_obstacle: str | None = None,
+        obstacles: Mapping[str, str] = MappingProxyType({}),
         **options: Any,
     ) -> EngineChoice:
         group = ClusteringGroup(partition="", slices=tuple(self.slices), output_files=outputs)
@@ -78,7 +79,7 @@ class Lake:
             merge_on_read=merge_on_read,
             can_copy=can_copy,
             text_columns=as_text,
-            find_arrow_obstacle=lambda: arrow_obstacle,
+            find_obstacle=obstacles.get,
         )
 
 
@@ -111,7 +112,7 @@ def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> N
 def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
     chosen = lake.choose(**settings)
     assert not chosen.is_copy
-    assert str(chosen).startswith("engine arrow: no copy, ")
+    assert str(chosen).startswith("engine hybrid: no copy, ")
     assert obstacle in chosen.reason
     with pytest.raises(Rejected) as refused:
         lake.choose(engine="stitch", **settings)
@@ -133,7 +134,7 @@ def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: d
 )
 def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: dict[str, str], obstacle: str) -> None:
     lake.add(other, **bloom)
-    assert lake.choose() == EngineChoice(name="arrow", reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(name="hybrid", reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected) as refused:
         lake.choose(engine="stitch")
     assert obstacle in str(refused.value)
@@ -151,6 +152,7 @@ def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -
     ("settings", "obstacle"),
     [
         ({"engine": "spark"}, "engine = spark is set; set engine = auto"),
+        ({"engine": "hybrid"}, "engine = hybrid is set; set engine = auto"),
         ({"sort_columns": ("v",)}, "a copy can't sort by v; unset sort_columns"),
         ({"kind": PlanKind.COMPACTION}, "logs are merged row by row"),
         ({"kind": PlanKind.COMPACTION, "engine": "spark"}, "logs are merged row by row"),
@@ -168,6 +170,10 @@ def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
         lake.choose(as_text=["v"], **settings)
     assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table without ")
     assert not lake.choose(as_text=["w"], **settings).is_copy
+    with pytest.raises(
+        Rejected, match="and only a copy keeps them, but Hudi copies files of copy-on-write tables only"
+    ):
+        lake.choose(as_text=["v"], merge_on_read=True)
 
 
 OLD = {"org.apache.spark.version": "3.5.5", "org.apache.spark.legacyDateTime": ""}
@@ -217,7 +223,7 @@ def test_files_of_two_calendars_are_not_copied_into_one(tmp_path: Path, other: d
     lake.add(BEFORE.slice(1), **OLD)
     lake.add(BEFORE.slice(1), **other)
     obstacle = "1.parquet has dates and timestamps of another calendar than 0.parquet, or of another zone"
-    assert lake.choose() == EngineChoice(name="arrow", reason=f"no copy, {obstacle}")
+    assert lake.choose() == EngineChoice(name="hybrid", reason=f"no copy, {obstacle}")
     with pytest.raises(Rejected, match="another calendar"):
         lake.choose(engine="stitch")
 
@@ -246,19 +252,32 @@ def test_an_input_that_is_gone_or_damaged_is_left_to_the_step_that_names_it(lake
     assert lake.choose() == COPY
 
 
-def test_arrow_is_chosen_before_the_row_writer_and_its_obstacle_is_named(lake: Lake) -> None:
-    assert lake.choose(engine="arrow") == EngineChoice(name="arrow", reason="as set")
+@pytest.mark.parametrize("engine", ["hybrid", "arrow"])
+def test_an_engine_that_is_set_is_taken_or_its_obstacle_is_named(lake: Lake, engine: str) -> None:
+    assert lake.choose(engine=engine) == EngineChoice(name=engine, reason="as set")
     with pytest.raises(Rejected) as refused:
-        lake.choose(engine="arrow", arrow_obstacle="it is Tuesday")
-    assert str(refused.value) == "t: engine = arrow can't rewrite this plan: it is Tuesday; or set engine = auto"
-    assert lake.choose(arrow_obstacle="it is Tuesday") == COPY
+        lake.choose(engine=engine, obstacles={engine: "it is Tuesday"})
+    assert str(refused.value) == f"t: engine = {engine} can't rewrite this plan: it is Tuesday; or set engine = auto"
+    assert lake.choose(engine=engine, kind=PlanKind.COMPACTION).name == "spark"
+
+
+def test_hybrid_is_chosen_before_arrow_and_arrow_before_the_row_writer_and_obstacles_are_named(lake: Lake) -> None:
+    assert lake.choose(obstacles={"hybrid": "it is Monday", "arrow": "it is Tuesday"}) == COPY
     lake.add(values(10 * MIB), row_groups=10)
-    assert lake.choose().is_arrow
-    chosen = lake.choose(arrow_obstacle="it is Tuesday")
-    assert chosen.name == "spark"
-    assert chosen.reason.startswith("no copy, row groups of group 0 average 1.7 MiB, ")
-    assert chosen.reason.endswith("; arrow can't: it is Tuesday")
-    assert lake.choose(engine="arrow", kind=PlanKind.COMPACTION).name == "spark"
+    found = "no copy, row groups of group 0 average 1.7 MiB, so a copy would keep them too small (needs 4.0 MiB)"
+    for obstacles, told in (
+        ({}, f"engine hybrid: {found}"),
+        ({"hybrid": "it is Monday"}, f"engine arrow: {found}; hybrid can't: it is Monday"),
+        (
+            {"hybrid": "it is Monday", "arrow": "it is Tuesday"},
+            f"engine spark: {found}; hybrid can't: it is Monday; arrow can't: it is Tuesday",
+        ),
+        (
+            {"hybrid": "it is Monday", "arrow": "it is Monday"},
+            f"engine spark: {found}; hybrid and arrow can't: it is Monday",
+        ),
+    ):
+        assert str(lake.choose(obstacles=obstacles)) == told
 
 
 SCHEMA = json.dumps(

@@ -12,9 +12,10 @@ from typing import Any
 
 import pyarrow as pa
 
-from executors.engines.inputs import UnsupportedInput, interpretation
+from executors.engines.inputs import UnsupportedInput, adapt_footers, interpretation
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import decode
+from lake.engines import FileAdditions
 
 # Fields of FileMetaData, SchemaElement and KeyValue.
 _SCHEMA, _KEY_VALUES, _CREATED_BY = 2, 5, 6
@@ -49,6 +50,17 @@ class _Footer:
         self.has_int96 = any(element.get(_TYPE, (0, None))[1] == _INT96 for element in self.schema[1][1])
         #: the orders of minima and maxima, and unknown fields
         self.others: dict[int, Any] = behind
+
+
+def adapt_files(files: Sequence[RawParquetFile], additions: FileAdditions | None) -> Sequence[RawParquetFile]:
+    """Return ``files`` with schemas and metadata that can be compared and kept: see ``FileAdditions``.
+
+    Raises ``pa.ArrowInvalid`` for a broken footer.
+    """
+    if additions is None:
+        return files
+    footers = adapt_footers([(file.path, file.bare_footer) for file in files], additions)
+    return [file.with_bare_footer(footer) for file, footer in zip(files, footers, strict=True)]
 
 
 def verify_compatible(files: Sequence[RawParquetFile]) -> None:

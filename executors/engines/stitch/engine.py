@@ -7,8 +7,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.inputs import UnsupportedInput, read_footers
-from executors.engines.stitch.compatibility import verify_compatible
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, read_footers
+from executors.engines.stitch.compatibility import adapt_files, verify_compatible
 from executors.engines.stitch.hybrid import (
     Run,
     divide_runs,
@@ -41,8 +41,10 @@ class ParquetStitchEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
-        if (obstacle := _copy_obstacle(task, options)) is not None:
-            return obstacle
+        if task.additions is not None:
+            return NO_ADDITIONS
+        if options.sort_columns:
+            return _cant_sort(options)
         average = task.bytes // len(task.inputs)
         least = options.min_row_group_bytes if options.engine == AUTO else 0
         if average < least:
@@ -67,7 +69,8 @@ class HybridEngine(TaskEngine):
     """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group``.
 
     If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
-    ``arrow`` rewrites such a group as fast.
+    ``arrow`` rewrites such a group as fast. It also refuses a group without row groups to merge, unless only this
+    engine can copy it, since the table's format adds to its files.
     """
 
     name = "hybrid"
@@ -77,20 +80,17 @@ class HybridEngine(TaskEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
-        if (obstacle := _copy_obstacle(task, options)) is not None:
-            return obstacle
+        if options.sort_columns:
+            return _cant_sort(options)
         try:
             files = _compatible_files(task)
             runs = divide_runs(source_groups(files), options.min_row_group_bytes)
             divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
             copied = [one for run in runs if not run.is_merged for one in run.groups]
-            if (
-                options.engine == AUTO
-                and (reason := _not_worthwhile(runs, copied, options.min_row_group_bytes)) is not None
-            ):
+            if options.engine == AUTO and (reason := _not_worthwhile(task, runs, options.min_row_group_bytes)):
                 return reason
-            if files and (inputs := read_footers(task.inputs)):
-                verify_mergeable(inputs, files)
+            if files and (inputs := adapt_inputs(read_footers(task.inputs), task.additions)):
+                verify_mergeable(inputs, files, task.additions)
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):
@@ -98,29 +98,26 @@ class HybridEngine(TaskEngine):
         return _codec_obstacle(copied, options)
 
 
-def _copy_obstacle(task: RewriteTask, options: RewriteOptions) -> str | None:
-    """Return what the group needs that copied row groups can't have; None if it needs nothing of the kind."""
-    if task.additions is not None:
-        return NO_ADDITIONS
-    if options.sort_columns:
-        return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
-    return None
+def _cant_sort(options: RewriteOptions) -> str:
+    return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
 
 
-def _not_worthwhile(runs: Sequence[Run], copied: Sequence[SourceGroup], min_bytes: int) -> str | None:
+def _not_worthwhile(task: RewriteTask, runs: Sequence[Run], min_bytes: int) -> str | None:
     least, total = f"{format_bytes(min_bytes)} (min_row_group)", sum(run.bytes for run in runs)
-    large = sum(one.group.bytes for one in copied)
+    large = sum(run.bytes for run in runs if not run.is_merged)
     if 2 * large < total:
         return (
             f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {least} or more, so a copy would "
             "save little"
         )
-    return None if any(run.is_merged for run in runs) else f"no row groups of less than {least} follow another"
+    if task.additions is not None or any(run.is_merged for run in runs):
+        return None
+    return f"no row groups of less than {least} follow another"
 
 
-def _compatible_files(task: RewriteTask) -> list[RawParquetFile]:
+def _compatible_files(task: RewriteTask) -> Sequence[RawParquetFile]:
     """Return the inputs that can be read. Raises UnsupportedInput if they can't be one file."""
-    files = _read_files(task.inputs)
+    files = adapt_files(_read_files(task.inputs), task.additions)
     if files:
         verify_compatible(files)
     return files

@@ -3,24 +3,31 @@
 
 pyarrow writes each run of small row groups to a temporary file, under the footer that the inputs have. Its row groups
 are then copied like row groups of an input. So one output holds copied and merged row groups, in the order of the rows.
+If the table's format adds columns to its files, these are replaced in all row groups.
 """
 
+import os
+import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import groupby
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from executors.engines.concat import attempt_path, read_row_groups, reading_input, skipping_changed, write_rows
-from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, common_layout
+from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows
+from executors.engines.inputs import ParquetInput, UnsupportedInput, common_layout
 from executors.engines.outputs import ParquetWriteSettings
-from executors.engines.stitch.compatibility import footer_difference, verify_compatible
+from executors.engines.stitch.additions import add_to_file, verify_replaceable
+from executors.engines.stitch.compatibility import adapt_files, footer_difference, verify_compatible
+from executors.engines.stitch.decoding import RowDecoder
 from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inputs, source_groups, write_output
 from executors.engines.stitch.raw_file import RawParquetFile
-from lake.engines import EngineOutput, RewriteTask
+from lake.engines import EngineOutput, FileAdditions, RewriteTask
+from lake.errors import Transient, first_line
 from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions
 from lake.storage.filesystems import filesystem_of
 
@@ -78,12 +85,17 @@ def estimated_sizes(runs: Sequence[Run], outputs: int) -> list[int]:
     return sizes
 
 
-def verify_mergeable(inputs: Sequence[ParquetInput], files: Sequence[RawParquetFile]) -> None:
-    """Raise UnsupportedInput if merged row groups can't be under the footer of ``files``.
+def verify_mergeable(
+    inputs: Sequence[ParquetInput], files: Sequence[RawParquetFile], additions: FileAdditions | None
+) -> None:
+    """Raise UnsupportedInput if merged row groups, or replaced columns, can't be under the footer of ``files``.
 
     ``inputs`` are the same files. Raises ``pa.ArrowInvalid`` if a footer is broken.
     """
-    settings = ParquetWriteSettings(common_layout(inputs), None, 1)
+    layout = common_layout(inputs)
+    settings = ParquetWriteSettings(layout, None, 1)
+    if additions is not None:
+        verify_replaceable(layout, additions)
     with TemporaryDirectory(prefix="lakefold-footer-") as folder:
         path = str(Path(folder) / "merged.parquet")
         write_rows(path, settings, iter(()), 1)
@@ -94,62 +106,85 @@ def verify_mergeable(inputs: Sequence[ParquetInput], files: Sequence[RawParquetF
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group; see ``stitch_task``. Raises Rejected if a value can't be written."""
     with skipping_changed(task), ExitStack() as temporary:
-        files = read_inputs(task)
+        found = read_inputs(task)
         with reading_input(task, task.inputs[0]):
+            files = adapt_files(found, task.additions)
             verify_compatible(files)
         runs = divide_runs(source_groups(files), options.min_row_group_bytes)
-        merging = _Merging(task, files, sum(run.bytes for run in runs), options, check, temporary)
+        decoder, folder = RowDecoder(task, check), _TemporaryFiles(task, temporary)
+        merging = _Merging(task, files[0], sum(run.bytes for run in runs), options, decoder, folder)
         groups = [one for run in runs for one in merging.merged(run)]
         # The engine was chosen by the sizes before the merge.
         parts = plan_outputs(groups, len(task.outputs), max(options.target_file_max_bytes, task.bytes))
-        return [write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
+        if task.additions is None:
+            planned = zip(parts, task.outputs, strict=True)
+            return [write_output(task, files[0], part, path, check) for part, path in planned]
+        outputs = []
+        for part, path in zip(parts, task.outputs, strict=True):
+            if part:
+                added = add_to_file(task.additions, path, part, decoder, options.compression, folder.path)
+                outputs.append(write_output(task, files[0], part, path, check, added))
+        return outputs
+
+
+class _TemporaryFiles:
+    """The temporary files of one task, which last as long as ``temporary``.
+
+    They are beside the outputs, where the files of a failed attempt are found and removed. A format with additions
+    finds only the files that it announces, so its tasks have a local directory. Spark removes it with its executor.
+    """
+
+    def __init__(self, task: RewriteTask, temporary: ExitStack) -> None:
+        self._task, self._temporary = task, temporary
+
+    @cached_property
+    def path(self) -> str:
+        """A local directory. Raises Transient if storage fails."""
+        of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
+        try:
+            parent = of_spark if of_spark and Path(of_spark).is_dir() else None
+            folder = TemporaryDirectory(prefix="lakefold-", dir=parent, ignore_cleanup_errors=True)
+        except OSError as error:
+            raise Transient(f"a temporary directory can't be created: {first_line(error)}") from error
+        return self._temporary.enter_context(folder)
+
+    def new_file(self) -> str:
+        """Return the path of a new file."""
+        if self._task.additions is not None:
+            return str(Path(self.path) / uuid.uuid4().hex)
+        path = attempt_path(self._task.outputs[0])
+        self._temporary.callback(_remove, path)
+        return path
 
 
 class _Merging:
-    """Merges runs of small row groups of a group's files. The temporary files last as long as ``temporary``."""
+    """Merges runs of small row groups of a group's files, whose footer ``first`` has."""
 
     def __init__(
         self,
         task: RewriteTask,
-        files: Sequence[RawParquetFile],
+        first: RawParquetFile,
         total_bytes: int,
         options: RewriteOptions,
-        check: Callable[[], None],
-        temporary: ExitStack,
+        decoder: RowDecoder,
+        folder: _TemporaryFiles,
     ) -> None:
-        self._task, self._files, self._total_bytes, self._options = task, files, total_bytes, options
-        self._check, self._temporary = check, temporary
-        self._inputs: dict[str, ParquetInput] = {}
-        self._layout: CommonLayout | None = None
+        self._task, self._first, self._total_bytes, self._options = task, first, total_bytes, options
+        self._decoder, self._folder = decoder, folder
 
     def merged(self, run: Run) -> Sequence[SourceGroup]:
         """Return the row groups that stand for ``run`` in the outputs."""
         if not run.is_merged:
             return run.groups
-        layout = self._layout or self._read_layout()
         most_rows = merged_row_group_rows(run, len(self._task.outputs), self._total_bytes)
-        settings = ParquetWriteSettings(layout, self._options.compression, most_rows)
-        path = attempt_path(self._task.outputs[0])
-        self._temporary.callback(_remove, path)
-        written = write_rows(path, settings, _cut(self._rows(run, layout), most_rows), most_rows)
+        settings = ParquetWriteSettings(self._decoder.layout, self._options.compression, most_rows)
+        path = self._folder.new_file()
+        written = write_rows(path, settings, _cut(self._decoder.rows(run.groups), most_rows), most_rows)
         merged = RawParquetFile.read(path)
         if written.rows != run.rows:
             raise pa.ArrowInvalid(f"{written.rows} of {run.rows} rows were merged")
-        verify_compatible([self._files[0], merged])
+        verify_compatible([self._first, merged])
         return source_groups([merged])
-
-    def _read_layout(self) -> CommonLayout:
-        for file in self._files:
-            with reading_input(self._task, file.path):
-                self._inputs[file.path] = ParquetInput.read(file.path)
-        with reading_input(self._task, self._task.inputs[0]):
-            self._layout = common_layout([self._inputs[file.path] for file in self._files])
-        return self._layout
-
-    def _rows(self, run: Run, layout: CommonLayout) -> Iterator[pa.RecordBatch]:
-        for path, part in groupby(run.groups, key=lambda one: one.file.path):
-            numbers = [one.group.number for one in part]
-            yield from read_row_groups(self._task, self._inputs[path], layout, numbers, self._check)
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -1,22 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row groups of Parquet files copied as bytes, one file after the other, under one new footer.
 
-Column chunks and Bloom filters are copied as they are. Page indexes follow behind the last row group of the output, as
+Column chunks and Bloom filters are copied as they are. A column that the table's format replaces comes from a temporary
+file, and is in the place of the input's column. Page indexes follow behind the last row group of the output, as
 readers expect them next to the footer. The footer and the offset indexes contain absolute positions, and each of these
 is shifted. Nothing else changes: statistics, sorting columns, field ids, key-value metadata.
 """
 
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from bisect import bisect_right, insort
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
+from operator import itemgetter
 
 import pyarrow as pa
 from pyarrow import fs as pafs
 
 from executors.engines.concat import attempt_path, reading_input, skipping_changed
-from executors.engines.footer import MAGIC
+from executors.engines.footer import MAGIC, RawParquetFooter
 from executors.engines.inputs import UnsupportedInput
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.copying import RangeReader, RangeWriter
@@ -28,8 +31,15 @@ from executors.engines.stitch.raw_file import (
     bloom_filter_size,
     header_span,
 )
-from executors.engines.thrift import STRUCT, encode_integer, encode_list_head, find_values, replace_values
-from lake.engines import EngineOutput, RewriteTask
+from executors.engines.thrift import (
+    STRUCT,
+    encode_integer,
+    encode_list_head,
+    find_values,
+    replace_parts,
+    replace_values,
+)
+from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.plan import RewriteOptions
 from lake.storage.filesystems import filesystem_of
 from lake.units import format_bytes
@@ -37,6 +47,8 @@ from lake.units import format_bytes
 # The heads of two fields of FileMetaData, the number of rows and the row groups. A head has the distance from the
 # number of the previous field.
 _ROWS_HEAD, _ROW_GROUPS_HEAD = b"\x16", b"\x19"
+# The head of a field of RowGroup, which has the number of the field, and the end of a struct.
+_ORDINAL_HEAD, _END = b"\x04\x0e", b"\x00"
 _OFFSET_INDEX = {1: {1: "page"}}
 #: values of a column chunk that are positions in the file; some writers record 0 for a part that does not exist
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
@@ -144,33 +156,75 @@ def read_inputs(task: RewriteTask) -> list[RawParquetFile]:
         return list(pool.map(read, task.inputs))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AddedFile:
+    """What a table's format adds to an output: columns, and footer entries. See ``lake.engines.FileAdditions``."""
+
+    addition: FileAddition
+    #: the numbers of the replaced columns among the leaf columns
+    leaves: Sequence[int]
+    #: for each row group of the output its replaced columns, which are a row group of a temporary file
+    columns: Sequence[SourceGroup]
+
+
 def write_output(
-    task: RewriteTask, first: RawParquetFile, part: Sequence[SourceGroup], path: str, check: Callable[[], None]
+    task: RewriteTask,
+    first: RawParquetFile,
+    part: Sequence[SourceGroup],
+    path: str,
+    check: Callable[[], None],
+    added: AddedFile | None = None,
 ) -> EngineOutput:
     """Write row groups to one output, under the footer of ``first``. Raises the errors of ``stitch_task``."""
-    if not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
+    if added is not None:
+        path = added.addition.path
+    elif not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
         path = attempt_path(path)  # see executors.engines.concat
     filesystem, fs_path = filesystem_of(path)
     with RangeWriter(filesystem, fs_path, check) as sink:
-        copied: list[_CopiedGroup] = []
-        for file, groups in _by_file(part):
-            with reading_input(task, file.path), RangeReader(file.filesystem, file.filesystem_path) as source:
-                copied += _copy(file, groups, source, sink)
+        copied = _copy_all(task, part, sink, added)
         for one in copied:
             one.write_column_indexes(sink)
         for one in copied:
             one.write_offset_indexes(sink)
-        rows = sum(one.rows for one in copied)
+        if added is not None:
+            entries = added.addition.footer_entries()
+            first = first.with_bare_footer(RawParquetFooter(first.bare_footer).with_entries(entries))
+        rows, with_ordinals = sum(one.rows for one in copied), any(one.has_ordinal for one in copied)
         footer = b"".join(
             chain(
                 (first.head, _ROWS_HEAD, encode_integer(rows)),
                 (_ROW_GROUPS_HEAD, encode_list_head(STRUCT, len(copied))),
-                (one.footer_entry(number) for number, one in enumerate(copied)),
+                (one.footer_entry(number, with_ordinal=with_ordinals) for number, one in enumerate(copied)),
                 (first.rest,),
             )
         )
         sink.append(footer + len(footer).to_bytes(4, "little") + MAGIC)
     return EngineOutput(group=task.group, path=path, bytes=sink.position, rows=rows)
+
+
+def _copy_all(
+    task: RewriteTask, part: Sequence[SourceGroup], sink: RangeWriter, added: AddedFile | None
+) -> "list[_CopiedGroup]":
+    """Append the column chunks and Bloom filters of an output."""
+    copied: list[_CopiedGroup] = []
+    with ExitStack() as opened:
+        columns = None
+        if added is not None and added.columns:
+            file = added.columns[0].file
+            reader = opened.enter_context(RangeReader(file.filesystem, file.filesystem_path))
+            columns = _Source(file, reader, [chunk for one in added.columns for chunk in one.group.chunks])
+        for file, groups in _by_file(part):
+            replaced: list[_Replaced] = [{}] * len(groups)
+            if added is not None and columns is not None:
+                of_groups = added.columns[len(copied) : len(copied) + len(groups)]
+                replaced = [
+                    {leaf: (columns, chunk) for leaf, chunk in zip(added.leaves, one.group.chunks, strict=True)}
+                    for one in of_groups
+                ]
+            with reading_input(task, file.path), RangeReader(file.filesystem, file.filesystem_path) as reader:
+                copied += _copy(file, groups, replaced, reader, sink)
+    return copied
 
 
 def _by_file(part: Sequence[SourceGroup]) -> Iterator[tuple[RawParquetFile, list[RowGroup]]]:
@@ -187,107 +241,200 @@ class _Shifts:
     """The distances by which byte ranges of an input are shifted in the output."""
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self._spans: list[tuple[int, int]] = []
+        self._spans: list[tuple[int, int, int]] = []
 
     def add(self, start: int, end: int, position: int) -> None:
-        """Record that the bytes from ``start`` to ``end`` are at ``position``; called in the order of ``start``."""
-        self._starts.append(start)
-        self._spans.append((end, position - start))
+        """Record that the bytes from ``start`` to ``end`` are at ``position``."""
+        insort(self._spans, (start, end, position - start))
 
     def shifted(self, position: int) -> int | None:
         """Return the position in the output. None if the byte is not copied."""
-        index = bisect_right(self._starts, position) - 1
-        if index < 0 or position >= self._spans[index][0]:
+        index = bisect_right(self._spans, position, key=itemgetter(0)) - 1
+        if index < 0 or position >= self._spans[index][1]:
             return None
-        return position + self._spans[index][1]
+        return position + self._spans[index][2]
 
 
-class _CopiedGroup:
-    """A row group whose column chunks are in the output, and the page indexes that are still to be written there."""
+class _Source:
+    """A file of which the output gets some column ``chunks``."""
 
-    def __init__(self, file: RawParquetFile, group: RowGroup, shifts: _Shifts, indexes: "_Indexes") -> None:
+    def __init__(self, file: RawParquetFile, reader: RangeReader, chunks: Sequence[ColumnChunk]) -> None:
+        self.file, self._reader = file, reader
+        self.indexes = _Indexes(reader, [span for chunk in chunks for span in (chunk.column_index, chunk.offset_index)])
+        self._shifts = _Shifts()
+
+    def spans(self, chunk: ColumnChunk) -> list[tuple[int, int]]:
+        """Return the bytes of a chunk and of its Bloom filter. Raises ``pa.ArrowInvalid`` for a broken filter."""
+        filters = [_bloom_filter_span(self.file, chunk, self._reader)] if chunk.bloom_filter[1] else []
+        return [(chunk.start, chunk.end), *filters]
+
+    def copy(self, start: int, end: int, sink: RangeWriter) -> None:
+        """Append the bytes from ``start`` to ``end`` to the output."""
+        self._shifts.add(start, end, sink.position)
+        sink.copy(self._reader, start, end)
+
+    def shifted(self, position: int) -> int | None:
+        """Return the position in the output. None if the byte is not copied."""
+        return self._shifts.shifted(position)
+
+    def require_shifted(self, name: str, position: int) -> int:
+        """Return the position in the output. Raises ``pa.ArrowInvalid`` if the byte is not copied."""
+        found = self._shifts.shifted(position)
+        if found is None:
+            raise pa.ArrowInvalid(f"{self.file.path}: a {name} at {position} is outside its column chunk")
+        return found
+
+
+_Replaced = Mapping[int, tuple[_Source, ColumnChunk]]
+"""The chunks that a row group gets instead of its own, by the number of the leaf column."""
+
+
+class _CopiedChunk:
+    """A column chunk that is in the output, and its page indexes, which are still to be written there."""
+
+    def __init__(self, source: _Source, chunk: ColumnChunk) -> None:
         """Raises ``pa.ArrowInvalid`` if a position in the footer or in an offset index is not in a column chunk."""
-        self.rows = group.rows
-        self._file, self._group, self._shifts = file, group, shifts
-        self._column_indexes = [indexes.content(*chunk.column_index) for chunk in group.chunks]
-        self._offset_indexes = [self._shift_pages(indexes.content(*chunk.offset_index)) for chunk in group.chunks]
-        self._column_index_positions: list[int] = []
-        self._offset_index_positions: list[int] = []
-        self._positions = list(self._shift_positions())
+        self.chunk, self._source = chunk, source
+        #: where the chunk begins in the output
+        self.position = source.shifted(chunk.start) or 0
+        self._column_index = source.indexes.content(*chunk.column_index)
+        self._offset_index = self._shift_pages(source.indexes.content(*chunk.offset_index))
+        self._values = list(self._shift_positions())
 
     def _shift_positions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield where the row group's footer entry has a position (start and end), and the position in the output."""
-        first = min((chunk.start for chunk in self._group.chunks), default=0)
-        for name, start, end, value in self._group.found:
-            if name == "row_group_offset" and value > 0:
-                yield start, end, self._shifts.shifted(first) or 0
-        for chunk in self._group.chunks:
-            for name, start, end, value in chunk.found:
-                if name in _UNUSED_POSITIONS:
-                    yield start, end, self._shifts.shifted(value) or 0
-                elif name in _POSITIONS and value > 0:
-                    yield start, end, self._shifted(name, value)
+        """Yield where the footer entry has a position (start and end), and the position in the output."""
+        for name, start, end, value in self.chunk.found:
+            if name in _UNUSED_POSITIONS:
+                yield start, end, self._source.shifted(value) or 0
+            elif name in _POSITIONS and value > 0:
+                yield start, end, self._source.require_shifted(name, value)
 
     def _shift_pages(self, content: bytes) -> bytes:
         """Return an offset index with the positions of the pages in the output."""
         if not content:
             return content
+        path = self._source.file.path
         try:
             found, end = find_values(content, 0, _OFFSET_INDEX)
         except ValueError as error:
-            raise pa.ArrowInvalid(f"{self._file.path}: an offset index can't be read: {error}") from error
+            raise pa.ArrowInvalid(f"{path}: an offset index can't be read: {error}") from error
         if end != len(content) or len(found) != 1:
-            raise pa.ArrowInvalid(f"{self._file.path}: an offset index has other bytes behind it")
+            raise pa.ArrowInvalid(f"{path}: an offset index has other bytes behind it")
         pages = [value for values, _, _ in found[0] for value in values]
+        shift = self._source.require_shifted
         return replace_values(
-            content, 0, end, ((start, behind, self._shifted(name, value)) for name, start, behind, value in pages)
+            content, 0, end, ((start, behind, shift(name, value)) for name, start, behind, value in pages)
         )
+
+    def write_column_index(self, sink: RangeWriter) -> None:
+        """Append the column index to the output."""
+        if self._column_index:
+            self._record({"column_index": sink.append(self._column_index)})
+
+    def write_offset_index(self, sink: RangeWriter) -> None:
+        """Append the offset index to the output."""
+        if self._offset_index:
+            position = sink.append(self._offset_index)
+            self._record({"offset_index": position, "offset_index_size": len(self._offset_index)})
+
+    def _record(self, written: Mapping[str, int]) -> None:
+        self._values += [(start, end, written[name]) for name, start, end, _ in self.chunk.found if name in written]
+
+    def footer_entry(self) -> bytes:
+        """Return the bytes of the chunk in the output's footer, once its indexes are written."""
+        chunk = self.chunk
+        return replace_values(self._source.file.footer, chunk.footer_start, chunk.footer_end, sorted(self._values))
+
+
+class _CopiedGroup:
+    """A row group whose column chunks are in the output."""
+
+    def __init__(self, file: RawParquetFile, group: RowGroup, chunks: Sequence[_CopiedChunk]) -> None:
+        self.rows = group.rows
+        self._file, self._group, self._chunks = file, group, chunks
 
     def write_column_indexes(self, sink: RangeWriter) -> None:
         """Append the column indexes to the output."""
-        self._column_index_positions = [sink.append(content) for content in self._column_indexes]
+        for chunk in self._chunks:
+            chunk.write_column_index(sink)
 
     def write_offset_indexes(self, sink: RangeWriter) -> None:
         """Append the offset indexes to the output."""
-        self._offset_index_positions = [sink.append(content) for content in self._offset_indexes]
+        for chunk in self._chunks:
+            chunk.write_offset_index(sink)
 
-    def footer_entry(self, number: int) -> bytes:
-        """Return the bytes of the ``number``-th row group of the output's footer, once its indexes are written."""
-        group, values = self._group, list(self._positions)
-        values += [(start, end, min(number, _MAX_ORDINAL)) for name, start, end, _ in group.found if name == "ordinal"]
-        for index, chunk in enumerate(group.chunks):
-            written = {}
-            if self._column_indexes[index]:
-                written["column_index"] = self._column_index_positions[index]
-            if self._offset_indexes[index]:
-                written["offset_index"] = self._offset_index_positions[index]
-                written["offset_index_size"] = len(self._offset_indexes[index])
-            values += [(start, end, written[name]) for name, start, end, _ in chunk.found if name in written]
-        return replace_values(self._file.footer, group.footer_start, group.footer_end, sorted(values))
+    @property
+    def has_ordinal(self) -> bool:
+        """True if its writer recorded its number among the row groups of the file."""
+        return any(name == "ordinal" for name, _, _, _ in self._group.found)
 
-    def _shifted(self, name: str, position: int) -> int:
-        found = self._shifts.shifted(position)
-        if found is None:
-            raise pa.ArrowInvalid(f"{self._file.path}: a {name} at {position} is outside its column chunk")
-        return found
+    def footer_entry(self, number: int, *, with_ordinal: bool) -> bytes:
+        """Return the bytes of the ``number``-th row group of the output's footer, once its indexes are written.
+
+        ``with_ordinal`` adds the number if it is missing: parquet-rs refuses a file of which some row groups have one.
+        """
+        group = self._group
+        parts = [(start, end, encode_integer(value)) for start, end, value in self._values(number)]
+        parts += [
+            (before.footer_start, before.footer_end, chunk.footer_entry())
+            for before, chunk in zip(group.chunks, self._chunks, strict=True)
+        ]
+        if with_ordinal and not self.has_ordinal:
+            end = group.footer_end - len(_END)
+            parts.append((end, end, _ORDINAL_HEAD + encode_integer(min(number, _MAX_ORDINAL))))
+        return replace_parts(self._file.footer, group.footer_start, group.footer_end, sorted(parts))
+
+    def _values(self, number: int) -> Iterator[tuple[int, int, int]]:
+        """Yield where the footer entry has a value outside of its chunks (start and end), and its value now."""
+        pairs = [(before, one.chunk) for before, one in zip(self._group.chunks, self._chunks, strict=True)]
+        growth = {
+            "compressed_size": sum(now.end - now.start - (before.end - before.start) for before, now in pairs),
+            "uncompressed_size": sum(now.uncompressed_size - before.uncompressed_size for before, now in pairs),
+        }
+        for name, start, end, value in self._group.found:
+            if name == "ordinal":
+                yield start, end, min(number, _MAX_ORDINAL)
+            elif name == "row_group_offset" and value > 0:
+                yield start, end, min((one.position for one in self._chunks if one.position), default=0)
+            elif growth.get(name):
+                yield start, end, value + growth[name]
 
 
 def _copy(
-    file: RawParquetFile, groups: Sequence[RowGroup], source: RangeReader, sink: RangeWriter
+    file: RawParquetFile,
+    groups: Sequence[RowGroup],
+    replaced: Sequence[_Replaced],
+    reader: RangeReader,
+    sink: RangeWriter,
 ) -> list[_CopiedGroup]:
-    """Append the column chunks and Bloom filters of some row groups of one input to the output."""
-    chunks = [chunk for group in groups for chunk in group.chunks]
-    for chunk in chunks:
-        verify_pages(file.path, chunk, source)
-    spans = [(chunk.start, chunk.end) for chunk in chunks]
-    spans += [_bloom_filter_span(file, chunk, source) for chunk in chunks if chunk.bloom_filter[1]]
-    shifts = _Shifts()
-    for start, end in _joined(spans):
-        shifts.add(start, end, sink.position)
-        sink.copy(source, start, end)
-    indexes = _Indexes(source, [span for chunk in chunks for span in (chunk.column_index, chunk.offset_index)])
-    return [_CopiedGroup(file, group, shifts, indexes) for group in groups]
+    """Append the column chunks and Bloom filters of some row groups of one input to the output.
+
+    Each row group has other chunks in place of those that are ``replaced``.
+    """
+    kept = [
+        chunk
+        for group, other in zip(groups, replaced, strict=True)
+        for leaf, chunk in enumerate(group.chunks)
+        if leaf not in other
+    ]
+    for chunk in kept:
+        verify_pages(file.path, chunk, reader)
+    own = _Source(file, reader, kept)
+    moves = [(start, own, start, end) for start, end in _joined([span for chunk in kept for span in own.spans(chunk)])]
+    for group, other in zip(groups, replaced, strict=True):
+        for leaf, (source, chunk) in other.items():
+            (start, end), *filters = source.spans(chunk)
+            moves.append((group.chunks[leaf].start, source, start, end))
+            # Behind all row groups, whose chunks stay next to each other.
+            moves += [(file.size, source, *span) for span in filters]
+    for _, source, start, end in sorted(moves, key=itemgetter(0)):
+        source.copy(start, end, sink)
+    return [
+        _CopiedGroup(
+            file, group, [_CopiedChunk(*other.get(leaf, (own, chunk))) for leaf, chunk in enumerate(group.chunks)]
+        )
+        for group, other in zip(groups, replaced, strict=True)
+    ]
 
 
 def _bloom_filter_span(file: RawParquetFile, chunk: ColumnChunk, source: RangeReader) -> tuple[int, int]:

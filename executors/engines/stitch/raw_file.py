@@ -8,7 +8,7 @@ Sources: https://github.com/apache/parquet-format, parquet.thrift (numbers of fi
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pyarrow as pa
@@ -21,6 +21,7 @@ from executors.engines.thrift import FoundValue, find_values
 _COLUMN_META_DATA = {
     4: "codec",
     5: "values",
+    6: "uncompressed_size",
     7: "compressed_size",
     9: "data_page",
     10: "index_page",
@@ -38,7 +39,14 @@ _COLUMN_CHUNK = {
     7: "column_index_size",
     8: "encryption",
 }
-_ROW_GROUP = {1: _COLUMN_CHUNK, 3: "rows", 5: "row_group_offset", 7: "ordinal"}
+_ROW_GROUP = {
+    1: _COLUMN_CHUNK,
+    2: "uncompressed_size",
+    3: "rows",
+    5: "row_group_offset",
+    6: "compressed_size",
+    7: "ordinal",
+}
 _FILE_META_DATA = {2: "schema", 3: "rows", 4: _ROW_GROUP, 8: "encryption"}
 _BLOOM_FILTER_HEADER = {1: "size"}
 UNKNOWN_SIZE = -1
@@ -48,13 +56,16 @@ _BLOOM_FILTER_HEADER_BYTES = 64
 
 @dataclass(frozen=True, slots=True)
 class ColumnChunk:
-    """One column of a row group: the values of its footer entry by name, and the position of its bytes in the file."""
+    """One column of a row group: its bytes in the footer, the values found there, and the position of its bytes."""
 
+    footer_start: int
+    footer_end: int
     found: Sequence[FoundValue] = field(repr=False)
     start: int
     end: int
     codec: int
     values: int
+    uncompressed_size: int
     #: position and size of the Bloom filter and of each page index; the size is 0 if the part does not exist, and
     #: ``UNKNOWN_SIZE`` if the footer lacks the size of a Bloom filter
     bloom_filter: tuple[int, int]
@@ -121,7 +132,7 @@ class RawParquetFile:
         _verify_positions(path, groups, size - len(footer) - 8)
         if sum(group.rows for group in groups) != rows:
             raise pa.ArrowInvalid(f"{path}: the rows of its row groups do not add up to the {rows} rows of the file")
-        behind = listed[-1][2] if listed else rows_end + _EMPTY_LIST_BYTES
+        behind = listed[-1][2] if listed else rows_end + len(_NO_ROW_GROUPS)
         return cls(
             path=path,
             filesystem=filesystem,
@@ -133,9 +144,19 @@ class RawParquetFile:
             row_groups=[group for group in groups if group.rows],
         )
 
+    @property
+    def bare_footer(self) -> bytes:
+        """The footer without row groups: schema and metadata."""
+        return self.head + _NO_ROWS + _NO_ROW_GROUPS + self.rest
 
-#: an empty list of row groups: a byte for the head of the field, and one for the head of the list
-_EMPTY_LIST_BYTES = 2
+    def with_bare_footer(self, footer: bytes) -> "RawParquetFile":
+        """Return the file as if its footer had the schema and the metadata of ``footer``, which has no row groups."""
+        (_, _, schema_end, _), (_, _, rows_end, _), _ = find_values(footer, 0, _FILE_META_DATA)[0]
+        return replace(self, head=footer[:schema_end], rest=footer[rows_end + len(_NO_ROW_GROUPS) :])
+
+
+#: the field with the number of rows, and the field with an empty list of row groups
+_NO_ROWS, _NO_ROW_GROUPS = b"\x16\x00", b"\x19\x0c"
 
 
 def _row_group(path: str, number: int, found: Sequence[Any], start: int, end: int) -> RowGroup:
@@ -144,10 +165,10 @@ def _row_group(path: str, number: int, found: Sequence[Any], start: int, end: in
     rows = next((value for name, _, _, value in own if name == "rows"), -1)
     if rows < 0:
         raise pa.ArrowInvalid(f"{path}: a row group has no number of rows")
-    return RowGroup(number, start, end, rows, own, [_column_chunk(path, values) for values, _, _ in listed])
+    return RowGroup(number, start, end, rows, own, [_column_chunk(path, *chunk) for chunk in listed])
 
 
-def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
+def _column_chunk(path: str, found: Sequence[FoundValue], footer_start: int, footer_end: int) -> ColumnChunk:
     values = {name: value for name, _, _, value in found}
     if "file_path" in values:
         raise UnsupportedInput(f"{path} has column chunks in other files")
@@ -159,11 +180,14 @@ def _column_chunk(path: str, found: Sequence[FoundValue]) -> ColumnChunk:
     # Some writers record position 0 for a part that does not exist.
     start = min(start, dictionary) if dictionary > 0 else start
     return ColumnChunk(
+        footer_start=footer_start,
+        footer_end=footer_end,
         found=found,
         start=start,
         end=start + size,
         codec=values.get("codec", 0),
         values=values.get("values", 0),
+        uncompressed_size=values.get("uncompressed_size", 0),
         bloom_filter=(bloom_filter, values.get("bloom_filter_size") or UNKNOWN_SIZE) if bloom_filter > 0 else (0, 0),
         column_index=(values.get("column_index", 0), values.get("column_index_size", 0)),
         offset_index=(values.get("offset_index", 0), values.get("offset_index_size", 0)),

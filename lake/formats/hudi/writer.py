@@ -26,7 +26,7 @@ from lake.formats.hudi.plans import adoption, clustering, compaction, publicatio
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
 from lake.formats.hudi.read.refusals import unsafe_state_refusals
 from lake.formats.hudi.rewrite import execute
-from lake.formats.hudi.rewrite.engine_files import find_arrow
+from lake.formats.hudi.rewrite.engine_files import find_writers
 from lake.formats.hudi.rewrite.merged_rows import read_merged_rows, slices_in_partition
 from lake.formats.hudi.timeline.metadata_table import metadata_table_exists
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -58,7 +58,7 @@ class HudiWriter:
 
     def __init__(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> None:
         self.table = table
-        self._spark_provider, self._arrow = spark, find_arrow(engines)
+        self._spark_provider, self._writers = spark, find_writers(engines)
         self._client: HudiClient | None = None
         self._written: execute.WrittenRewrite | None = None
         #: Hudi's write of an adopted plan, begun by ``prepare``
@@ -91,7 +91,7 @@ class HudiWriter:
         """Return the open client; it is reopened if it has the settings of another plan than ``plan``."""
         if self._client is None or (plan is not None and self._client.plan != plan):
             self._close()
-            self._client = HudiClient(self.table, self._spark_provider(), plan, self._arrow)
+            self._client = HudiClient(self.table, self._spark_provider(), plan, self._writers)
         return self._client
 
     def _open_for_withdrawal(self) -> HudiClient:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Protocol
 
 import fastavro
@@ -70,16 +71,20 @@ class FileWriter(Protocol):
 class HudiClient:
     """One table opened for changes. Used by one thread, unless a method says otherwise.
 
-    ``plan`` adds the write settings for its execution, by ``arrow`` or by Hudi. Raises Rejected if the bundle, the
-    session or the table can't be served.
+    ``plan`` adds the write settings for its execution, by one of ``writers`` or by Hudi. Raises Rejected if the bundle,
+    the session or the table can't be served.
     """
 
     def __init__(
-        self, table: TableRef, spark: "SparkSession", plan: Plan | None = None, arrow: FileWriter | None = None
+        self,
+        table: TableRef,
+        spark: "SparkSession",
+        plan: Plan | None = None,
+        writers: Mapping[str, FileWriter] = MappingProxyType({}),
     ) -> None:
         self.table = table
-        #: the engine ``arrow``, if this process has it
-        self.arrow = arrow
+        #: those of the engines ``WRITERS`` that this process has
+        self.writers = writers
         self.spark = spark
         self.plan = plan
         self.storage = TableStorage(table.location)
@@ -207,7 +212,7 @@ class HudiClient:
             can_copy=self.bundle.can_copy_row_groups,
             text_columns=columns_read_as_text(read_table_properties(self.storage), self._schema_json()),
             has_dates=self._has_dates_or_timestamps(),
-            find_arrow_obstacle=self._find_arrow_obstacle,
+            find_obstacle=self._find_obstacle,
         )
 
     @cached_property
@@ -217,8 +222,9 @@ class HudiClient:
         paths = [slice_.path for group in self.plan.groups for slice_ in group.slices if slice_.path is not None]
         return {footer.path: footer for footer in read_footers(self.storage, paths)}
 
-    def _find_arrow_obstacle(self) -> str | None:
-        return "this process does not have the engine" if self.arrow is None else self.arrow.find_obstacle(self)
+    def _find_obstacle(self, engine: str) -> str | None:
+        writer = self.writers.get(engine)
+        return "this process does not have the engine" if writer is None else writer.find_obstacle(self)
 
     @cached_property
     def probe_config(self) -> Any:

@@ -60,6 +60,9 @@ class BaseFileAdditions:
         }
     )
 
+    read_columns: tuple[str, ...] = (KEY_COLUMN,)
+    replaced_columns: tuple[str, ...] = (FILE_NAME_COLUMN,)
+
     @property
     def shared_entries(self) -> Mapping[str, str]:
         """See ``lake.engines.FileAdditions``: Hudi's Avro writer does not write Spark's version."""

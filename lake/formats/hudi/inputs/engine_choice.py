@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The choice between the engines for a plan: Hudi's copy of whole row groups, ``arrow``, and Hudi's row writer.
+"""The choice between the engines for a plan: Hudi's copy of row groups, ``hybrid``, ``arrow``, and Hudi's row writer.
 
 The copy (Hudi's "stream copy", from 1.1 on) moves compressed row groups unchanged and writes a new footer, in about a
 sixth of the row writer's time. It checks nothing: it writes one file per group, whatever was planned, with the schema
 of the first input, and keeps every row group however small. So this module decides from the plan and the footers of its
-inputs whether a copy is possible and useful. ``arrow`` decodes and encodes with pyarrow, mostly in less than half of
-the row writer's CPU time. A plan has one engine, since Hudi uses one engine per clustering instant.
+inputs whether a copy is possible and useful. ``hybrid`` copies large row groups and merges small ones, into as many
+files as planned. ``arrow`` decodes and encodes with pyarrow, mostly in less than half of the row writer's CPU time. A
+plan has one engine, since Hudi uses one engine per clustering instant.
 """
 
 import json
@@ -24,12 +25,15 @@ HEALTHY_ROW_GROUP_BYTES = 4 << 20
 #: below ``org.apache.hudi.``
 COPY_STRATEGY = "client.clustering.run.strategy.SparkStreamCopyClusteringExecutionStrategy"
 
+WRITERS = ("hybrid", "arrow")
+"""The engines that write base files which Hudi commits, in the order of preference."""
+
 _MERGED = "logs are merged row by row"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineChoice:
-    """The engine of one plan, ``stitch``, ``arrow`` or ``spark``, and the reason for it."""
+    """The engine of one plan, ``stitch``, one of ``WRITERS`` or ``spark``, and the reason for it."""
 
     name: str
     reason: str
@@ -38,11 +42,6 @@ class EngineChoice:
     def is_copy(self) -> bool:
         """True if Hudi copies row groups."""
         return self.name == "stitch"
-
-    @property
-    def is_arrow(self) -> bool:
-        """True if the engine ``arrow`` writes the files, and Hudi only commits them."""
-        return self.name == "arrow"
 
     def __str__(self) -> str:
         """Return the text for the log and the plan's history."""
@@ -70,16 +69,16 @@ def choose_engine(
     can_copy: bool,
     text_columns: Collection[str] = (),
     has_dates: bool = True,
-    find_arrow_obstacle: Callable[[], str | None],
+    find_obstacle: Callable[[str], str | None],
 ) -> EngineChoice:
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
-    ``find_arrow_obstacle`` returns why the engine ``arrow`` can't rewrite the plan; None if it can. ``read_footers``
-    returns the footers of the inputs by path, in the order of the plan. It is not called if the setting or the plan
-    decides. Missing and damaged inputs have no footer: the publication or the rewrite reports them. Inputs with numbers
-    in one of ``text_columns`` are copied, whatever the size of their row groups. The same holds for inputs with dates
-    and timestamps that Spark, unlike other readers, would rebase to today's calendar; these inputs are searched for
-    only if the table has columns of these types (``has_dates``).
+    ``find_obstacle`` returns why one of ``WRITERS`` can't rewrite the plan; None if it can. ``read_footers`` returns
+    the footers of the inputs by path, in the order of the plan. It is not called if the setting or the plan decides.
+    Missing and damaged inputs have no footer: the publication or the rewrite reports them. Inputs with numbers in one
+    of ``text_columns`` are copied, whatever the size of their row groups. The same holds for inputs with dates and
+    timestamps that Spark, unlike other readers, would rebase to today's calendar; these inputs are searched for only if
+    the table has columns of these types (``has_dates``).
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
@@ -94,13 +93,13 @@ def choose_engine(
     wanted = plan.options.engine
     if wanted == "spark":
         return EngineChoice(name="spark", reason="as set")
-    if wanted == "arrow":
-        obstacle = find_arrow_obstacle()
+    if wanted in WRITERS:
+        obstacle = find_obstacle(wanted)
     else:
         obstacle = _copy_obstacle(plan, merge_on_read=merge_on_read, can_copy=can_copy)
     if wanted == "stitch":
         obstacle = obstacle or _find_difference(read_footers().values())
-    if wanted in ("arrow", "stitch"):
+    if wanted in (*WRITERS, "stitch"):
         if obstacle:
             raise Rejected(
                 f"{plan.table.name}: engine = {wanted} can't rewrite this plan: {obstacle}; or set engine = auto"
@@ -111,10 +110,15 @@ def choose_engine(
         obstacle = _find_difference(footers.values()) or _find_small_row_groups(plan, footers)
     if obstacle is None:
         return EngineChoice(name="stitch", reason="one schema and healthy row groups in all inputs")
-    obstacle = f"no copy, {obstacle}"
-    if (arrow_obstacle := find_arrow_obstacle()) is not None:
-        return EngineChoice(name="spark", reason=f"{obstacle}; arrow can't: {arrow_obstacle}")
-    return EngineChoice(name="arrow", reason=obstacle)
+    reasons, obstacles = [f"no copy, {obstacle}"], dict[str, list[str]]()
+    for name in WRITERS:
+        if (found := find_obstacle(name)) is None:
+            break
+        obstacles.setdefault(found, []).append(name)
+    else:
+        name = "spark"
+    reasons += [f"{' and '.join(names)} can't: {found}" for found, names in obstacles.items()]
+    return EngineChoice(name=name, reason="; ".join(reasons))
 
 
 def _find_numeric_text_column(

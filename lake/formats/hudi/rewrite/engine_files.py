@@ -13,6 +13,7 @@ from typing import Any
 from lake.engines import EngineOutput, RewriteEngine, slice_paths_in_conflicts
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.inputs.engine_choice import WRITERS
 from lake.formats.hudi.rewrite.engine_tasks import engine_options, engine_tasks, find_engine_obstacle
 from lake.ports import PreparedPlan, ProgressCallback
 
@@ -20,8 +21,8 @@ from lake.ports import PreparedPlan, ProgressCallback
 _NO_COMMIT = "null"
 
 
-class ArrowWriter:
-    """See ``lake.formats.hudi.client.client.FileWriter``: the engine ``arrow``."""
+class EngineWriter:
+    """See ``lake.formats.hudi.client.client.FileWriter``: an engine that writes what Hudi adds to its files."""
 
     def __init__(self, engine: RewriteEngine) -> None:
         self.engine = engine
@@ -38,7 +39,8 @@ class ArrowWriter:
         groups = {index: plan.groups[index] for index in prepared.live_groups}
         tasks = engine_tasks(client, config, groups, prepared.instant)
         with slice_paths_in_conflicts(client.table, plan, tasks):
-            files = list(self.engine.rewrite(tasks, engine_options(plan.options, config), report, cancelled))
+            options = engine_options(self.engine, plan.options, config)
+            files = list(self.engine.rewrite(tasks, options, report, cancelled))
         statuses = client.jvm.java.util.ArrayList()
         for file in sorted(files, key=lambda one: one.group):
             statuses.add(_write_status(client, groups[file.group].partition, file))
@@ -46,9 +48,9 @@ class ArrowWriter:
         return client.spark.sparkContext._jsc.parallelize(statuses, 1)
 
 
-def find_arrow(engines: Sequence[RewriteEngine]) -> ArrowWriter | None:
-    """Return the engine ``arrow`` among ``engines`` as a writer of base files."""
-    return next((ArrowWriter(engine) for engine in engines if engine.name == "arrow"), None)
+def find_writers(engines: Sequence[RewriteEngine]) -> dict[str, EngineWriter]:
+    """Return those of ``engines`` that can write base files, by name."""
+    return {engine.name: EngineWriter(engine) for engine in engines if engine.name in WRITERS}
 
 
 def _write_status(client: HudiClient, partition: str, file: EngineOutput) -> Any:

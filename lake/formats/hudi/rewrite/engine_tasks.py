@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rewrites by the engine ``arrow``: which plans it may rewrite, and the tasks that it gets.
+"""Rewrites by the engines ``arrow`` and ``hybrid``: which plans they may rewrite, and the tasks that they get.
 
-The engine decodes base files and encodes them again, as Hudi's row writer does with more effort. It has no knowledge of
-Hudi, so it gets only inputs that Hudi's own reader would merely decode (``input_schema``), and every file gets what
-Hudi's writer adds to it (``files.additions``). Everything else is the row writer's.
+They decode base files, or those of their row groups that are small, and encode them again, as Hudi's row writer does
+with more effort. They have no knowledge of Hudi, so they get only inputs that Hudi's own reader would merely decode
+(``input_schema``), and every file gets what Hudi's writer adds to it (``files.additions``). Everything else is the row
+writer's.
 """
 
 import uuid
@@ -47,7 +48,7 @@ def find_engine_obstacle(client: HudiClient, engine: RewriteEngine) -> str | Non
         return obstacle
     plan = client.plan
     assert plan is not None
-    options = engine_options(plan.options, config)
+    options = engine_options(engine, plan.options, config)
     tasks = engine_tasks(client, config, dict(enumerate(plan.groups)), "0")
     return next(filter(None, (engine.unsupported_reason(task, options) for task in tasks)), None)
 
@@ -104,9 +105,13 @@ def _obstacle_in_files(client: HudiClient) -> str | None:
     return None if first is None else find_schema_difference(client, first)
 
 
-def engine_options(options: RewriteOptions, config: Any) -> RewriteOptions:
-    """Return the options of a plan for its engine: the files are compressed as Hudi's writer would."""
-    return replace(options, compression=_codec(config))
+def engine_options(engine: RewriteEngine, options: RewriteOptions, config: Any) -> RewriteOptions:
+    """Return the options of a plan for ``engine``.
+
+    Files that are decoded are compressed as Hudi's writer would. Row groups that are copied keep their codec, and the
+    merged ones between them get the same.
+    """
+    return options if engine.name == "hybrid" else replace(options, compression=_codec(config))
 
 
 def _codec(config: Any) -> str:

@@ -169,10 +169,9 @@ def _replace_write(
     plan = prepared.plan
     if plan.kind is not PlanKind.CLUSTERING or client.engine.is_copy:
         return
-    if client.engine.is_arrow:
-        assert client.arrow is not None
+    if (writer := client.writers.get(client.engine.name)) is not None:
         try:
-            java.setWriteStatuses(client.arrow.write(client, prepared, report, stopped))
+            java.setWriteStatuses(writer.write(client, prepared, report, stopped))
             return
         except EngineUnavailable as error:
             if plan.options.engine != AUTO:

@@ -1,0 +1,43 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Rows of single row groups among those that are otherwise copied, decoded by pyarrow."""
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import cached_property
+from itertools import groupby
+
+import pyarrow as pa
+
+from executors.engines.concat import read_row_groups, reading_input
+from executors.engines.inputs import CommonLayout, ParquetInput, adapt_inputs, common_layout
+from executors.engines.stitch.parquet import SourceGroup
+from lake.engines import RewriteTask
+
+
+class RowDecoder:
+    """Reads rows of a group's files, and of temporary files with the same columns.
+
+    ``check`` is called between batches and may raise to end the work.
+    """
+
+    def __init__(self, task: RewriteTask, check: Callable[[], None]) -> None:
+        self._task, self._check = task, check
+        self._inputs: dict[str, ParquetInput] = {}
+
+    @cached_property
+    def layout(self) -> CommonLayout:
+        """The layout that all files have. Raises Conflict with the skipped group if a file can't be read."""
+        inputs = [self._input(path) for path in self._task.inputs]
+        with reading_input(self._task, self._task.inputs[0]):
+            return common_layout(adapt_inputs(inputs, self._task.additions))
+
+    def rows(self, groups: Sequence[SourceGroup], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of ``groups``; see ``executors.engines.concat.read_row_groups``."""
+        for path, part in groupby(groups, key=lambda one: one.file.path):
+            numbers = [one.group.number for one in part]
+            yield from read_row_groups(self._task, self._input(path), self.layout, numbers, self._check, columns)
+
+    def _input(self, path: str) -> ParquetInput:
+        if path not in self._inputs:
+            with reading_input(self._task, path):
+                self._inputs[path] = ParquetInput.read(path)
+        return self._inputs[path]
