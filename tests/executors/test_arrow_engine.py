@@ -321,22 +321,21 @@ ROWS = pa.table({"id": [1, 2]})
 
 
 @pytest.mark.parametrize(
-    ("other", "options", "why"),
+    ("other", "why"),
     [
-        ({"rows": pa.table({"id": [1], "new": [1]})}, {}, "other.parquet has another schema than .*first.parquet"),
-        ({"rows": pa.table({"id": pa.array([1], pa.int32())})}, {}, "other.parquet has another schema"),
-        ({"says": {"k": "v"}}, {}, "differ in metadata k, which can change how values are read"),
-        ({"says": {"org.apache.spark.version": "2.4.8"}}, {}, "differ in metadata org.apache.spark.version"),
-        ({}, {"sort_columns": ("gone",)}, "0 columns are called gone, which is in sort_columns"),
+        ({"rows": pa.table({"id": [1], "new": [1]})}, "other.parquet has another schema than .*first.parquet"),
+        ({"rows": pa.table({"id": pa.array([1], pa.int32())})}, "other.parquet has another schema"),
+        ({"says": {"k": "v"}}, "differ in metadata k, which can change how values are read"),
+        ({"says": {"org.apache.spark.version": "2.4.8"}}, "differ in metadata org.apache.spark.version"),
     ],
 )
-def test_a_group_that_is_not_to_be_concatenated_goes_to_the_next_engine_with_the_reason(tmp_path, other, options, why):
+def test_a_group_that_is_not_to_be_concatenated_goes_to_the_next_engine_with_the_reason(tmp_path, other, why):
     first = write(tmp_path / "first.parquet", ROWS, SPARK if "spark" in why else {})
     task = task_of([first, write(tmp_path / "other.parquet", **({"rows": ROWS} | other))], tmp_path)
-    (note,) = engine_notes(choose_engines([task], [ENGINE, CopyRows("spark")], replace(OPTIONS, **options), "t"))
+    (note,) = engine_notes(choose_engines([task], [ENGINE, CopyRows("spark")], OPTIONS, "t"))
     assert note.startswith("engine spark (1 group): arrow can't: ")
     with pytest.raises(AssertionError, match=why):
-        assert not ENGINE.unsupported_reason(task, replace(OPTIONS, **options))
+        assert not ENGINE.unsupported_reason(task, OPTIONS)
 
 
 def test_files_of_releases_of_spark_that_write_values_alike_are_one_kind(tmp_path: Path):
