@@ -5,6 +5,8 @@ The plan is run again by the next process, within two lease lengths of the kill,
 """
 
 import contextlib
+import logging
+import os
 import shutil
 import subprocess
 import time
@@ -42,6 +44,9 @@ from service.server.daemon.process import Daemon
 
 STEP = timedelta(milliseconds=50)
 LEASE = timedelta(seconds=60)
+#: plans of one Hudi executor, one claimed after the other, that one kill finds at different moments
+TOGETHER = 8 if SOAK else 4
+SPACING = timedelta(seconds=1)
 BACKOFF = timedelta(seconds=1)
 HIVE_OFFSETS = 60 if SOAK else 3
 
@@ -124,6 +129,15 @@ def swept(spark: Any, store: Store, table: str, base: Path) -> None:
     assert pending_instants(base) == []
 
 
+def has_ended(group: int) -> bool:
+    """Whether no process of a group is left: the JVM outlives a killed Python for a moment."""
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    return False
+
+
 @contextlib.contextmanager
 def victim(installation: Installation, log: Path, failpoints: str = "") -> Iterator["subprocess.Popen[bytes]"]:
     process = installation.start("worker", failpoints=failpoints, log=log)
@@ -189,6 +203,72 @@ def begun(tables: Mapping[str, Path]) -> list[str]:
         names = {path.name.rpartition(".")[2] for path in (base / ".hoodie/timeline").glob("*.clustering.*")}
         found += ["inflight" if "inflight" in names else "requested"] if names else []
     return sorted(found)
+
+
+@pytest.mark.spark
+@pytest.mark.slow
+@pytest.mark.timeout(7200 if SOAK else 900)
+@pytest.mark.parametrize("how", ["process", "group"] if SOAK else ["process"])
+def test_approved_plans_of_hudi_tables_killed_at_any_moment_are_completed_within_two_leases(
+    how: str, spark: Any, template_with_statistics: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.WARNING)
+    before, kills = shown(spark, template_with_statistics), Kills()
+    shifts = range(SPACING // STEP) if SOAK else [7]
+    for shift in shifts:
+        home = tmp_path / str(shift)
+        tables = {f"t.n{number}": home / "lake" / f"n{number}" for number in range(TOGETHER + 1)}
+        for base in tables.values():
+            shutil.copytree(template_with_statistics, base)
+        installation = Installation(
+            home=home,
+            url=sqlite_at(home),
+            tables=tables,
+            policy={"lease": f"{LEASE.seconds}s"},
+            daemon={"executor_slots": TOGETHER, "claim_interval": "50ms"},
+        )
+        plans = proposed(installation)
+        with store_of(installation) as store:
+            kill_one_after_the_other(installation, store, list(plans.values()), how, shift * STEP)
+            at = datetime.now(UTC)
+            killed = {table: store.plan(plan) for table, plan in plans.items()}
+            for base in tables.values():
+                assert shown(spark, base) == before, "readers saw half a plan"
+            installation.expire_leases()
+            installation.work(spark)
+            for table, base in tables.items():
+                now = store.plan(plans[table])
+                if killed[table].state is PlanState.INFLIGHT:
+                    kills.note(killed[table], at, now)
+                swept(spark, store, table, base)
+                check_landed(spark, installation, base, now, before)
+                assert len(store.plans(table=table)) == 1
+        shutil.rmtree(home)
+    kills.record("Hudi, JVM killed too" if how == "group" else "Hudi")
+
+
+def kill_one_after_the_other(
+    installation: Installation, store: Store, plans: list[str], how: str, shift: timedelta
+) -> None:
+    """Approve plans at intervals, and kill their executor ``shift`` after the last claim.
+
+    The first plan is completed before, so that Spark and Hudi are loaded.
+    """
+    first, *others = plans
+    log = installation.home / "killed.log"
+    store.approve(first, "ada")
+    with victim(installation, log) as process:
+        wait_for(lambda: store.plan(first).state is PlanState.COMPLETED, log.read_text, 120)
+        begin = time.monotonic()
+        for number, plan in enumerate(others):
+            time.sleep(max(0.0, begin + (number * SPACING).total_seconds() - time.monotonic()))
+            store.approve(plan, "ada")
+        last = wait_for(lambda: store.plan(others[-1]).claimed_at, log.read_text, 30, every=0.002)
+        time.sleep(max(0.0, (last + shift - datetime.now(UTC)).total_seconds()))
+        if how == "process":
+            process.kill()
+            process.wait()
+            wait_for(lambda: has_ended(process.pid), "the end of the JVM", 30)
 
 
 # Hive: nothing of a plan needs a JVM.
