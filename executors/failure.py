@@ -19,6 +19,7 @@ from lake.errors import (
     CommitLost,
     CommitUnknown,
     Conflict,
+    EarlierAttemptPending,
     Integrity,
     LakefoldError,
     LeaseLost,
@@ -141,9 +142,10 @@ class RunFailure:
             lost = error.partitions if isinstance(error, CommitLost) else ()
             self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
             return RunResult.FAILED
-        spared = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
-        if self._store.requeue(self._claim, text, counts_as_attempt=not spared):
-            if spared:
+        spoiled = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
+        counts = not spoiled and not isinstance(error, EarlierAttemptPending)
+        if self._store.requeue(self._claim, text, counts_as_attempt=counts):
+            if spoiled:
                 _plans_with_uncounted_attempt.add(self._plan_id)
             return RunResult.REQUEUED
         cancelled = self._store.plan_state(self._plan_id) is PlanState.CANCELLED

@@ -28,6 +28,14 @@ class SessionSpoiled(Transient):
     """
 
 
+class EarlierAttemptPending(Transient):
+    """Work of an earlier attempt of the plan is pending on the table, and a writer of the table may be executing it.
+
+    The plan waits until the writer commits the work or gives it up; the attempt does not count against
+    ``max_attempts``.
+    """
+
+
 class Conflict(LakefoldError):
     """The inputs changed under the plan: it is cancelled and the next scan plans again."""
 

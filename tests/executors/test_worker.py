@@ -18,7 +18,7 @@ from waiting import is_stopped, wait_for
 from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.worker import Worker, WorkerSettings
-from lake.errors import Rejected, SessionSpoiled, Transient
+from lake.errors import EarlierAttemptPending, Rejected, SessionSpoiled, Transient
 from lake.failpoints import failpoint
 from lake.identity import executor_name
 
@@ -151,6 +151,14 @@ def test_an_attempt_in_a_spoiled_session_does_not_count_once(bench: Bench):
     assert made.run_once() == {RunResult.REQUEUED: 2, RunResult.COMPLETED: 1}
     found = bench.store.plan(plan.plan_id)
     assert found.attempts == 2, "of three attempts the first one was given back"
+
+
+def test_attempts_that_wait_for_an_earlier_one_never_count(bench: Bench):
+    plan = bench.request()
+    calls = iter([*[raising(EarlierAttemptPending("a writer executes it"))] * 3, lambda: None])
+    bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
+    assert worker(bench).run_once() == {RunResult.REQUEUED: 3, RunResult.COMPLETED: 1}
+    assert bench.store.plan(plan.plan_id).attempts == 1, "of max_attempts = 3"
 
 
 @pytest.mark.slow

@@ -18,6 +18,7 @@ from lake.formats.hudi.pending.actions import is_executed_by_writer
 from lake.formats.hudi.pending.late_files import (
     is_begun_by_writer,
     record_begin,
+    record_beginning,
     record_commit,
     record_instant,
     record_path,
@@ -192,6 +193,31 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
     for path in inflight.parent.glob(f"{T3}*"):
         os.utime(path, (1e9, 1e9))
     assert looks() == (True, False), "given up since"
+
+
+@pytest.mark.parametrize("sign", ["none", "marker", "file", "long after"])
+def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_shows_itself(
+    table: ByHand, sign: str
+) -> None:
+    storage = TableStorage(str(table.base))
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    record_beginning(storage, T3)
+    assert not is_begun_by_writer(storage, Timeline(storage), T3)
+    inflight = table.base / f".hoodie/{T3}.compaction.inflight"
+    inflight.touch()  # and the process dies, before it can record the time of this file
+    if sign == "marker":
+        markers = table.base / ".hoodie/.temp" / T3
+        markers.mkdir(parents=True)
+        (markers / "p.parquet.marker.CREATE").touch()
+    elif sign == "file":
+        table.base_file(T3)
+    elif sign == "long after":
+        later = inflight.stat().st_mtime + late_files._BEGIN_TIMEOUT.total_seconds() + 1
+        os.utime(inflight, (later, later))
+    assert is_begun_by_writer(storage, Timeline(storage), T3) == (sign != "none")
+    record_begin(storage, Timeline(storage), T3)
+    assert not is_begun_by_writer(storage, Timeline(storage), T3)
 
 
 def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(

@@ -13,7 +13,7 @@ import pytest
 from hudi_tables import METADATA, run_service
 from hudi_writing import ARCHIVING, FORMAT, LOCK, Table, ignore, insert, make_table
 
-from lake.errors import Conflict, LakefoldError, Transient
+from lake.errors import Conflict, EarlierAttemptPending, LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
@@ -219,8 +219,10 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     HudiClient(trips.ref, trips.spark).write_client.cluster(prepared.instant, False)  # begun, as inline clustering does
     with trips.writer() as sweep:
         assert sweep.withdraw(plan.plan_id, [prepared.instant]) == 0
-        with pytest.raises(Conflict, match="may be executed by another"):
+        with pytest.raises(Conflict, match=r"may be executed by another process, a writer of the table.* 10 min after"):
             sweep.roll_back(prepared.instant)
+        with pytest.raises(EarlierAttemptPending, match=f"{prepared.instant}, an earlier attempt of this plan, is"):
+            sweep.prepare(plan, 2)
     assert [entry.is_alive for entry in FORMAT.pending_actions(trips.ref)] == [True]
     execute_pending(trips)
     check(trips, prepared.instant, before)

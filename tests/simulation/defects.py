@@ -148,6 +148,19 @@ def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[An
 
 
 @contextmanager
+def _own_instant_is_foreign() -> Iterator[None]:
+    """What an executor left that died is taken for a writer's: neither withdrawn nor known as the plan's own."""
+    known = TimelineWriter.withdrawable
+
+    def of_the_living(writer: TimelineWriter, plan_id: str, instants: Any) -> list[Any]:
+        return [i for i in known(writer, plan_id, instants) if i.owner is None or not i.owner.dead]
+
+    withdrawable = patch.object(TimelineWriter, "withdrawable", of_the_living)
+    with withdrawable, patch.object(TimelineWriter, "is_pending", _no):
+        yield
+
+
+@contextmanager
 def _asks_nobody() -> Iterator[None]:
     closes_nothing = patch.object(ModelFormat, "obsolete_deletions", lambda format_, table, versions: {})
     patched = [patch.object(format_, "reasons_to_keep", _all_deletable) for format_ in (TimelineFormat, StagedFormat)]
@@ -188,6 +201,7 @@ DEFECTS: MappingProxyType[str, Planted] = MappingProxyType(
         "no-receipt": _without_receipt,
         "late-files-forgotten": replaced(TimelineFormat, "instants_with_stragglers", lambda format_, table: ()),
         "savepoints-forgotten": replaced(ModelFormat, "saved", lambda format_, table: set()),
+        "own-instant-counted-as-foreign": _own_instant_is_foreign,
         "pending-groups-planned": replaced(TimelineWriter, "pending_groups", lambda writer: {}),
         "staging-not-journalled": replaced(StagedWriter, "tell", lambda writer, staged: None),
         "journal-not-swept": replaced(executors.sweep, "_withdraw_orphaned_stagings", lambda *round_: 0),

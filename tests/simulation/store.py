@@ -208,7 +208,9 @@ class ModelStore(JournalParts):
     @transaction
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """See the port."""
-        self._move(self.hold(claim), PlanState.CANCELLED)
+        row = self.hold(claim)
+        self.world.watch.cancelled(row)
+        self._move(row, PlanState.CANCELLED)
 
     @transaction
     def plan_state(self, plan_id: str) -> PlanState | None:

@@ -61,6 +61,15 @@ class Watch:
                 self.violated("two pending", f"{table.name}: {other.time} and {instant.time} name one file group")
         self.world.tell(f"{instant.action} {instant.time} of plan {instant.plan_id} is pending on {table.name}")
 
+    def cancelled(self, row: "Row") -> None:
+        """No plan ends in a conflict with its own earlier attempt, whose process has died."""
+        table = self.world.tables.get(row.plan.table.name)
+        if table is None or row.cancel_asked or row.epoch == 1:
+            return  # the first attempt may fail to withdraw its own work, which is the sweep's then
+        for own in table.pending():
+            if own.plan_id == row.plan.plan_id and own.owner is not None and own.owner.dead:
+                self.violated("own instant", f"plan {own.plan_id} is cancelled while its own {own.time} is pending")
+
     def landed(self, table: Table, commit: Commit, groups: Collection[str], looked_at: float) -> None:
         """At most one commit a plan, and nothing of what was damaged. ``groups`` are those that it rewrote."""
         plan_id, name = commit.plan_id, commit.instant

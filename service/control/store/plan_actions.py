@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Row, select, update
 from lake.plan import PlanState
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, record_event, storable_text, with_row_locks
-from service.control.store.database import db_now
+from service.control.store.database import datetime_from_ms, db_now
 from service.control.store.errors import WrongState
 from service.control.store.lifecycle import cancel_requested_plan
 from service.control.store.models import GroupRow, PlanRow
@@ -98,8 +98,24 @@ class PlanActions(StorePart):
         logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=log_fields)
 
 
+def _instead_of_retry(row: Row[Any]) -> str:
+    """Return, for a refusal of a retry, how a plan in this state runs; '' for a completed plan."""
+    if row.state == PlanState.REQUESTED:
+        due = datetime_from_ms(row.not_before_ms)
+        return f". It runs by itself, at {due:%H:%M:%S} UTC at the earliest{f': {row.error}' if row.error else ''}"
+    if row.state == PlanState.INFLIGHT:
+        lease = datetime_from_ms(row.lease_until_ms)
+        return (
+            f". If its executor {row.executor} has died, another executor takes the plan over after the lease "
+            f"({lease:%H:%M:%S} UTC), and runs it again"
+        )
+    again = f"lakefold plans request {row.table_name}"
+    return f". To plan its files again: {again}" if row.state == PlanState.CANCELLED else ""
+
+
 def _lock_failed_plan(connection: Connection, plan_id: str) -> Row[Any]:
     row = connection.execute(with_row_locks(select(PlanRow.__table__).where(PlanRow.id == plan_id))).one()
     if row.state != PlanState.FAILED:
-        raise WrongState(f"plan {plan_id} is {row.state}; only failed plans can be retried")
+        refusal = f"plan {plan_id} is {row.state}; only failed plans can be retried"
+        raise WrongState(refusal + _instead_of_retry(row))
     return row

@@ -7,6 +7,8 @@ takes no lock, since it is called inside a lock section of the lock client.
 
 The split is a safeguard. If Hudi 1.2 fails to get the lock inside a commit or a clean, it still "releases" the lock.
 With the lock-file provider this deletes the lock of another process.
+
+Failpoint: ``begun_unrecorded`` between Hudi's begin of a rewrite and lakefold's record of it.
 """
 
 import io
@@ -24,6 +26,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import fastavro
 
 from lake.errors import Transient
+from lake.failpoints import failpoint
 from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
 from lake.formats.hudi.client.write_options import COMPRESSION, index_options, key_options, plan_options, skew_options
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
@@ -36,6 +39,7 @@ from lake.formats.hudi.jvm.time_zones import time_zones_of
 from lake.formats.hudi.lock_settings.on_conflict import conflict_options
 from lake.formats.hudi.pending.heartbeats import is_heartbeat_expired
 from lake.formats.hudi.pending.inflight_file import InflightFile
+from lake.formats.hudi.pending.late_files import record_begin, record_beginning
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.metadata_table import find_streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -415,8 +419,12 @@ class HudiClient:
         )
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
-        """Make a published plan inflight. Returns Hudi's write of the plan as a job that has not run yet."""
+        """Make a published plan inflight, and record that lakefold did. Call it inside ``locked``.
+
+        Returns Hudi's write of the plan as a job that has not run yet.
+        """
         self.inflight_file = InflightFile(self.storage, instant)
+        record_beginning(self.storage, instant)
         if kind is PlanKind.COMPACTION:
             with self.own_session():
                 java = self.bundle.begin_compaction(self.write_client, instant)
@@ -428,7 +436,9 @@ class HudiClient:
                 self._lock_client.preWrite(instant, cluster, self.meta)
             with self.own_session():
                 java = self.write_client.cluster(instant, False)
+        failpoint("begun_unrecorded")
         self.inflight_file.is_unchanged()
+        record_begin(self.storage, self.read_timeline(), instant)
         return java
 
     def is_taken_over(self, instant: str) -> bool:

@@ -14,7 +14,7 @@ from datetime import timedelta
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.actions import list_pending_actions
+from lake.formats.hudi.pending.actions import WRITER_TIMEOUT, is_executed_by_writer, list_pending_actions
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
@@ -220,6 +220,12 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
         at_work = list_attempts(client.storage).get(time)
+        if is_executed_by_writer(client.table, client.storage, timeline, instant):
+            raise Conflict(
+                f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another process, a writer "
+                f"of the table: {sign}; it counts as dead {format_duration(WRITER_TIMEOUT)} after that, and its plan "
+                "continues by itself"
+            )
         owner = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
             f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another lakefold: "

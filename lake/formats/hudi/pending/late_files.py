@@ -33,6 +33,11 @@ DIRECTORY = ".hoodie/.lakefold/instants"
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 
+#: ``InstantRecord.begun_at`` from before lakefold begins an instant until the time of its inflight file is known
+_BEGINNING = "beginning"
+#: how long after the record of ``_BEGINNING`` Hudi may take to write the inflight file
+_BEGIN_TIMEOUT = timedelta(seconds=30)
+
 #: this process's last check of each instant of each table: the record's time and its age at the check
 _last_checks: dict[tuple[str, str], tuple[datetime, timedelta]] = {}
 _MAX_LAST_CHECKS = 100_000
@@ -43,7 +48,7 @@ class InstantRecord:
     """The record of one of lakefold's instants: the partitions of its files, and lakefold's actions on it.
 
     ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before the first
-    begin. ``committed`` is True if lakefold saw the instant completed.
+    begin, and ``_BEGINNING`` while lakefold begins it. ``committed`` is True if lakefold saw the instant completed.
     """
 
     instant: str
@@ -69,11 +74,23 @@ def record_instant(storage: TableStorage, timeline: Timeline, instant: str, part
     _write_instant_record(storage, InstantRecord(instant=instant, partitions=tuple(sorted(partitions))))
 
 
+def record_beginning(storage: TableStorage, instant: str) -> None:
+    """Record that lakefold is about to begin the requested ``instant``; call it under the lock.
+
+    If the process dies in Hudi's call, this record shows that the inflight file is lakefold's.
+    """
+    known = read_instant_record(storage, instant)
+    if known is not None:
+        _write_instant_record(storage, replace(known, begun_at=_BEGINNING))
+
+
 def record_begin(storage: TableStorage, timeline: Timeline, instant: str) -> None:
     """Record that lakefold has just begun ``instant``; call it under the lock."""
     known = read_instant_record(storage, instant)
     if known is not None:
-        _write_instant_record(storage, replace(known, begun_at=_inflight_written_at(storage, timeline, instant)))
+        written_at = _inflight_written_at(storage, timeline, instant)
+        begun_at = None if written_at is None else written_at.isoformat()
+        _write_instant_record(storage, replace(known, begun_at=begun_at))
 
 
 def record_withdrawal(storage: TableStorage, instant: str) -> None:
@@ -104,10 +121,22 @@ def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | 
 def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) -> bool:
     """True if a writer, not lakefold, began the inflight ``instant``: writers may execute any pending plan.
 
-    Also True if a lakefold process died before it could record that it had begun the instant.
+    An inflight file without a record of its time is lakefold's if lakefold was about to begin the instant and no file
+    was written under it since, as if the process died in Hudi's call. A writer that began the instant right then would
+    fail at its commit, since that requires the inflight file.
     """
     known = read_instant_record(storage, instant)
-    return known is not None and _inflight_written_at(storage, timeline, instant) != known.begun_at
+    written_at = _inflight_written_at(storage, timeline, instant)
+    if known is None or written_at is None:
+        return False
+    if known.begun_at != _BEGINNING:
+        return written_at.isoformat() != known.begun_at
+    recorded_at = storage.info(record_path(instant)).mtime
+    return (
+        written_at - recorded_at > _BEGIN_TIMEOUT
+        or has_markers(storage, instant)
+        or bool(list_files_of_instant(storage, instant, known.partitions))
+    )
 
 
 def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> list[str]:
@@ -185,12 +214,12 @@ def _list_instant_records(storage: TableStorage) -> Iterator[tuple[str, datetime
             yield info.base_name.removesuffix(".json"), info.mtime
 
 
-def _inflight_written_at(storage: TableStorage, timeline: Timeline, instant: str) -> str | None:
+def _inflight_written_at(storage: TableStorage, timeline: Timeline, instant: str) -> datetime | None:
     found = timeline.find(instant)
     if found is None or found.inflight_file is None:
         return None
     info = storage.info(f"{timeline.directory}/{found.inflight_file}")
-    return info.mtime.isoformat() if info.type == pafs.FileType.File else None
+    return info.mtime if info.type == pafs.FileType.File else None
 
 
 def _write_instant_record(storage: TableStorage, record: InstantRecord) -> None:

@@ -26,7 +26,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import is_executed_by_writer, plan_kind
 from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, refuse_live_attempts
-from lake.formats.hudi.pending.late_files import list_files_of_instant, record_begin, record_instant
+from lake.formats.hudi.pending.late_files import list_files_of_instant, record_instant, record_withdrawal
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
 from lake.formats.hudi.plans.input_checks import input_paths, read_live_slices, require_outputs, stale_reason
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
@@ -65,7 +65,6 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
         )
         record_instant(client.storage, client.read_timeline(), plan.adopted_instant, plan.partitions)
         java = client.begin_rewrite(plan.kind, plan.adopted_instant)
-        record_begin(client.storage, client.read_timeline(), plan.adopted_instant)
     groups = tuple(range(len(plan.groups)))
     return PreparedPlan(plan=plan, epoch=epoch, instant=plan.adopted_instant, live_groups=groups), java
 
@@ -163,6 +162,7 @@ def abort_adopted(
             if after is not None and after.state is InstantState.REQUESTED:
                 for path in files:
                     client.remove_file(path)
+            record_withdrawal(client.storage, time)
             delete_ended_attempts(client.storage, time)
             return int(begun)
     return 0

@@ -10,7 +10,7 @@ from lake.formats.hudi.files.names import FileGroupId, relative_path
 from lake.formats.hudi.pending.late_files import record_instant
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
-    find_pending_groups,
+    find_groups_of_others,
     input_paths,
     read_live_slices,
     require_outputs,
@@ -90,7 +90,7 @@ def publish_clustering(
     ``on_instant`` is called with the instant before it is written.
     """
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
-    kept, left_out = select_live_groups(plan, live, find_pending_groups(timeline))
+    kept, left_out = select_live_groups(plan, live, find_groups_of_others(timeline, plan))
     if not kept:
         changed = (
             f"every group of the plan was changed or added to another plan meanwhile; the first: {left_out[0].reason}"

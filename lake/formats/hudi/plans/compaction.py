@@ -21,7 +21,7 @@ from lake.formats.hudi.pending.attempt_files import refuse_live_attempts
 from lake.formats.hudi.pending.late_files import record_instant
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
-    find_pending_groups,
+    find_groups_of_others,
     input_paths,
     read_live_slices,
     require_outputs,
@@ -64,7 +64,7 @@ def publish_compaction(
         record_instant(client.storage, timeline, kept_request[0].time, plan.partitions)
         return _prepare_requested(client, plan, epoch, *kept_request)
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
-    held = find_pending_groups(timeline)
+    held = find_groups_of_others(timeline, plan)
     groups, kept, left_out = list(plan.groups), [], []
     for index, group in enumerate(plan.groups):
         (planned,) = group.slices

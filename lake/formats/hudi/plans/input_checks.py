@@ -10,15 +10,17 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from lake.errors import Conflict
+from lake.errors import Conflict, EarlierAttemptPending
 from lake.formats.hudi.audit.damage import find_damage, is_timeline_current
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, is_foreign_file, relative_path, slice_paths
+from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
 from lake.formats.hudi.read.slices import ListedSlice
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.plan import Plan
 from lake.ports import PreparedPlan, Rewrite
+from lake.units import format_duration
 
 #: the most comparisons: a commit or a clean in between can cause a difference
 _ATTEMPTS = 3
@@ -127,6 +129,21 @@ def find_pending_groups(timeline: Timeline) -> dict[FileGroupId, str]:
         for entry in planned_slices(plan):
             held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
     return held
+
+
+def find_groups_of_others(timeline: Timeline, plan: Plan) -> dict[FileGroupId, str]:
+    """Return ``find_pending_groups``, all of other plans. Raises EarlierAttemptPending if ``plan`` is pending itself.
+
+    A withdrawal preceded, and leaves only an instant that a writer may be executing, or a live attempt that is later.
+    """
+    for instant, record in timeline.pending_plans():
+        if extra_metadata(record).get(PLAN_KEY) == plan.plan_id:
+            raise EarlierAttemptPending(
+                f"{plan.table.name}: {instant.kind} {instant.time}, an earlier attempt of this plan, is still pending, "
+                "and a writer may be executing it. The plan waits until the writer commits it, or has shown no sign "
+                f"of life for {format_duration(WRITER_TIMEOUT)}"
+            )
+    return find_pending_groups(timeline)
 
 
 def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:

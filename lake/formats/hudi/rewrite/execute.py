@@ -43,7 +43,6 @@ from lake.formats.hudi.pending.late_files import (
     list_files_of_instant,
     list_late_files,
     read_instant_record,
-    record_begin,
     record_commit,
 )
 from lake.formats.hudi.pending.markers import write_rollback_guard
@@ -149,9 +148,7 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
             own=OwnInstant(time=prepared.instant, is_pending=True, inputs=reads),
             check=check,
         )
-        java = client.begin_rewrite(prepared.plan.kind, prepared.instant)
-        record_begin(client.storage, client.read_timeline(), prepared.instant)
-    return java
+        return client.begin_rewrite(prepared.plan.kind, prepared.instant)
 
 
 def _replace_write(

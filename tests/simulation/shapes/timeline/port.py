@@ -223,7 +223,7 @@ class TimelineWriter(ModelWriter):
         """See the port."""
         table = self.table
         with table.locked(*self.locks()):
-            if any(i.plan_id == plan.plan_id for i in table.pending()):
+            if self.is_pending(plan):
                 raise Transient(f"an earlier instant of plan {plan.plan_id} is still pending")
             time, (kept, left_out) = self.last_look(
                 *_UNDOES, ready=lambda: (table.new_time(), self.still_there(plan, held=self.pending_groups()))
@@ -243,6 +243,10 @@ class TimelineWriter(ModelWriter):
             self.world.watch.published(table, instant)
             self.journal(StagedWork(token=instant.time))
         return PreparedPlan(plan=plan, epoch=epoch, instant=instant.time, live_groups=kept, skipped=left_out)
+
+    def is_pending(self, plan: Plan) -> bool:
+        """Whether an earlier attempt of the plan is pending, which nobody else's work is."""
+        return any(instant.plan_id == plan.plan_id for instant in self.table.pending())
 
     def pending_groups(self) -> Mapping[str, Instant]:
         """Groups that a pending rewrite of anybody names."""
