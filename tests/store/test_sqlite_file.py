@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from databases import sqlite_at
+from sqlalchemy import text
 from store_plans import TRIPS
 
 from service.control.store import DatabaseReplaced, DatabaseUnreachable, SchemaMismatch, Store
@@ -34,6 +35,17 @@ def test_only_upgrade_creates_a_file(tmp_path: Path) -> None:
     store.upgrade()
     store.check()
     store.close()
+
+
+def test_each_database_of_a_process_opens_its_own_file(opened, tmp_path: Path) -> None:
+    store, _ = opened
+    (tmp_path / "other").mkdir()
+    other = Store(sqlite_at(tmp_path / "other"))
+    # A second connection at once: the first one is in use.
+    with store._database.read(), store._database.read() as connection:
+        assert [row.name for row in connection.execute(text("SELECT name FROM table_state"))] == [TRIPS.name]
+    assert (len(other.table_states()), len(store.table_states())) == (0, 1)
+    other.close()
 
 
 def test_a_file_that_is_gone_is_noticed_at_the_next_call_and_used_again_once_it_is_back(opened) -> None:

@@ -125,7 +125,7 @@ class Catalog:
         if name in refs:
             return configure_table(self.config, refs[name])
         # A registered table may be missing in its source, and the caller then says so.
-        ending = unique_suffix_match(name, remembered.keys() | refs.keys())
+        ending = unique_suffix_match(name, sorted(remembered.keys() | refs.keys()))
         if ending is not None:
             return configure_table(self.config, refs.get(ending) or _registered_ref(remembered[ending]))
         if Path(name).is_dir():

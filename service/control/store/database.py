@@ -246,11 +246,8 @@ def _first_line(error: DBAPIError) -> str:
 
 
 def _sqlite_engine(url: URL, file: SqliteFile, **pool: int) -> Engine:
-    engine = create_engine(url, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
-
-    @event.listens_for(engine, "do_connect")
-    def _open(dialect: Any, record: Any, arguments: Any, options: Any) -> None:
-        arguments[0], options["uri"] = file.uri, True
+    opened = url.set(database=file.address).update_query_dict({"uri": "true", "mode": "rw"})
+    engine = create_engine(opened, connect_args={"timeout": LOCK_WAIT_SECONDS}, hide_parameters=True, **pool)
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:

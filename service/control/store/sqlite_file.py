@@ -28,9 +28,9 @@ class SqliteFile:
         self._opened: tuple[int, int] | None = None
 
     @property
-    def uri(self) -> str:
-        """The address by which SQLite opens the file and never creates it."""
-        return f"file:{quote(os.path.abspath(self.path))}?mode=rw"
+    def address(self) -> str:
+        """The file's path in a URI of SQLite, which the mode ``rw`` makes it open and never create."""
+        return f"file:{quote(os.path.abspath(self.path))}"
 
     def create(self) -> None:
         """Create the file, empty, and its directory, unless they exist. Raises OSError."""
