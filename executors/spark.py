@@ -120,7 +120,7 @@ def session_settings(
     if on_s3:
         conf |= _S3_DEFAULTS
         packages = [*packages, *S3_PACKAGES]
-    # A setting of packages replaces all of them, and may require the whole SDK.
+    # Packages in ``settings`` replace lakefold's. They may include Amazon's bundle, so it is not excluded then.
     if packages and PACKAGES not in settings:
         conf[PACKAGES] = ",".join(packages)
         if on_s3:
@@ -259,7 +259,7 @@ def end_session() -> None:
 def _with_own_options(options: str) -> str:
     """Return the JVM's ``options`` with defaults added: a temporary directory, a log of errors only.
 
-    A Log4j configuration in ``$SPARK_CONF_DIR`` takes precedence as well.
+    A Log4j configuration in ``options`` or in ``$SPARK_CONF_DIR`` takes precedence over lakefold's.
     """
     # The JVM's standard output is dropped, but a crash report must not be.
     own_options = ["-XX:+DisplayVMOutputToStderr"]
@@ -360,7 +360,7 @@ def _disable_call_retries(gateway: Any) -> None:
 
 @contextmanager
 def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
-    """Collect the JVMs started inside the block, and kill them if it exceeds ``START_TIMEOUT_SECONDS``.
+    """Collect this process's JVM and those started in the block; kill them if it exceeds ``START_TIMEOUT_SECONDS``.
 
     PySpark waits without limit for the JVM that it starts, and does not reveal its process.
     """

@@ -96,7 +96,7 @@ class SparkEngine:
             return "Spark writes no field ids into ORC files, and the table's readers use them"
         columns = list(_orc_schemas(task.inputs))
         if (positional := next((path for path, one in columns if is_positional(one)), None)) is not None:
-            return f"{positional} names its columns by position (_col0 and so on), and it would rename them"
+            return f"{positional} names its columns by position (_col0 and so on), and Spark would rename them"
         if (changed := _missing_column(schema, columns) or find_field_id_conflict(schema, columns)) is not None:
             return changed
         for path, one in columns:
@@ -153,7 +153,7 @@ class SparkEngine:
 def _unsupported_column(one: ParquetInput) -> str | None:
     """Return the first column of a file that Spark can't read or would change, in words, or None."""
     if has_foreign_int96(one.metadata):
-        return f"{one.path} has INT96 timestamps of another writer, which may have nanoseconds, which it would cut"
+        return f"{one.path} has INT96 timestamps of another writer: they may have nanoseconds, which Spark would cut"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
         type_json = column.logical_type.to_json()
         unsigned = column.logical_type.type == "INT" and '"isSigned":false' in type_json
@@ -167,7 +167,7 @@ def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> st
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (
-            f"{path} has a column {column}, which is not in the table's schema, and it would not write it"
+            f"{path} has a column {column}, which is not in the table's schema, and Spark would not write it"
             for path, column in lacking
             if column is not None
         ),
@@ -292,7 +292,7 @@ def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
 
 
 def _plain_columns(task: RewriteTask, seen: Sequence[_InputProperties]) -> list[str]:
-    """Return the columns that must not be skipped by a dictionary."""
+    """Return the columns that Spark must write without a dictionary: see ``spark_floats``."""
     zeros = frozenset().union(*(one.zeros for one in seen))
     return [path for path in float_column_paths(str(task.schema)) if path.lower() in zeros]
 
@@ -307,7 +307,7 @@ def _write(
 ) -> None:
     """Write the rows of a group into files below ``location``, as many as the group has outputs.
 
-    The columns ``plain`` get no dictionary, as far as Spark keeps the setting.
+    The columns ``plain`` are set to get no dictionary; a concurrent write may undo this, and ``_in_place`` corrects it.
     """
     first = seen[0]
     own = spark.newSession()  # a session for this group alone, since groups have different settings

@@ -21,7 +21,7 @@ from lake.engines import FileAdditions
 
 
 def verify_replaceable(layout: CommonLayout, additions: FileAdditions) -> None:
-    """Raise UnsupportedInput if the columns of ``additions`` can't be read or replaced by themselves."""
+    """Raise UnsupportedInput if the columns of ``additions`` can't be read or replaced without the other columns."""
     for name in {*additions.read_columns, *additions.replaced_columns}:
         if [name.encode()] not in layout.footer.leaf_paths or name in layout.int96_columns:
             raise UnsupportedInput(f"column {name} is missing, nested or INT96")
@@ -40,7 +40,7 @@ def add_to_file(
     compression: str | None,
     folder: str,
 ) -> AddedFile:
-    """Announce the output for ``path``, and write the replaced columns of its row groups to a file in ``folder``.
+    """Create the format's addition for ``path``, and write the replaced columns of its row groups to ``folder``.
 
     Raises the errors of ``executors.engines.concat.rewrite_task``.
     """

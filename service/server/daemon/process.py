@@ -204,9 +204,9 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
-        """Scan, answer requests, run every plan, then clean; only the parts of the role. Serves no metrics.
+        """Scan, answer requests and run every plan, or the part of this that the role has; in role ``all`` then clean.
 
-        Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
+        Serves no metrics. Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
         """
         self._renew()
         if self._is_scheduler and self.leadership.is_leader(SCAN_ROLE):
@@ -242,9 +242,9 @@ class Daemon:
         self.worker.drain()
 
     def reload(self) -> None:
-        """Load the configuration file again, and tell at once whether that worked."""
+        """Load the configuration file again, and store at once in this process's row whether that worked."""
         self.reloading.reload()
-        with suppress(StoreError):  # the next renewal tells
+        with suppress(StoreError):  # the next renewal stores it
             self._register()
 
     def abort(self) -> None:
@@ -398,7 +398,7 @@ class Daemon:
             if self._refreshed_at is None:
                 self._on_first_refresh()
             self._refreshed_at = datetime.now(UTC)
-        finally:  # the page shows this process's current counters even without a database
+        finally:  # /metrics shows this process's current counters even without a database
             self._metrics_page.render()
 
     def _run_worker(self) -> None:

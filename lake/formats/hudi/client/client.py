@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hudi's Java write client over py4j, opened for one table: every symbol is checked, every commit runs under a lock.
+"""Hudi's Java write client over py4j, opened for one table, with every commit under a lock.
+
+``bundle_of`` checks once per JVM that the Java methods that lakefold calls exist.
 
 Two Java clients serve one table. The lock client (``_lock_client``) has the table's own concurrency settings; it only
 takes the lock and resolves conflicts. The write client (``write_client``) writes, commits, rolls back and cleans; it
@@ -87,7 +89,7 @@ class HudiClient:
         writers: Mapping[str, FileWriter] = MappingProxyType({}),
     ) -> None:
         self.table = table
-        #: those of the engines ``WRITERS`` that this process has
+        #: the writers by engine: for the engines in ``engine_choice.WRITERS`` that this process has
         self.writers = writers
         self.spark = spark
         self.plan = plan
@@ -162,7 +164,7 @@ class HudiClient:
         return {**own, CONCURRENCY_MODE: "SINGLE_WRITER"}
 
     def _open_write_client(self, fixed: Mapping[str, str]) -> None:
-        # Without a lock provider Hudi assumes that no other writer's clock exists, so the skew is set explicitly.
+        # Without a lock provider Hudi hardly waits for slower clocks of other writers, so the wait is set explicitly.
         self._unlocked_options = {**self._options_without_lock, **fixed, **skew_options(self.table)}
         self.write_config = self._build_config({**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER"})
         self.write_client: Any = self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self.write_config)

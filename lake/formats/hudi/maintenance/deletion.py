@@ -22,13 +22,13 @@ def delete_versions(
 ) -> DeletionResult:
     """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
 
-    Files stay if the timeline shows that a rewrite of any lakefold installation replaced them within ``retention``.
     ``fence`` is the last check that the deletion still belongs to the caller. Files that no longer exist free no bytes.
     A file stays if its size is not the recorded size. Its time is not compared, since Hudi uses no name twice and
     copying a table changes times.
 
     Raises Conflict, before anything of the batch is deleted, if a version is live, pending, kept by a savepoint or has
-    to wait for older files. Raises Transient if Hudi did not delete a file.
+    to wait for older files, or if the timeline shows that a rewrite of any lakefold installation replaced it within
+    ``retention``. Raises Transient if Hudi did not delete a file.
     """
     freed, left = 0, dict[int, str]()
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))
