@@ -29,7 +29,7 @@ def main() -> None:
         ),
         settings=WorkerSettings(slots=int(slots), poll_interval=timedelta(seconds=0.1), drain_timeout=4 * span),
     )
-    signals.install(drain=worker.drain, abort=worker.abort)
+    signals.install(drain=worker.drain, abort=worker.abort, reload=lambda: None)
     print(dict(worker.run_once() if how == "once" else worker.run()), flush=True)
 
 
