@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Scans with the median file size; an earlier lakefold does not accept this field."""
+"""Scans with the median file size and other new fields, which an earlier lakefold does not accept."""
 
 import json
 
@@ -12,6 +12,7 @@ branch_labels = None
 depends_on = None
 
 _BATCH = 2_000
+_NEW_FIELDS = ("median_bytes", "waiting_seconds", "is_gone")
 
 
 def upgrade() -> None:
@@ -27,7 +28,8 @@ def downgrade() -> None:
         changed = []
         for row in rows:
             record = json.loads(row.record)
-            record.pop("median_bytes", None)
+            for field in _NEW_FIELDS:
+                record.pop(field, None)
             changed.append({"id": row.id, "record": json.dumps(record, separators=(",", ":"), sort_keys=True)})
         connection.execute(sa.text("UPDATE scan_history SET record = :record WHERE id = :id"), changed)
         last = rows[-1].id

@@ -195,7 +195,7 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
     assert looks() == (True, False), "given up since"
 
 
-@pytest.mark.parametrize("sign", ["none", "marker", "file", "long after"])
+@pytest.mark.parametrize("sign", ["none", "marker", "file", "before", "long after"])
 def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_shows_itself(
     table: ByHand, sign: str
 ) -> None:
@@ -212,6 +212,9 @@ def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_s
         (markers / "p.parquet.marker.CREATE").touch()
     elif sign == "file":
         table.base_file(T3)
+    elif sign == "before":
+        earlier = (table.base / record_path(T3)).stat().st_mtime - 1
+        os.utime(inflight, (earlier, earlier))
     elif sign == "long after":
         later = inflight.stat().st_mtime + late_files._BEGIN_TIMEOUT.total_seconds() + 1
         os.utime(inflight, (later, later))

@@ -288,4 +288,4 @@ def test_a_database_file_that_is_gone_is_said_with_how_to_restore_it(lakefold: L
         assert not database.exists()
     finally:
         away.rename(database)
-    found(person, "files removed")
+    found(person, "files fewer")

@@ -5,7 +5,7 @@ import logging
 import os
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -48,6 +48,7 @@ from service.control.planning.session import (
     PlanningSession,
     snapshot_partitions,
 )
+from service.control.store.errors import NotFound
 from service.control.store.views import Request, ScanRecord, TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError
@@ -100,7 +101,7 @@ def scan_and_plan(
     if request is not None and request.kind is PlanKind.COMPACTION:
         capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
-    state = _register_table(store, table)
+    state = _register_table(store, table, is_tick=request is None)
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
     refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
@@ -211,7 +212,7 @@ def scan_written_partitions(
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
         return WrittenScan()
-    state = _register_table(store, table)
+    state = _register_table(store, table, is_tick=True)
     if planning_refusal(config, store, table, state) is not None:  # the reports are due again after the resume
         return WrittenScan(rescan_in=dict.fromkeys(partitions, timedelta()))
     held = store.locked_partitions(table.name)
@@ -268,7 +269,11 @@ def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget
     return rescan_after
 
 
-def _register_table(store: "Store", table: ConfiguredTable) -> TableState:
+def _register_table(store: "Store", table: ConfiguredTable, *, is_tick: bool) -> TableState:
+    """Register ``table`` and return its state. For a tick, the scheduler has registered it."""
+    if is_tick:
+        with suppress(NotFound):
+            return store.table_state(table.name)
     store.register_table(table.ref, table.mode, table.owner)
     return store.table_state(table.name)
 

@@ -191,7 +191,8 @@ def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | No
         wait = int((first.next_attempt_at - now).total_seconds())
         again = f"again in {format_duration(wait)}" if wait > 0 else "due now"
     others = f"; and {plural(more, 'more plan')}" if more else ""
-    return f"attempt {first.attempt} of {first.max_attempts}: {first.error}; {again}{others}"
+    attempt = f"attempt {first.attempt} of {first.max_attempts}: " if first.attempt else ""
+    return f"{attempt}{first.error}; {again}{others}"
 
 
 def plan_cancelled(plan_id: str, state: "PlanState") -> dict[str, Any]:

@@ -129,8 +129,9 @@ def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
     elif table is not None and (table.paused or table.halted):
         reason = f"waits until {plan.table} is resumed (lakefold resume {plan.table})"
     elif plan.not_before > now:
-        at, reason = plan.not_before, f"failed {plural(plan.attempts, 'time')}, the last time with: {plan.error}"
-        reason = reason if plan.attempts and plan.error else "waits until it is due"
+        at, reason = plan.not_before, plan.error or "waits until it is due"
+        if plan.attempts and plan.error:
+            reason = f"failed {plural(plan.attempts, 'time')}, the last time with: {plan.error}"
     elif held is not None:
         at, reason = held.until, describe_hold(held)
     elif no_executor_reason(lake.processes) is not None:

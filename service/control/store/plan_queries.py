@@ -179,7 +179,8 @@ class PlanQueries(StorePart):
             PlanRow.not_before_ms,
         )
         failed = (
-            (PlanRow.state == PlanState.REQUESTED, PlanRow.error_class == ErrorClass.TRANSIENT, PlanRow.attempts >= 1),
+            # An attempt that waits for a writer does not count in ``attempts``.
+            (PlanRow.state == PlanState.REQUESTED, PlanRow.error_class == ErrorClass.TRANSIENT),
             (PlanRow.state == PlanState.INFLIGHT, PlanRow.error.is_not(None) | (PlanRow.attempts >= 2)),
         )
         of_table = () if table is None else (PlanRow.table_name == table,)

@@ -38,7 +38,8 @@ class Context:
     role: str
     tokens: TokenCache
     oidc: "OidcProvider | None" = None
-    _configured: dict[tuple[str, str, str], ConfiguredTable] = field(default_factory=dict)
+    #: tables by name, format and location, each with the configuration that it has its settings from
+    _configured: dict[tuple[str, str, str], tuple[Config, ConfiguredTable]] = field(default_factory=dict)
 
     @property
     def serves_api(self) -> bool:
@@ -48,14 +49,14 @@ class Context:
     def configured_table(self, state: TableState) -> ConfiguredTable:
         """Return the configuration of a registered table. Raises ConfigError."""
         key = (state.name, state.format, state.location)
-        if key not in self._configured:
-            self._configured[key] = configure_table(self.config, state.ref)
-        return self._configured[key]
+        config, known = self.config, self._configured.get(key)
+        if known is None or known[0] is not config:
+            known = self._configured[key] = config, configure_table(config, state.ref)
+        return known[1]
 
     def use_config(self, config: Config) -> None:
         """Use ``config`` for all later requests."""
-        # A new dictionary: requests that run still fill the one that they have.
-        self.config, self._configured = config, {}
+        self.config = config
 
     def limited_to(self, table_scope: TableScope) -> "Context":
         """Return this context limited to the tables within ``table_scope``."""

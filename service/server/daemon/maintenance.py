@@ -4,7 +4,7 @@
 import logging
 import math
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from datetime import timedelta
 from functools import partial
 
@@ -48,13 +48,13 @@ def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = N
     """
     waiting = {entry.table for entry in figures.superseded}
     wanted = waiting if names is None else waiting & set(names)
-    jobs = []
-    for state in figures.tables:
-        if state.name in wanted:
-            table = configure_table(config, state.ref)
-            held = _skip_reason(state, table.mode, paused=figures.paused)
-            jobs.append(CleanJob(table=state.ref, retention=table.policy.retention, skip_reason=held))
-    return jobs
+    return [_clean_job(config, state, paused=figures.paused) for state in figures.tables if state.name in wanted]
+
+
+def _clean_job(config: Config, state: TableState, *, paused: bool) -> CleanJob:
+    table = configure_table(config, state.ref)
+    held = _skip_reason(state, table.mode, paused=paused)
+    return CleanJob(table=state.ref, retention=table.policy.retention, skip_reason=held)
 
 
 def _skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
@@ -105,8 +105,7 @@ class Maintenance:
 
     def clean(self) -> list[CleanReport]:
         """Clean all tables once. Raises StoreError, and ConfigError for a bad rule."""
-        jobs = clean_jobs(self._config, self._store.figures())
-        reports = clean_tables(jobs, self._context)
+        reports = clean_tables(self._clean_jobs(), self._context)
         for report in reports:
             if report.deleted_files:
                 logger.info(
@@ -119,6 +118,12 @@ class Maintenance:
         if not any(report.error for report in reports):
             self._on_success()
         return reports
+
+    def _clean_jobs(self) -> Iterator[CleanJob]:
+        """Yield the jobs one by one, each with the settings that are in force when its table's turn comes."""
+        for name in sorted({entry.table for entry in self._store.figures().superseded}):
+            state, paused = self._store.table_state(name), self._store.service_pause() is not None
+            yield _clean_job(self._config, state, paused=paused)
 
     def restore_locations(self) -> int:
         """Move partitions whose retention has passed back to their original locations, and return how many.

@@ -3,6 +3,7 @@
 
 import logging
 import math
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping
 from contextlib import AbstractContextManager, nullcontext, suppress
@@ -72,6 +73,9 @@ class Scheduler:
     ) -> None:
         self._config, self._store, self._catalog, self._metrics = config, store, catalog, metrics
         self._is_leader, self._actor, self._hooks = is_leader, actor, hooks or ScanHooks()
+        self._config_lock = threading.Lock()
+        #: the configuration from which ``_tables`` have their settings
+        self._tables_config = config
         self._scan_pool, self._request_pool = KeyedPool("scan", _SCAN_WORKERS), KeyedPool("request", _REQUEST_WORKERS)
         self._written_pool = KeyedPool("written", _WRITTEN_WORKERS)
         self._tables: dict[str, ConfiguredTable] = {}
@@ -92,6 +96,7 @@ class Scheduler:
 
         Earlier scans of the table do not count: they may be of another process, a dry run, or of other settings.
         """
+        config = self._config
         tables = {table.name: table for table in self._catalog.tables()}
         self._report_source_problems()
         known = {state.name: state for state in self._store.table_states()}
@@ -117,6 +122,7 @@ class Scheduler:
         }
         # Tables that miss objectives come first, the one with the least remaining error budget before all others.
         self._tables = dict(sorted(tables.items(), key=lambda item: budgets.get(item[0], math.inf)))
+        self._tables_config = config
         if not tables:
             self._metrics.record_planner_success()
             self._hooks.on_success()
@@ -138,7 +144,9 @@ class Scheduler:
             elif not self._catalog.covers(state):
                 reason = f"no source of the configuration covers {state.name}"
             else:
-                self._record_if_gone(table)
+                # A source that can't be read may still have the table, and a check of each table could take very long.
+                if not self._source_problems:
+                    self._scan_pool.submit(state.name, partial(self._record_if_gone, table))
                 continue
             for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
@@ -169,9 +177,24 @@ class Scheduler:
             logger.warning("table %s: %s", table.name, one_line(error))
 
     def use_config(self, config: Config) -> None:
-        """Use ``config`` from the next tick on, which searches for tables; tables with another policy are due then."""
-        self._config = self._catalog.config = config
+        """Use ``config`` from the next tick on, which searches for tables; tables with another policy are due then.
+
+        Scans that have not begun are left out; they are due again after the search.
+        """
+        with self._config_lock:
+            self._config = self._catalog.config = config
         self._discover_at = 0.0
+
+    def _register(self, table: ConfiguredTable, config: Config) -> bool:
+        """Register a table with its settings in ``config``; False if another configuration is in force now.
+
+        Executors run plans by the registration, and a scan may have waited since before ``use_config``.
+        """
+        with self._config_lock:
+            if config is not self._config:
+                return False
+            self._store.register_table(table.ref, table.mode, table.owner)
+            return True
 
     def request_discovery(self) -> None:
         """Search for tables at the next tick: a table is missing and may have another name now."""
@@ -225,13 +248,18 @@ class Scheduler:
             lanes.stop()
 
     def _scan_job(self, table: ConfiguredTable) -> Callable[[], None]:
+        config = self._tables_config
+
         def scan() -> None:
             if not self._is_leader():
                 return
             began = time.monotonic()
             try:
+                if not self._register(table, config):
+                    self._due_at[table.name] = 0.0
+                    return
                 unfinished = cache(partial(capabilities.pending_actions, table.adapter, table.ref))
-                answer = scan_and_plan(self._config, self._store, table, actor=self._actor, unfinished=unfinished)
+                answer = scan_and_plan(config, self._store, table, actor=self._actor, unfinished=unfinished)
                 self._abandoned_work.log_new(table.name, abandoned_actions(self._store, table.name, unfinished()))
             except Exception as error:
                 self._metrics.record_scan(table.ref.format, "error", time.monotonic() - began, {})
@@ -293,7 +321,12 @@ class Scheduler:
                 return
             again_in: Mapping[str | None, timedelta] = {}
             try:
-                table = self._tables.get(name) or self._catalog.find(name)
+                config, known = self._tables_config, self._tables.get(name)
+                if known is None:
+                    config = self._config
+                table = known or self._catalog.find(name)
+                if not self._register(table, config):
+                    raise Transient("the configuration was loaded again")
                 if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
                     self._scan_job(table)()
                 if partitions:

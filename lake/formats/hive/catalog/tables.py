@@ -153,6 +153,8 @@ def list_partitions(
             _verify_not_renamed(metastore, table)
             is_verified = True
         yield partition
+    if is_verified:
+        _verify_not_renamed(metastore, table)
 
 
 def _verify_not_renamed(metastore: MetastoreClient, table: MetastoreTable) -> None:

@@ -36,12 +36,12 @@ from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, 
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
-from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.jvm.errors import is_unanswered, translate_error
 from lake.formats.hudi.jvm.time_zones import time_zones_of
 from lake.formats.hudi.lock_settings.on_conflict import conflict_options
 from lake.formats.hudi.pending.heartbeats import is_heartbeat_expired
 from lake.formats.hudi.pending.inflight_file import InflightFile
-from lake.formats.hudi.pending.late_files import record_begin, record_beginning
+from lake.formats.hudi.pending.late_files import record_begin, record_beginning, record_withdrawal
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.metadata_table import find_streaming_writer
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -421,12 +421,23 @@ class HudiClient:
         )
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
-        """Make a published plan inflight, and record that lakefold did. Call it inside ``locked``.
+        """Make a published or adopted plan inflight, and record that lakefold did. Call it inside ``locked``.
 
         Returns Hudi's write of the plan as a job that has not run yet.
         """
         self.inflight_file = InflightFile(self.storage, instant)
-        record_beginning(self.storage, instant)
+        if self.plan is None or self.plan.adopted_instant is None:
+            # The owner of an adopted plan may begin it at the same time, so no inflight file is taken for lakefold's.
+            record_beginning(self.storage, instant)
+        try:
+            return self._begin_recorded(kind, instant)
+        except Exception as error:
+            if not is_unanswered(error):
+                # Hudi refused, perhaps because a writer began the instant at this moment.
+                record_withdrawal(self.storage, instant)
+            raise
+
+    def _begin_recorded(self, kind: PlanKind, instant: str) -> Any:
         if kind is PlanKind.COMPACTION:
             with self.own_session():
                 java = self.bundle.begin_compaction(self.write_client, instant)
@@ -439,6 +450,7 @@ class HudiClient:
             with self.own_session():
                 java = self.write_client.cluster(instant, False)
         failpoint("begun_unrecorded")
+        assert self.inflight_file is not None
         self.inflight_file.is_unchanged()
         record_begin(self.storage, self.read_timeline(), instant)
         return java

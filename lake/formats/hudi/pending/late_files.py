@@ -121,9 +121,9 @@ def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | 
 def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) -> bool:
     """True if a writer, not lakefold, began the inflight ``instant``: writers may execute any pending plan.
 
-    An inflight file without a record of its time is lakefold's if lakefold was about to begin the instant and no file
-    was written under it since, as if the process died in Hudi's call. A writer that began the instant right then would
-    fail at its commit, since that requires the inflight file.
+    An inflight file without a record of its time is lakefold's if lakefold was about to begin the instant, the file
+    appeared right after that, and no file was written under it since, as if the process died in Hudi's call. A writer
+    that began the instant right then would fail at its commit, since that requires the inflight file.
     """
     known = read_instant_record(storage, instant)
     written_at = _inflight_written_at(storage, timeline, instant)
@@ -133,7 +133,7 @@ def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) 
         return written_at.isoformat() != known.begun_at
     recorded_at = storage.info(record_path(instant)).mtime
     return (
-        written_at - recorded_at > _BEGIN_TIMEOUT
+        not timedelta() <= written_at - recorded_at <= _BEGIN_TIMEOUT
         or has_markers(storage, instant)
         or bool(list_files_of_instant(storage, instant, known.partitions))
     )
