@@ -86,6 +86,18 @@ def test_another_file_under_the_path_is_never_used_by_this_process(opened, conne
     again.close()
 
 
+def test_another_file_is_noticed_although_no_connection_is_open(opened) -> None:
+    """The file system may give the inode of a removed file to the next one."""
+    store, path = opened
+    store._database._engine.dispose()
+    for _ in range(20):
+        path.unlink()
+        shutil.copyfile(Path(sqlite_at(path.parent).removeprefix("sqlite:///")), path.with_name("copy.db"))
+        path.with_name("copy.db").replace(path)
+        with pytest.raises(DatabaseReplaced):
+            store.table_states()
+
+
 def test_the_check_of_writing_stores_nothing_and_refuses_a_file_that_can_only_be_read(tmp_path: Path) -> None:
     with tempfile.TemporaryDirectory() as name:  # pytest's directories belong to one user
         home = Path(name)

@@ -197,6 +197,8 @@ class Database:
         """Close every idle connection."""
         self._engine.dispose()
         self._urgent_writer.dispose()
+        if self.sqlite_file is not None:
+            self.sqlite_file.close()
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:

@@ -26,6 +26,8 @@ class SqliteFile:
         self._lock = threading.Lock()
         #: device and inode of the file that the first connection opened
         self._opened: tuple[int, int] | None = None
+        #: keeps the inode from being used for another file; other kinds of descriptors would end SQLite's locks
+        self._descriptor: int | None = None
 
     @property
     def address(self) -> str:
@@ -42,7 +44,16 @@ class SqliteFile:
         with self._lock:
             if self._opened is None:
                 self._opened = self._identity()
+                if self._opened is not None and hasattr(os, "O_PATH"):
+                    self._descriptor = os.open(self.path, os.O_PATH | os.O_CLOEXEC)
         self.check()
+
+    def close(self) -> None:
+        """Release the file, once no connection to it is open."""
+        with self._lock:
+            if self._descriptor is not None:
+                os.close(self._descriptor)
+            self._descriptor = None
 
     def check(self) -> None:
         """Raise DatabaseReplaced if the path names another file than the opened one, DatabaseUnreachable if none."""
