@@ -120,7 +120,8 @@ class LocationsWrites(Writes):
         moves = [one for one in table.earlier if (one.partition, one.location) == (partition, directory)]
         # What begins between a plan's last look and its call is lost, as are other writes. A writer's move is its own.
         is_there = directory in (table.locations[partition], partition in table.owed and table.own_location(partition))
-        if is_there or (moves and moves[-1].looked_at >= began):
+        is_lost = any(file.path in one.paths for one in moves)
+        if (is_there and not is_lost) or (moves and moves[-1].looked_at >= began):
             table.enter(partition, rows)
         table.touch()
 
