@@ -79,6 +79,7 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
     codec = data.draw(st.sampled_from(["none", "snappy", "zstd"]))
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
+    has_index = data.draw(st.booleans())
     paths = [
         write(
             folder / f"{part}.parquet",
@@ -86,7 +87,7 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
             row_groups=count,
             compression=codec,
             data_page_version="1.0",
-            write_page_index=data.draw(st.booleans()),
+            write_page_index=has_index,
         )
         for part, count in enumerate(counts)
     ]
@@ -145,12 +146,12 @@ def test_columns_that_a_format_replaces_are_replaced_among_any_others(
         rows = rows.add_column(data.draw(st.integers(0, rows.num_columns)), name, pa.array(values, pa.string()))
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
-    paths = []
+    paths, has_index = [], data.draw(st.booleans())
     for part, count in enumerate(counts):
         own = {"removed": str(part), "kept": "k"} | ({"writer": f"writer {part}"} if part == 1 else {})
         some = rows.slice(ends[part], ends[part + 1] - ends[part])
         paths.append(str(folder / f"{part}.parquet"))
-        written_as = {"write_page_index": data.draw(st.booleans()), "use_dictionary": data.draw(st.booleans())}
+        written_as = {"write_page_index": has_index, "use_dictionary": data.draw(st.booleans())}
         with pq.ParquetWriter(paths[-1], some.schema, store_schema=False, **written_as) as writer:
             writer.write_table(some, row_group_size=max(1, -(-some.num_rows // count)))
             writer.add_key_value_metadata(own)
