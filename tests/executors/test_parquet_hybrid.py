@@ -115,6 +115,9 @@ class NamedFile:
     path: str
     keys: list[str] = field(default_factory=list)
 
+    def verify_wanted(self) -> None:
+        """It is wanted until its task ends."""
+
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         self.keys += rows.column("key").to_pylist()
         at = rows.schema.get_field_index("own")

@@ -19,6 +19,8 @@ import pytest
 from executors.engines import create_engines
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.stitch import parquet
+from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
@@ -239,6 +241,37 @@ def test_a_task_whose_instant_is_withdrawn_or_taken_over_finishes_no_file(
         with pytest.raises(Transient, match="no longer pending, or another process executes it"):
             lake.rewrite_unasked(task)
     assert sorted((tmp_path / lake.partition).iterdir()) == files
+
+
+def test_a_task_whose_instant_ends_while_it_decodes_creates_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``hybrid`` decodes between the marker and the file: a commit in between has deleted all files that it drops."""
+    lake = Lake(tmp_path, "hybrid")
+    lake.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
+    inflight = tmp_path / ".hoodie/inflight"
+    inflight.touch()
+    written_at = TableStorage(str(tmp_path)).info(".hoodie/inflight").mtime
+    task = lake.task()
+    task = replace(task, additions=replace(task.additions, inflight_file=(".hoodie/inflight", written_at)))  # type: ignore[type-var]
+    add, opened = BaseFile.add, []
+
+    def commit_meanwhile(file: BaseFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+        inflight.unlink(missing_ok=True)
+        return add(file, rows)
+
+    class Watched(RangeWriter):
+        def __enter__(self) -> Any:
+            opened.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(BaseFile, "add", commit_meanwhile)
+    monkeypatch.setattr(parquet, "RangeWriter", Watched)
+    with pytest.raises(Transient, match="no longer pending, or another process executes it"):
+        lake.rewrite(task)
+    assert opened == []
+    assert len(lake.markers()) == 1
+    assert [str(path) for path in (tmp_path / lake.partition).iterdir()] == lake.inputs
 
 
 def test_every_other_engine_refuses_a_task_with_additions(lake: Lake) -> None:
