@@ -379,6 +379,45 @@ def test_a_full_local_disk_is_reported_with_the_setting(
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.parquet"]
 
 
+@pytest.mark.parametrize("by_spark", [True, False])
+def test_a_sort_goes_through_sparks_directory_which_spark_removes_after_a_kill(
+    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch, by_spark: bool
+):
+    used, others = tmp_path / "used", tmp_path / "others"
+    for folder in (used, others):
+        folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{used},{others}" if by_spark else "")
+    monkeypatch.setattr("tempfile.tempdir", str(others if by_spark else used))
+    path = write(tmp_path / "x.parquet", pa.table({"k": column_of("dates")}))
+    new_stream, seen = pa.ipc.new_stream, list[str]()
+
+    def watched(to: Path, *given: Any, **named: Any) -> Any:
+        seen.append(to.relative_to(used).parts[0])
+        return new_stream(to, *given, **named)
+
+    monkeypatch.setattr(pa.ipc, "new_stream", watched)
+    rewrite(tmp_path, [path], ["k"])
+    assert len(set(seen)) == 1
+    assert seen[0].startswith("lakefold-sort-")
+    assert [*used.iterdir(), *others.iterdir()] == []
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pa.ipc, "new_stream", full)
+    setting = "spark.local.dir" if by_spark else "TMPDIR"
+    with pytest.raises(Transient, match=f"a sort through {used} failed, where .* free space there or set {setting}"):
+        rewrite(tmp_path, [path], ["k"])
+
+
+def test_a_missing_local_directory_is_reported_with_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    path = write(tmp_path / "x.parquet", pa.table({"k": [2, 1]}))
+    with pytest.raises(Transient, match=r"a temporary directory can't be created: .*No such file.*; set TMPDIR"):
+        rewrite(tmp_path, [path], ["k"])
+
+
 def test_a_sort_that_is_cancelled_or_meets_a_damaged_file_leaves_nothing(tmp_path: Path):
     rows = pa.table({"n": list(range(5_000))})
     paths = [write(tmp_path / f"{number}.parquet", rows, compression="none") for number in range(2)]

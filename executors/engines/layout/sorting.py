@@ -21,6 +21,7 @@ import pyarrow as pa
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput
 from executors.engines.layout.keys import Indices, KeyPlaces, is_sortable, is_sorted, sort_indices, without_views
 from executors.engines.layout.ordering import LINEAR, CellCounts, RankCurve, equal_shares
+from executors.engines.local_disk import directory_setting, temporary_directory
 from lake.engines import RewriteTask
 from lake.errors import Transient, first_line
 from lake.plan import RewriteOptions
@@ -98,8 +99,7 @@ def sorted_rows(
             sample.add(batch)
             if is_linear:
                 order.add(number, batch)
-    with tempfile.TemporaryDirectory(prefix="lakefold-sort-") as name:
-        folder = Path(name)
+    with temporary_directory("lakefold-sort-") as folder:
         if not count:
             yield [0] * files, iter(())
         elif is_linear:
@@ -299,8 +299,8 @@ class _Buckets:
         except OSError as error:
             free = format_bytes(shutil.disk_usage(self._folder).free)
             raise Transient(
-                f"a sort through {tempfile.gettempdir()} failed, where {free} are free: {first_line(error)}; free "
-                "space there or set TMPDIR"
+                f"a sort through {self._folder.parent} failed, where {free} are free: {first_line(error)}; free "
+                f"space there or set {directory_setting()}"
             ) from error
 
     def add(self, rows: pa.RecordBatch) -> None:
