@@ -186,9 +186,10 @@ class ParquetOutput:
 def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return the rows of a row group with the types of ``schema``; a column chunk has one dictionary."""
     rows = pa.Table.from_batches(batches)
-    if any(map(pat.is_dictionary, rows.schema.types)):
-        rows = rows.unify_dictionaries()
-    return rows if rows.schema.equals(schema) else rows.cast(schema)
+    if not rows.schema.equals(schema):
+        # A cast makes a dictionary for each chunk.
+        rows = rows.combine_chunks().cast(schema)
+    return rows.unify_dictionaries() if any(map(pat.is_dictionary, rows.schema.types)) else rows
 
 
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:

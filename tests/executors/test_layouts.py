@@ -26,7 +26,7 @@ from executors.engines.layout.curves import hilbert, z_order
 from executors.engines.layout.keys import SortedColumn, is_sortable, sort_indices
 from executors.engines.layout.ordering import CellCounts, RankCurve, equal_shares
 from lake.engines import RewriteTask
-from lake.errors import CancelRequested, Conflict, Transient
+from lake.errors import CancelRequested, Conflict, Rejected, Transient
 from lake.plan import RewriteOptions
 
 ENGINE = ArrowEngine(InProcessBackend(1))
@@ -308,6 +308,69 @@ def test_a_group_larger_than_memory_is_sorted_exactly_and_equal_rows_keep_their_
     # One value that most rows have must not be held in memory.
     assert max(held, default=0) < ROWS // 10
     assert len(held) > 2 or kind == "one"
+
+
+def read_row_groups(paths: Sequence[str]) -> pa.Table:
+    """The rows of some files. pyarrow can't read nested dictionaries of several row groups at once."""
+    files = [pq.ParquetFile(path) for path in paths]
+    return pa.concat_tables([file.read_row_group(at) for file in files for at in range(file.num_row_groups)])
+
+
+@pytest.mark.slow
+def test_a_dictionary_larger_than_memory_does_not_count_for_each_batch_and_the_sort_ends(
+    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    """As pandas writes categoricals: the files say that a column is a dictionary, and pyarrow reads it as one."""
+    random, kind = np.random.default_rng(3), pa.dictionary(pa.int32(), pa.string())
+    texts_of = [f"category {number:06}" for number in random.integers(0, 2_000, ROWS)]
+    lists = [[text, None] for text in texts_of]
+    rows = pa.table(
+        {
+            "k": column_of("dates"),
+            "top": pa.array(texts_of).dictionary_encode(),
+            "struct": pa.StructArray.from_arrays([pa.array(texts_of).dictionary_encode()], ["a"]),
+            "list": pa.array(lists, pa.list_(pa.string())).cast(pa.list_(kind)),
+            "n": range(ROWS),
+        }
+    )
+    inputs = [write(tmp_path / f"{n}.parquet", rows.slice(n * ROWS // 2, ROWS // 2)) for n in range(2)]
+    assert read_row_groups(inputs)["list"].type.value_type == kind
+    made, created = [], sorting._Buckets.__init__
+
+    def counting(self: Any, *given: Any) -> None:
+        made.append(self)
+        assert len(made) < 100, "the sort does not end"
+        created(self, *given)
+
+    monkeypatch.setattr(sorting._Buckets, "__init__", counting)
+    for by in (["k"], ["top", "n"]):
+        made.clear()
+        after = read_row_groups(rewrite(tmp_path, inputs, by))
+        assert after.schema.equals(read_row_groups(inputs).schema)
+        plain = after.to_pydict()
+        assert plain["n"] == stable_order(rows, by)
+        assert plain["top"] == [texts_of[number] for number in plain["n"]]
+        assert plain["struct"] == [{"a": texts_of[number]} for number in plain["n"]]
+        assert plain["list"] == [lists[number] for number in plain["n"]]
+        assert max(held) < ROWS // 10
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_row_group_with_more_categories_than_the_files_type_of_references_has_is_not_written(
+    tmp_path: Path, is_nested: bool
+):
+    """pyarrow could not read it: the categories of one file fit into a byte, those of all files do not."""
+    kind = pa.dictionary(pa.int8(), pa.string())
+    inputs = []
+    for part in range(3):
+        column = pa.array([f"{part} {number}" for number in range(100)]).cast(kind)
+        column = pa.StructArray.from_arrays([column], ["a"]) if is_nested else column
+        inputs.append(write(tmp_path / f"{part}.parquet", pa.table({"k": range(100, 0, -1), "c": column})))
+    with pytest.raises(Rejected, match="set engine = spark"):
+        rewrite(tmp_path, inputs, ["k"])
+    assert list((tmp_path / "new").iterdir()) == []
+    (written,) = rewrite(tmp_path, inputs[:1], ["k"])
+    assert read_row_groups([written])["c"].type == read_row_groups(inputs)["c"].type
 
 
 @pytest.mark.slow
