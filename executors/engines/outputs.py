@@ -69,11 +69,18 @@ class ParquetWriteSettings:
             ],
             "bloom_filter_options": filters or None,
             "store_decimal_as_integer": as_integer,
-            "sorting_columns": [pq.SortingColumn(paths.index(name), nulls_first=True) for name in self._sorted_by]
-            or None,
+            "sorting_columns": [pq.SortingColumn(leaf, nulls_first=True) for leaf in self._sorting_leaves()] or None,
             "write_page_index": self.layout.has_page_index,
             "write_page_checksum": True,
         }
+
+    def _sorting_leaves(self) -> list[int]:
+        """Return the numbers of the sorting columns among the leaf columns.
+
+        In pyarrow's paths the name ``a.b`` of a column equals the path of a field ``b`` in a column ``a``.
+        """
+        leaf_paths = self.layout.footer.leaf_paths
+        return [leaf_paths.index([name.encode()]) for name in self._sorted_by]
 
     def _empty_file_metadata(self) -> pq.FileMetaData:
         """Return the metadata of a file without rows."""

@@ -229,6 +229,13 @@ def test_rows_of_equal_values_keep_their_order_and_names_are_found_in_any_case(t
     assert pq.read_table(path).to_pydict() == {"Key": [1] * 4 + [2] * 4, "n": [1, 3, 1, 3, 0, 2, 0, 2]}
 
 
+def test_the_footer_names_the_sorting_column_and_no_nested_column_of_the_same_path(tmp_path: Path):
+    rows = pa.table({"a": [{"b": 3}, {"b": 1}, {"b": 2}], "a.b": [3, 5, 4]})
+    (path,) = rewrite(tmp_path, [write(tmp_path / "x.parquet", rows)], ["a.b"])
+    assert pq.ParquetFile(path).read()["a.b"].to_pylist() == [3, 4, 5]
+    assert [one.column_index for one in pq.read_metadata(path).row_group(0).sorting_columns] == [1]
+
+
 def test_strings_with_dictionaries_are_sorted_by_value(tmp_path: Path):
     words = [f"word {number % 7}" for number in range(1_000)]
     inputs = [write(tmp_path / f"{number}.parquet", pa.table({"w": words, "n": range(1_000)})) for number in range(2)]
