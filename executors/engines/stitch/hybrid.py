@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows
-from executors.engines.inputs import ParquetInput, UnsupportedInput, common_layout
+from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows, writing_output
+from executors.engines.inputs import CommonLayout, UnsupportedInput
 from executors.engines.local_disk import temporary_directory
 from executors.engines.outputs import ParquetWriteSettings
 from executors.engines.stitch.additions import add_to_file, verify_replaceable
@@ -83,23 +83,22 @@ def estimated_sizes(runs: Sequence[Run], outputs: int) -> list[int]:
     return sizes
 
 
-def verify_mergeable(
-    inputs: Sequence[ParquetInput], files: Sequence[RawParquetFile], additions: FileAdditions | None
-) -> None:
-    """Raise UnsupportedInput if merged row groups, or replaced columns, can't be under the footer of ``files``.
+def verify_mergeable(layout: CommonLayout, first: RawParquetFile, additions: FileAdditions | None) -> None:
+    """Raise UnsupportedInput if merged row groups, or replaced columns, can't be under the footer of ``first``.
 
-    ``inputs`` are the same files. Raises ``pa.ArrowInvalid`` if a footer is broken, Transient if the local disk can't
+    ``layout`` is that of all files. Raises ``pa.ArrowInvalid`` if a footer is broken, Transient if the local disk can't
     be written.
     """
-    layout = common_layout(inputs)
     settings = ParquetWriteSettings(layout, None, 1)
     if additions is not None:
         verify_replaceable(layout, additions)
     with temporary_directory("lakefold-footer-") as folder:
         path = str(folder / "merged.parquet")
         write_rows(path, settings, iter(()), 1)
-        if (difference := footer_difference(RawParquetFile.read(path), files[0])) is not None:
-            raise UnsupportedInput(f"row groups that pyarrow writes and those of {files[0].path} {difference}")
+        with writing_output(path):
+            written = RawParquetFile.read(path)
+    if (difference := footer_difference(written, first)) is not None:
+        raise UnsupportedInput(f"row groups that pyarrow writes and those of {first.path} {difference}")
 
 
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
@@ -111,6 +110,9 @@ def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
             verify_compatible(files)
         runs = divide_runs(source_groups(files), options.min_row_group_bytes)
         decoder, folder = RowDecoder(task, check), _TemporaryFiles(task, temporary)
+        if task.additions is not None:
+            with reading_input(task, task.inputs[0]):
+                verify_mergeable(decoder.layout, files[0], task.additions)
         merging = _Merging(task, files[0], sum(run.bytes for run in runs), options, decoder, folder)
         groups = [one for run in runs for one in merging.merged(run)]
         # The engine was chosen by the sizes before the merge.
