@@ -12,6 +12,7 @@ from pyarrow import fs as pafs
 
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
+from executors.engines.plain_types import without_views
 from executors.engines.special_floats import SpecialFloatTracker
 from lake.engines import FileAddition
 from lake.errors import first_line
@@ -213,12 +214,15 @@ def _codec(name: str) -> str:
 def _stored(shape: CommonLayout) -> pa.Schema:
     """Return the columns as pyarrow must write them.
 
-    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer values.
+    A view is stored like the string or the bytes that it stands for, and pyarrow can't write a part of a struct with
+    views. pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer
+    values.
     """
+    schema = without_views(shape.schema)
     if not shape.has_int96:
-        return shape.schema
+        return schema
     leaves = iter([shape.parquet_schema.column(index) for index in range(len(shape.parquet_schema))])
-    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in shape.schema])
+    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in schema])
 
 
 def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:

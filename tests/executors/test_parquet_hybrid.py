@@ -202,6 +202,18 @@ def test_runs_of_small_row_groups_are_merged_and_a_single_one_between_large_ones
         assert before == after
 
 
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_merged_row_groups_can_have_views_in_structs(tmp_path: Path, outputs: int):
+    kind, paths = pa.struct([("a", pa.string_view())]), []
+    for number, rows in enumerate((70, 90, 30)):
+        values = pa.array([{"a": f"value number {value} of {number}"} for value in range(rows)], kind)
+        paths.append(write(tmp_path / f"{number}.parquet", pa.table({"s": values}), row_groups=1))
+    new = rewritten(task_of(paths, tmp_path, outputs))
+    assert [len(chunks(path)) for path in new] == [1] * outputs
+    assert text(new) == text(paths)
+    assert pq.ParquetFile(new[0]).schema_arrow.field("s").type == kind
+
+
 def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Path):
     paths = [write(tmp_path / f"{number}.parquet", numbers(number, number + 90)) for number in range(4)]
     content = bytearray(Path(paths[2]).read_bytes())
