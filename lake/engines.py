@@ -49,6 +49,13 @@ class FileAddition(Protocol):
     def path(self) -> str:
         """The full path of the file."""
 
+    def verify_wanted(self) -> None:
+        """Raise Transient if the file is no longer wanted, such as after its plan's commit.
+
+        An engine that decodes rows between the announcement of the file and its creation calls this before it creates
+        the file.
+        """
+
     def add(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
         """Return ``rows`` as the file has them; called for all rows in their order. Raises Rejected for a value.
 

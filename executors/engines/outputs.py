@@ -12,6 +12,7 @@ from pyarrow import fs as pafs
 
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
+from executors.engines.plain_types import without_views
 from executors.engines.special_floats import SpecialFloatTracker
 from lake.engines import FileAddition
 from lake.errors import first_line
@@ -69,11 +70,18 @@ class ParquetWriteSettings:
             ],
             "bloom_filter_options": filters or None,
             "store_decimal_as_integer": as_integer,
-            "sorting_columns": [pq.SortingColumn(paths.index(name), nulls_first=True) for name in self._sorted_by]
-            or None,
+            "sorting_columns": [pq.SortingColumn(leaf, nulls_first=True) for leaf in self._sorting_leaves()] or None,
             "write_page_index": self.layout.has_page_index,
             "write_page_checksum": True,
         }
+
+    def _sorting_leaves(self) -> list[int]:
+        """Return the numbers of the sorting columns among the leaf columns.
+
+        In pyarrow's paths the name ``a.b`` of a column equals the path of a field ``b`` in a column ``a``.
+        """
+        leaf_paths = self.layout.footer.leaf_paths
+        return [leaf_paths.index([name.encode()]) for name in self._sorted_by]
 
     def _empty_file_metadata(self) -> pq.FileMetaData:
         """Return the metadata of a file without rows."""
@@ -186,9 +194,10 @@ class ParquetOutput:
 def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
     """Return the rows of a row group with the types of ``schema``; a column chunk has one dictionary."""
     rows = pa.Table.from_batches(batches)
-    if any(map(pat.is_dictionary, rows.schema.types)):
-        rows = rows.unify_dictionaries()
-    return rows if rows.schema.equals(schema) else rows.cast(schema)
+    if not rows.schema.equals(schema):
+        # A cast makes a dictionary for each chunk.
+        rows = rows.combine_chunks().cast(schema)
+    return rows.unify_dictionaries() if any(map(pat.is_dictionary, rows.schema.types)) else rows
 
 
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:
@@ -205,12 +214,15 @@ def _codec(name: str) -> str:
 def _stored(shape: CommonLayout) -> pa.Schema:
     """Return the columns as pyarrow must write them.
 
-    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer values.
+    A view is stored like the string or the bytes that it stands for, and pyarrow can't write a part of a struct with
+    views. pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer
+    values.
     """
+    schema = without_views(shape.schema)
     if not shape.has_int96:
-        return shape.schema
+        return schema
     leaves = iter([shape.parquet_schema.column(index) for index in range(len(shape.parquet_schema))])
-    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in shape.schema])
+    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in schema])
 
 
 def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:

@@ -26,7 +26,7 @@ from executors.engines.layout.curves import hilbert, z_order
 from executors.engines.layout.keys import SortedColumn, is_sortable, sort_indices
 from executors.engines.layout.ordering import CellCounts, RankCurve, equal_shares
 from lake.engines import RewriteTask
-from lake.errors import CancelRequested, Conflict, Transient
+from lake.errors import CancelRequested, Conflict, Rejected, Transient
 from lake.plan import RewriteOptions
 
 ENGINE = ArrowEngine(InProcessBackend(1))
@@ -229,6 +229,38 @@ def test_rows_of_equal_values_keep_their_order_and_names_are_found_in_any_case(t
     assert pq.read_table(path).to_pydict() == {"Key": [1] * 4 + [2] * 4, "n": [1, 3, 1, 3, 0, 2, 0, 2]}
 
 
+@pytest.mark.parametrize("by", [[], ["k"]], ids=["in the order of the inputs", "sorted"])
+@pytest.mark.parametrize("files", [1, 2])
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.binary_view()])
+def test_views_are_kept_in_structs_and_lists(tmp_path: Path, by: list[str], files: int, kind: pa.DataType):
+    inputs = []
+    for part, count in enumerate((70, 90, 30)):
+        long = [f"value number {number} of {part}" for number in range(count)]
+        columns = {
+            "k": pa.array(range(count, 0, -1)),
+            "top": pa.array(long, kind),
+            "struct": pa.array([{"a": one} for one in long], pa.struct([("a", kind)])),
+            "list": pa.array([[one, None] for one in long], pa.list_(kind)),
+        }
+        # pyarrow can't write a part of such rows: each file has one row group.
+        inputs.append(str(tmp_path / f"{part}.parquet"))
+        pq.write_table(pa.table(columns), inputs[-1])
+    before = read(inputs)
+    assert before.schema.field("struct").type.field("a").type == kind
+    after = read(rewrite(tmp_path, inputs, by, files=files))
+    assert after.schema.equals(before.schema)
+    order = stable_order(before, by) if by else range(before.num_rows)
+    rows = before.to_pylist()
+    assert after.to_pylist() == [rows[number] for number in order]
+
+
+def test_the_footer_names_the_sorting_column_and_no_nested_column_of_the_same_path(tmp_path: Path):
+    rows = pa.table({"a": [{"b": 3}, {"b": 1}, {"b": 2}], "a.b": [3, 5, 4]})
+    (path,) = rewrite(tmp_path, [write(tmp_path / "x.parquet", rows)], ["a.b"])
+    assert pq.ParquetFile(path).read()["a.b"].to_pylist() == [3, 4, 5]
+    assert [one.column_index for one in pq.read_metadata(path).row_group(0).sorting_columns] == [1]
+
+
 def test_strings_with_dictionaries_are_sorted_by_value(tmp_path: Path):
     words = [f"word {number % 7}" for number in range(1_000)]
     inputs = [write(tmp_path / f"{number}.parquet", pa.table({"w": words, "n": range(1_000)})) for number in range(2)]
@@ -310,6 +342,69 @@ def test_a_group_larger_than_memory_is_sorted_exactly_and_equal_rows_keep_their_
     assert len(held) > 2 or kind == "one"
 
 
+def read_row_groups(paths: Sequence[str]) -> pa.Table:
+    """The rows of some files. pyarrow can't read nested dictionaries of several row groups at once."""
+    files = [pq.ParquetFile(path) for path in paths]
+    return pa.concat_tables([file.read_row_group(at) for file in files for at in range(file.num_row_groups)])
+
+
+@pytest.mark.slow
+def test_a_dictionary_larger_than_memory_does_not_count_for_each_batch_and_the_sort_ends(
+    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    """As pandas writes categoricals: the files say that a column is a dictionary, and pyarrow reads it as one."""
+    random, kind = np.random.default_rng(3), pa.dictionary(pa.int32(), pa.string())
+    texts_of = [f"category {number:06}" for number in random.integers(0, 2_000, ROWS)]
+    lists = [[text, None] for text in texts_of]
+    rows = pa.table(
+        {
+            "k": column_of("dates"),
+            "top": pa.array(texts_of).dictionary_encode(),
+            "struct": pa.StructArray.from_arrays([pa.array(texts_of).dictionary_encode()], ["a"]),
+            "list": pa.array(lists, pa.list_(pa.string())).cast(pa.list_(kind)),
+            "n": range(ROWS),
+        }
+    )
+    inputs = [write(tmp_path / f"{n}.parquet", rows.slice(n * ROWS // 2, ROWS // 2)) for n in range(2)]
+    assert read_row_groups(inputs)["list"].type.value_type == kind
+    made, created = [], sorting._Buckets.__init__
+
+    def counting(self: Any, *given: Any) -> None:
+        made.append(self)
+        assert len(made) < 100, "the sort does not end"
+        created(self, *given)
+
+    monkeypatch.setattr(sorting._Buckets, "__init__", counting)
+    for by in (["k"], ["top", "n"]):
+        made.clear()
+        after = read_row_groups(rewrite(tmp_path, inputs, by))
+        assert after.schema.equals(read_row_groups(inputs).schema)
+        plain = after.to_pydict()
+        assert plain["n"] == stable_order(rows, by)
+        assert plain["top"] == [texts_of[number] for number in plain["n"]]
+        assert plain["struct"] == [{"a": texts_of[number]} for number in plain["n"]]
+        assert plain["list"] == [lists[number] for number in plain["n"]]
+        assert max(held) < ROWS // 10
+
+
+@pytest.mark.parametrize("is_nested", [False, True])
+def test_a_row_group_with_more_categories_than_the_files_type_of_references_has_is_not_written(
+    tmp_path: Path, is_nested: bool
+):
+    """pyarrow could not read it: the categories of one file fit into a byte, those of all files do not."""
+    kind = pa.dictionary(pa.int8(), pa.string())
+    inputs = []
+    for part in range(3):
+        column = pa.array([f"{part} {number}" for number in range(100)]).cast(kind)
+        column = pa.StructArray.from_arrays([column], ["a"]) if is_nested else column
+        inputs.append(write(tmp_path / f"{part}.parquet", pa.table({"k": range(100, 0, -1), "c": column})))
+    with pytest.raises(Rejected, match="set engine = spark"):
+        rewrite(tmp_path, inputs, ["k"])
+    assert list((tmp_path / "new").iterdir()) == []
+    (written,) = rewrite(tmp_path, inputs[:1], ["k"])
+    assert read_row_groups([written])["c"].type == read_row_groups(inputs)["c"].type
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["zorder", "hilbert"])
 def test_a_group_larger_than_memory_is_laid_out_along_a_curve(tmp_path: Path, layout: str, held: list[int]):
@@ -377,6 +472,45 @@ def test_a_full_local_disk_is_reported_with_the_setting(
     ):
         list(ENGINE.rewrite([task], replace(OPTIONS, sort_columns=("k",)), lambda _: None, threading.Event()))
     assert [entry.name for entry in tmp_path.iterdir()] == ["x.parquet"]
+
+
+@pytest.mark.parametrize("by_spark", [True, False])
+def test_a_sort_goes_through_sparks_directory_which_spark_removes_after_a_kill(
+    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch, by_spark: bool
+):
+    used, others = tmp_path / "used", tmp_path / "others"
+    for folder in (used, others):
+        folder.mkdir()
+    monkeypatch.setenv("SPARK_LOCAL_DIRS", f"{used},{others}" if by_spark else "")
+    monkeypatch.setattr("tempfile.tempdir", str(others if by_spark else used))
+    path = write(tmp_path / "x.parquet", pa.table({"k": column_of("dates")}))
+    new_stream, seen = pa.ipc.new_stream, list[str]()
+
+    def watched(to: Path, *given: Any, **named: Any) -> Any:
+        seen.append(to.relative_to(used).parts[0])
+        return new_stream(to, *given, **named)
+
+    monkeypatch.setattr(pa.ipc, "new_stream", watched)
+    rewrite(tmp_path, [path], ["k"])
+    assert len(set(seen)) == 1
+    assert seen[0].startswith("lakefold-sort-")
+    assert [*used.iterdir(), *others.iterdir()] == []
+
+    def full(*_: Any, **__: Any) -> Any:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(pa.ipc, "new_stream", full)
+    setting = "spark.local.dir" if by_spark else "TMPDIR"
+    with pytest.raises(Transient, match=f"a sort through {used} failed, where .* free space there or set {setting}"):
+        rewrite(tmp_path, [path], ["k"])
+
+
+def test_a_missing_local_directory_is_reported_with_the_setting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.delenv("SPARK_LOCAL_DIRS", raising=False)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "missing"))
+    path = write(tmp_path / "x.parquet", pa.table({"k": [2, 1]}))
+    with pytest.raises(Transient, match=r"a temporary directory can't be created: .*No such file.*; set TMPDIR"):
+        rewrite(tmp_path, [path], ["k"])
 
 
 def test_a_sort_that_is_cancelled_or_meets_a_damaged_file_leaves_nothing(tmp_path: Path):

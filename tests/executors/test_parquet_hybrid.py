@@ -79,6 +79,7 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
     codec = data.draw(st.sampled_from(["none", "snappy", "zstd"]))
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
+    has_index = data.draw(st.booleans())
     paths = [
         write(
             folder / f"{part}.parquet",
@@ -86,7 +87,7 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
             row_groups=count,
             compression=codec,
             data_page_version="1.0",
-            write_page_index=data.draw(st.booleans()),
+            write_page_index=has_index,
         )
         for part, count in enumerate(counts)
     ]
@@ -113,6 +114,9 @@ class NamedFile:
 
     path: str
     keys: list[str] = field(default_factory=list)
+
+    def verify_wanted(self) -> None:
+        """It is wanted until its task ends."""
 
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         self.keys += rows.column("key").to_pylist()
@@ -145,12 +149,12 @@ def test_columns_that_a_format_replaces_are_replaced_among_any_others(
         rows = rows.add_column(data.draw(st.integers(0, rows.num_columns)), name, pa.array(values, pa.string()))
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
-    paths = []
+    paths, has_index = [], data.draw(st.booleans())
     for part, count in enumerate(counts):
         own = {"removed": str(part), "kept": "k"} | ({"writer": f"writer {part}"} if part == 1 else {})
         some = rows.slice(ends[part], ends[part + 1] - ends[part])
         paths.append(str(folder / f"{part}.parquet"))
-        written_as = {"write_page_index": data.draw(st.booleans()), "use_dictionary": data.draw(st.booleans())}
+        written_as = {"write_page_index": has_index, "use_dictionary": data.draw(st.booleans())}
         with pq.ParquetWriter(paths[-1], some.schema, store_schema=False, **written_as) as writer:
             writer.write_table(some, row_group_size=max(1, -(-some.num_rows // count)))
             writer.add_key_value_metadata(own)
@@ -196,6 +200,18 @@ def test_runs_of_small_row_groups_are_merged_and_a_single_one_between_large_ones
         )
         before, after = (connection.sql(asked.format(some)).fetchall() for some in (paths, [new]))
         assert before == after
+
+
+@pytest.mark.parametrize("outputs", [1, 2])
+def test_merged_row_groups_can_have_views_in_structs(tmp_path: Path, outputs: int):
+    kind, paths = pa.struct([("a", pa.string_view())]), []
+    for number, rows in enumerate((70, 90, 30)):
+        values = pa.array([{"a": f"value number {value} of {number}"} for value in range(rows)], kind)
+        paths.append(write(tmp_path / f"{number}.parquet", pa.table({"s": values}), row_groups=1))
+    new = rewritten(task_of(paths, tmp_path, outputs))
+    assert [len(chunks(path)) for path in new] == [1] * outputs
+    assert text(new) == text(paths)
+    assert pq.ParquetFile(new[0]).schema_arrow.field("s").type == kind
 
 
 def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Path):

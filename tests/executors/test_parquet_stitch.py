@@ -25,7 +25,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.inputs import read_raw_footer
 from executors.engines.stitch import copying
-from executors.engines.stitch.engine import ParquetStitchEngine
+from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.parquet import plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
@@ -343,6 +343,50 @@ def test_files_that_readers_would_read_differently_together_are_refused(tmp_path
     paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 9)) for part in range(3)]
     change(paths[1])
     assert why in str(ENGINE.unsupported_reason(task_of(paths, tmp_path), OPTIONS))
+
+
+@pytest.mark.parametrize("indexed", [[True, False], [False, True], [False, False, True]])
+def test_files_with_an_offset_index_and_files_without_one_are_refused_and_arrow_takes_them(
+    tmp_path: Path, indexed: list[bool]
+):
+    """Older releases of parquet-rs can't read a file with an offset index in some column chunks only."""
+    paths = [
+        write(tmp_path / f"{part}.parquet", numbers(part, part + 9), write_page_index=has_index)
+        for part, has_index in enumerate(indexed)
+    ]
+    task, backend = task_of(paths, tmp_path), InProcessBackend(1)
+    for engine in (ENGINE, HybridEngine(backend)):
+        assert "have an offset index and others do not" in str(engine.unsupported_reason(task, OPTIONS))
+    with pytest.raises(Conflict, match="have an offset index and others do not"):
+        list(ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+    assert list((tmp_path / "new").iterdir()) == []
+    arrow = ArrowEngine(backend)
+    assert arrow.unsupported_reason(task, OPTIONS) is None
+    (written,) = arrow.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    chunks = [chunk for group in groups(written.path) for chunk in group[_CHUNKS][1][1]]
+    assert all(_OFFSET_INDEX in chunk for chunk in chunks)
+
+
+def test_a_file_without_an_offset_index_in_one_column_is_refused(tmp_path: Path):
+    path = write(tmp_path / "0.parquet", numbers(0, 9), write_page_index=True)
+    fields = footer(path)
+    for field in (_OFFSET_INDEX, _OFFSET_INDEX + 1):
+        fields[_ROW_GROUPS][1][1][1][_CHUNKS][1][1][0].pop(field)
+    with_footer(path, fields)
+    assert "have an offset index and others do not" in str(
+        ENGINE.unsupported_reason(task_of([path], tmp_path), OPTIONS)
+    )
+
+
+def test_files_of_which_only_some_have_a_column_index_and_files_without_rows_are_stitched(tmp_path: Path):
+    """A writer leaves out the column index of a chunk with NaN, and a file without rows has no index."""
+    paths = [write(tmp_path / f"{part}.parquet", numbers(part, part + 9), write_page_index=True) for part in range(2)]
+    paths.append(write(tmp_path / "empty.parquet", numbers(0, 0)))
+    fields = footer(paths[1])
+    for field in (_COLUMN_INDEX, _COLUMN_INDEX + 1):
+        fields[_ROW_GROUPS][1][1][0][_CHUNKS][1][1][0].pop(field)
+    with_footer(paths[1], fields)
+    assert text(stitch(task_of(paths, tmp_path))) == text(paths)
 
 
 def test_files_of_writers_that_readers_read_alike_are_stitched(tmp_path: Path):

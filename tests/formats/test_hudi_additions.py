@@ -19,8 +19,12 @@ import pytest
 from executors.engines import create_engines
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.inputs import read_raw_footer
+from executors.engines.stitch import parquet
+from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
+from executors.engines.thrift import BINARY, decode, encode
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.additions import BaseFile, BaseFileAdditions
@@ -241,6 +245,37 @@ def test_a_task_whose_instant_is_withdrawn_or_taken_over_finishes_no_file(
     assert sorted((tmp_path / lake.partition).iterdir()) == files
 
 
+def test_a_task_whose_instant_ends_while_it_decodes_creates_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``hybrid`` decodes between the marker and the file: a commit in between has deleted all files that it drops."""
+    lake = Lake(tmp_path, "hybrid")
+    lake.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
+    inflight = tmp_path / ".hoodie/inflight"
+    inflight.touch()
+    written_at = TableStorage(str(tmp_path)).info(".hoodie/inflight").mtime
+    task = lake.task()
+    task = replace(task, additions=replace(task.additions, inflight_file=(".hoodie/inflight", written_at)))  # type: ignore[type-var]
+    add, opened = BaseFile.add, []
+
+    def commit_meanwhile(file: BaseFile, rows: pa.RecordBatch) -> pa.RecordBatch:
+        inflight.unlink(missing_ok=True)
+        return add(file, rows)
+
+    class Watched(RangeWriter):
+        def __enter__(self) -> Any:
+            opened.append(self)
+            return super().__enter__()
+
+    monkeypatch.setattr(BaseFile, "add", commit_meanwhile)
+    monkeypatch.setattr(parquet, "RangeWriter", Watched)
+    with pytest.raises(Transient, match="no longer pending, or another process executes it"):
+        lake.rewrite(task)
+    assert opened == []
+    assert len(lake.markers()) == 1
+    assert [str(path) for path in (tmp_path / lake.partition).iterdir()] == lake.inputs
+
+
 def test_every_other_engine_refuses_a_task_with_additions(lake: Lake) -> None:
     engines = create_engines(lambda: pytest.fail("no session is needed"))
     task = lake.task()
@@ -334,3 +369,29 @@ def test_columns_that_can_not_be_replaced_alone_are_named(tmp_path: Path, column
     task = lake.task()
     task = replace(task, additions=replace(task.additions, **columns))  # type: ignore[type-var]
     assert lake.engine.unsupported_reason(task, lake.options) == why
+
+
+def set_writer(path: str, created_by: bytes) -> None:
+    """Let a file name another writer."""
+    old = read_raw_footer(path)[3]
+    new = encode(decode(old) | {6: (BINARY, created_by)})
+    content = Path(path).read_bytes()[: -len(old) - 8]
+    Path(path).write_bytes(content + new + len(new).to_bytes(4, "little") + b"PAR1")
+
+
+def test_a_task_verifies_again_that_columns_can_be_replaced_under_the_footer(tmp_path: Path) -> None:
+    """Its files may have changed since the engine was chosen. No file is announced, since none can be written."""
+    lake = Lake(tmp_path, "hybrid")
+    lake.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
+    task = lake.task()
+    other = replace(task, additions=replace(task.additions, replaced_columns=("n",)))  # type: ignore[type-var]
+    with pytest.raises(Conflict, match="since the engine was chosen: column n is no text and can't be replaced"):
+        lake.rewrite_unasked(other)
+    assert lake.engine.unsupported_reason(task, lake.options) is None
+    set_writer(lake.inputs[0], b"parquet-mr version 1.8.1 (build x)")
+    why = "readers treat one of these writers differently"
+    assert why in str(lake.engine.unsupported_reason(task, lake.options))
+    with pytest.raises(Conflict, match=f"changed since the engine was chosen: .* {why}"):
+        lake.rewrite_unasked(task)
+    assert lake.markers() == []
+    assert [str(path) for path in (tmp_path / lake.partition).iterdir()] == lake.inputs

@@ -31,27 +31,6 @@ def is_sortable(kind: pa.DataType) -> bool:
     )
 
 
-def without_views(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with strings and bytes in place of their views, for which Arrow can't reorder rows."""
-    return pa.schema([column.with_type(_without_views(column.type)) for column in schema])
-
-
-def _without_views(kind: pa.DataType) -> pa.DataType:
-    if pat.is_string_view(kind):
-        return pa.string()
-    if pat.is_binary_view(kind):
-        return pa.binary()
-    if pat.is_struct(kind):
-        return pa.struct([child.with_type(_without_views(child.type)) for child in kind])
-    if pat.is_map(kind):
-        return pa.map_(*(child.with_type(_without_views(child.type)) for child in (kind.key_field, kind.item_field)))
-    if pat.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_without_views(kind.value_type)))
-    if pat.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(_without_views(kind.value_type)))
-    return kind
-
-
 def sort_indices(columns: Sequence[pa.Array]) -> Indices:
     """Return the rows of ``columns`` in their order, as indices. Rows with equal values keep their order."""
     keys: dict[str, pa.Array] = {}

@@ -19,8 +19,10 @@ import numpy as np
 import pyarrow as pa
 
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput
-from executors.engines.layout.keys import Indices, KeyPlaces, is_sortable, is_sorted, sort_indices, without_views
+from executors.engines.layout.keys import Indices, KeyPlaces, is_sortable, is_sorted, sort_indices
 from executors.engines.layout.ordering import LINEAR, CellCounts, RankCurve, equal_shares
+from executors.engines.local_disk import directory_setting, temporary_directory
+from executors.engines.plain_types import without_dictionaries, without_views
 from lake.engines import RewriteTask
 from lake.errors import Transient, first_line
 from lake.plan import RewriteOptions
@@ -51,7 +53,7 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
     pyarrow can't reorder the rows.
     """
     found = []
-    schema = without_views(shape.schema)
+    schema = _sorted_as(shape.schema)
     for name in wanted:
         matches = [column for column in schema if column.name == name] or [
             column for column in schema if column.name.lower() == name.lower()
@@ -59,7 +61,7 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
         if len(matches) != 1:
             raise UnsupportedInput(f"{len(matches)} columns are called {name}, which is in sort_columns")
         kind = matches[0].type
-        if not is_sortable(kind.value_type if pa.types.is_dictionary(kind) else kind):
+        if not is_sortable(kind):
             raise UnsupportedInput(f"column {name} has type {kind}, which has no order; remove it from sort_columns")
         found.append(matches[0].name)
     for column in schema if found else ():
@@ -68,6 +70,15 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
         except pa.ArrowNotImplementedError as error:
             raise UnsupportedInput(f"pyarrow can't sort rows with column {column.name}: {first_line(error)}") from error
     return found
+
+
+def _sorted_as(schema: pa.Schema) -> pa.Schema:
+    """Return the types in which rows are sorted.
+
+    Arrow reads a column as a dictionary if the file's Arrow schema says so. Each part of a batch would have the whole
+    dictionary, and count as large as it.
+    """
+    return without_dictionaries(without_views(schema))
 
 
 @contextmanager
@@ -90,7 +101,7 @@ def sorted_rows(
 
     def read(some: Sequence[ParquetInput], columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
         for batch in source(some, columns):
-            schema = without_views(batch.schema)
+            schema = _sorted_as(batch.schema)
             yield batch if schema.equals(batch.schema) else batch.cast(schema)
 
     for number, one in enumerate(inputs):
@@ -98,8 +109,7 @@ def sorted_rows(
             sample.add(batch)
             if is_linear:
                 order.add(number, batch)
-    with tempfile.TemporaryDirectory(prefix="lakefold-sort-") as name:
-        folder = Path(name)
+    with temporary_directory("lakefold-sort-") as folder:
         if not count:
             yield [0] * files, iter(())
         elif is_linear:
@@ -299,8 +309,8 @@ class _Buckets:
         except OSError as error:
             free = format_bytes(shutil.disk_usage(self._folder).free)
             raise Transient(
-                f"a sort through {tempfile.gettempdir()} failed, where {free} are free: {first_line(error)}; free "
-                "space there or set TMPDIR"
+                f"a sort through {self._folder.parent} failed, where {free} are free: {first_line(error)}; free "
+                f"space there or set {directory_setting()}"
             ) from error
 
     def add(self, rows: pa.RecordBatch) -> None:

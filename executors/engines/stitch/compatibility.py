@@ -64,7 +64,10 @@ def adapt_files(files: Sequence[RawParquetFile], additions: FileAdditions | None
 
 
 def verify_compatible(files: Sequence[RawParquetFile]) -> None:
-    """Raise UnsupportedInput if the files can't be one file; ``pa.ArrowInvalid`` if a footer is broken."""
+    """Raise UnsupportedInput if the files can't be one file that all readers can read.
+
+    Raises ``pa.ArrowInvalid`` if a footer is broken.
+    """
     first = files[0]
     known = {(first.head, first.rest)}
     parsed: _Footer | None = None
@@ -77,6 +80,25 @@ def verify_compatible(files: Sequence[RawParquetFile]) -> None:
         if difference is not None:
             raise UnsupportedInput(f"{other.path} and {first.path} {difference}")
         known.add((other.head, other.rest))
+    _verify_offset_indexes(files)
+
+
+def _verify_offset_indexes(files: Sequence[RawParquetFile]) -> None:
+    """Raise UnsupportedInput if some column chunks have an offset index and others do not.
+
+    Releases of parquet-rs up to that of DataFusion 50 can't read a file of both. Column indexes may differ, since
+    writers leave out that of a chunk with NaN.
+    """
+    found: dict[bool, str] = {}
+    for file in files:
+        for group in file.row_groups:
+            for chunk in group.chunks:
+                found.setdefault(chunk.offset_index[1] > 0, file.path)
+    if len(found) > 1:
+        raise UnsupportedInput(
+            f"column chunks of {found[True]} have an offset index and others do not, such as in {found[False]}, and "
+            "some readers can't read a file of both"
+        )
 
 
 def footer_difference(one: RawParquetFile, other: RawParquetFile) -> str | None:

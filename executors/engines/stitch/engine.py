@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.inputs import UnsupportedInput, adapt_inputs, read_footers
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
 from executors.engines.stitch.compatibility import adapt_files, verify_compatible
 from executors.engines.stitch.hybrid import (
     Run,
@@ -90,7 +90,7 @@ class HybridEngine(TaskEngine):
             if options.engine == AUTO and (reason := _not_worthwhile(task, runs, options.min_row_group_bytes)):
                 return reason
             if files and (inputs := adapt_inputs(read_footers(task.inputs), task.additions)):
-                verify_mergeable(inputs, files, task.additions)
+                verify_mergeable(common_layout(inputs), files[0], task.additions)
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):

@@ -6,7 +6,6 @@ are then copied like row groups of an input. So one output holds copied and merg
 If the table's format adds columns to its files, these are replaced in all row groups.
 """
 
-import os
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from pathlib import Path
-from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 
-from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows
-from executors.engines.inputs import ParquetInput, UnsupportedInput, common_layout
+from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows, writing_output
+from executors.engines.inputs import CommonLayout, UnsupportedInput
+from executors.engines.local_disk import temporary_directory
 from executors.engines.outputs import ParquetWriteSettings
 from executors.engines.stitch.additions import add_to_file, verify_replaceable
 from executors.engines.stitch.compatibility import adapt_files, footer_difference, verify_compatible
@@ -27,7 +26,6 @@ from executors.engines.stitch.decoding import RowDecoder
 from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inputs, source_groups, write_output
 from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import EngineOutput, FileAdditions, RewriteTask
-from lake.errors import Transient, first_line
 from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions
 from lake.storage.filesystems import filesystem_of
 
@@ -85,22 +83,22 @@ def estimated_sizes(runs: Sequence[Run], outputs: int) -> list[int]:
     return sizes
 
 
-def verify_mergeable(
-    inputs: Sequence[ParquetInput], files: Sequence[RawParquetFile], additions: FileAdditions | None
-) -> None:
-    """Raise UnsupportedInput if merged row groups, or replaced columns, can't be under the footer of ``files``.
+def verify_mergeable(layout: CommonLayout, first: RawParquetFile, additions: FileAdditions | None) -> None:
+    """Raise UnsupportedInput if merged row groups, or replaced columns, can't be under the footer of ``first``.
 
-    ``inputs`` are the same files. Raises ``pa.ArrowInvalid`` if a footer is broken.
+    ``layout`` is that of all files. Raises ``pa.ArrowInvalid`` if a footer is broken, Transient if the local disk can't
+    be written.
     """
-    layout = common_layout(inputs)
     settings = ParquetWriteSettings(layout, None, 1)
     if additions is not None:
         verify_replaceable(layout, additions)
-    with TemporaryDirectory(prefix="lakefold-footer-") as folder:
-        path = str(Path(folder) / "merged.parquet")
+    with temporary_directory("lakefold-footer-") as folder:
+        path = str(folder / "merged.parquet")
         write_rows(path, settings, iter(()), 1)
-        if (difference := footer_difference(RawParquetFile.read(path), files[0])) is not None:
-            raise UnsupportedInput(f"row groups that pyarrow writes and those of {files[0].path} {difference}")
+        with writing_output(path):
+            written = RawParquetFile.read(path)
+    if (difference := footer_difference(written, first)) is not None:
+        raise UnsupportedInput(f"row groups that pyarrow writes and those of {first.path} {difference}")
 
 
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
@@ -112,6 +110,9 @@ def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
             verify_compatible(files)
         runs = divide_runs(source_groups(files), options.min_row_group_bytes)
         decoder, folder = RowDecoder(task, check), _TemporaryFiles(task, temporary)
+        if task.additions is not None:
+            with reading_input(task, task.inputs[0]):
+                verify_mergeable(decoder.layout, files[0], task.additions)
         merging = _Merging(task, files[0], sum(run.bytes for run in runs), options, decoder, folder)
         groups = [one for run in runs for one in merging.merged(run)]
         # The engine was chosen by the sizes before the merge.
@@ -131,7 +132,7 @@ class _TemporaryFiles:
     """The temporary files of one task, which last as long as ``temporary``.
 
     They are beside the outputs, where the files of a failed attempt are found and removed. A format with additions
-    finds only the files that it announces, so its tasks have a local directory. Spark removes it with its executor.
+    finds only the files that it announces, so its tasks have a local directory.
     """
 
     def __init__(self, task: RewriteTask, temporary: ExitStack) -> None:
@@ -139,14 +140,8 @@ class _TemporaryFiles:
 
     @cached_property
     def path(self) -> str:
-        """A local directory. Raises Transient if storage fails."""
-        of_spark = os.environ.get("SPARK_LOCAL_DIRS", "").split(",")[0]
-        try:
-            parent = of_spark if of_spark and Path(of_spark).is_dir() else None
-            folder = TemporaryDirectory(prefix="lakefold-", dir=parent, ignore_cleanup_errors=True)
-        except OSError as error:
-            raise Transient(f"a temporary directory can't be created: {first_line(error)}") from error
-        return self._temporary.enter_context(folder)
+        """A local directory. Raises Transient if it can't be created."""
+        return str(self._temporary.enter_context(temporary_directory("lakefold-hybrid-")))
 
     def new_file(self) -> str:
         """Return the path of a new file."""

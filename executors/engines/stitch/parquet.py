@@ -175,8 +175,12 @@ def write_output(
     check: Callable[[], None],
     added: AddedFile | None = None,
 ) -> EngineOutput:
-    """Write row groups to one output, under the footer of ``first``. Raises the errors of ``stitch_task``."""
+    """Write row groups to one output, under the footer of ``first``.
+
+    Raises the errors of ``stitch_task``, and Transient if the table's format no longer wants the file.
+    """
     if added is not None:
+        added.addition.verify_wanted()
         path = added.addition.path
     elif not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
         path = attempt_path(path)  # see executors.engines.concat

@@ -107,6 +107,10 @@ class BaseFile:
     bloom_filter: BloomFilter
     _bounds: list[bytes] = field(default_factory=list)
 
+    def verify_wanted(self) -> None:
+        """See ``lake.engines.FileAddition``."""
+        self.additions.check_pending()
+
     def add(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """See ``lake.engines.FileAddition``. Raises Rejected for a row without a record key."""
         keys = rows.column(KEY_COLUMN)
@@ -126,7 +130,7 @@ class BaseFile:
 
     def footer_entries(self) -> Mapping[str, str]:
         """See ``lake.engines.FileAddition``. Raises Transient if the file is no longer wanted."""
-        self.additions.check_pending()
+        self.verify_wanted()
         found = {_BLOOM_FILTER: self.bloom_filter.serialize()}
         if self.bloom_filter.settings.type == DYNAMIC:
             found[_BLOOM_TYPE] = DYNAMIC
