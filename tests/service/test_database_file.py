@@ -110,7 +110,7 @@ def test_a_process_ends_when_its_file_is_replaced_and_the_next_one_uses_the_copy
     store.close()
     shutil.copyfile(served.database, home / "copy.db")
     os.replace(home / "copy.db", served.database)
-    assert served.process.wait(30) == ExitCode.DATABASE, served.log
+    assert served.process.wait(120) == ExitCode.DATABASE, served.log
     told = [line for line in served.log.splitlines() if "was replaced by another file" in line]
     assert len([line for line in told if "ERROR" in line]) == 1, served.log
     assert "Traceback" not in served.log
