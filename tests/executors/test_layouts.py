@@ -458,14 +458,20 @@ def test_inputs_that_are_in_order_are_not_sorted_and_their_order_is_found(
     assert read(written)["n"].to_pylist() == rows["n"].take(pa.array(stable_order(rows, ["t"]))).to_pylist()
 
 
-def test_a_full_local_disk_is_reported_with_the_setting(
-    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
-):
+def fill_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on a bucket's file can't be written."""
+
     def full(*_: Any, **__: Any) -> Any:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    path = write(tmp_path / "x.parquet", pa.table({"k": column_of("dates")}))
     monkeypatch.setattr(pa.ipc, "new_stream", full)
+
+
+def test_a_full_local_disk_is_reported_with_the_setting(
+    tmp_path: Path, held: list[int], monkeypatch: pytest.MonkeyPatch
+):
+    path = write(tmp_path / "x.parquet", pa.table({"k": column_of("dates")}))
+    fill_disk(monkeypatch)
     task = RewriteTask(group=0, inputs=(path,), outputs=(str(tmp_path / "y"),), bytes=1)
     with pytest.raises(
         Transient, match=r"a sort through .* failed, where .* are free: .*No space left.* or set TMPDIR"
@@ -496,10 +502,7 @@ def test_a_sort_goes_through_sparks_directory_which_spark_removes_after_a_kill(
     assert seen[0].startswith("lakefold-sort-")
     assert [*used.iterdir(), *others.iterdir()] == []
 
-    def full(*_: Any, **__: Any) -> Any:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    monkeypatch.setattr(pa.ipc, "new_stream", full)
+    fill_disk(monkeypatch)
     setting = "spark.local.dir" if by_spark else "TMPDIR"
     with pytest.raises(Transient, match=f"a sort through {used} failed, where .* free space there or set {setting}"):
         rewrite(tmp_path, [path], ["k"])

@@ -19,11 +19,11 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from parquet_footers import footer, with_footer
 from support import SOAK
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from executors.engines.inputs import read_raw_footer
 from executors.engines.stitch import copying
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.parquet import plan_outputs, source_groups
@@ -74,22 +74,9 @@ def text(paths: Sequence[str]) -> list[str]:
     return [str(column.type) + column.to_string(window=1000, container_window=1000) for column in rows.columns]
 
 
-def footer(path: str) -> Struct:
-    return decode(read_raw_footer(path)[3])
-
-
 def groups(path: str) -> list[Struct]:
     found: list[Struct] = footer(path)[_ROW_GROUPS][1][1]
     return found
-
-
-def with_footer(path: str, fields: Struct) -> str:
-    """Give a file another footer, of which the column chunks stay where they are."""
-    old = read_raw_footer(path)[3]
-    content = Path(path).read_bytes()[: -len(old) - 8]
-    new = encode(fields)
-    Path(path).write_bytes(content + new + len(new).to_bytes(4, "little") + b"PAR1")
-    return path
 
 
 def parts(path: str) -> Iterator[dict[str, Any]]:

@@ -15,8 +15,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pyarrow.parquet.encryption as pe
 import pytest
+from parquet_footers import footer, with_footer
 from public_files import by_duckdb, by_pyarrow, engines_in_process, outcome
-from test_parquet_stitch import footer, with_footer
 
 from executors.engines.thrift import I64
 

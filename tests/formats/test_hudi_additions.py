@@ -15,16 +15,16 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from parquet_footers import footer, with_footer
 
 from executors.engines import create_engines
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
-from executors.engines.inputs import read_raw_footer
 from executors.engines.stitch import parquet
 from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY, decode, encode
+from executors.engines.thrift import BINARY
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.additions import BaseFile, BaseFileAdditions
@@ -371,14 +371,6 @@ def test_columns_that_can_not_be_replaced_alone_are_named(tmp_path: Path, column
     assert lake.engine.unsupported_reason(task, lake.options) == why
 
 
-def set_writer(path: str, created_by: bytes) -> None:
-    """Let a file name another writer."""
-    old = read_raw_footer(path)[3]
-    new = encode(decode(old) | {6: (BINARY, created_by)})
-    content = Path(path).read_bytes()[: -len(old) - 8]
-    Path(path).write_bytes(content + new + len(new).to_bytes(4, "little") + b"PAR1")
-
-
 def test_a_task_verifies_again_that_columns_can_be_replaced_under_the_footer(tmp_path: Path) -> None:
     """Its files may have changed since the engine was chosen. No file is announced, since none can be written."""
     lake = Lake(tmp_path, "hybrid")
@@ -388,7 +380,7 @@ def test_a_task_verifies_again_that_columns_can_be_replaced_under_the_footer(tmp
     with pytest.raises(Conflict, match="since the engine was chosen: column n is no text and can't be replaced"):
         lake.rewrite_unasked(other)
     assert lake.engine.unsupported_reason(task, lake.options) is None
-    set_writer(lake.inputs[0], b"parquet-mr version 1.8.1 (build x)")
+    with_footer(lake.inputs[0], footer(lake.inputs[0]) | {6: (BINARY, b"parquet-mr version 1.8.1 (build x)")})
     why = "readers treat one of these writers differently"
     assert why in str(lake.engine.unsupported_reason(task, lake.options))
     with pytest.raises(Conflict, match=f"changed since the engine was chosen: .* {why}"):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""kill -9 at every 50 ms from the claim of an approved plan to its commit, then another process.
+"""kill -9 between the claim of an approved plan and its commit, at every 50 ms in ``make soak``.
 
-The plan is run again by the next process, within two lease lengths of the kill, and keeps its approval.
+Another process completes the plan within two lease lengths of the kill, and the plan keeps its approval.
 """
 
 import contextlib

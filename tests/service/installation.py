@@ -25,7 +25,7 @@ from service.server.daemon.process import Daemon
 
 
 def started(home: Path, config: Path, role: str = "all", failpoints: str = "") -> tuple[subprocess.Popen[bytes], Path]:
-    """A process of ``lakefold serve`` that knows the toy format, and its log, to which it appends."""
+    """A process of ``lakefold serve`` that knows the toy format, and its new log."""
     path = home / "serve.log"
     env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
     command = [sys.executable, str(Path(__file__).with_name("daemon_toys.py")), str(config), role]

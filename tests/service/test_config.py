@@ -340,7 +340,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_line(run):
     assert code == 1
     lines = [line.removeprefix("lakefold: lakefold.toml:").partition(":") for line in err.splitlines()]
     assert [int(number) for number, _, _ in lines] == [2, 5, 7, 8, 11, 12, 13, 14, 16], err
-    told = {int(number): text for number, _, text in lines}
+    problem_by_line = {int(number): text for number, _, text in lines}
     for line, words in {
         2: "unknown key 'daemn'",
         7: "retention: 'soon' is not a duration",
@@ -351,7 +351,7 @@ def test_all_mistakes_are_told_at_once_each_with_its_line(run):
         14: "match is missing",
         16: "lease has one value for all tables",
     }.items():
-        assert words in told[line], err
+        assert words in problem_by_line[line], err
     problem = json.loads(run("config", "check", "--json")[2])
     assert len(problem["problems"]) == 9
 

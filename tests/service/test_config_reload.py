@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A configuration file that is edited while a process runs: it says so until SIGHUP has loaded the file."""
+"""A configuration file that is edited while a process runs.
 
-import os
+Status, page and metric name the edit until SIGHUP loads the file.
+"""
+
 import re
 import signal
 
@@ -42,7 +44,7 @@ def test_an_edited_file_is_said_until_sighup_loads_it_and_its_rules_are_in_force
 
     assert (problems(), metric()) == ([], 0.0)
     config.write_text(loaded.replace('"observe"', '"compact"'))
-    wait_for(lambda: problems(), "the edit is told", 30)
+    wait_for(problems, "the edit in the status", 30)
     assert re.fullmatch(rf"{config} was edited at .* UTC and is not loaded; SIGHUP loads it .*", problems()[0])
     assert problems()[0] in run("status")[1]
     wait_for(lambda: metric() == 1.0, "the metric", 30)
@@ -52,7 +54,7 @@ def test_an_edited_file_is_said_until_sighup_loads_it_and_its_rules_are_in_force
     config.write_text(loaded.replace('"observe"', '"compakt"'))
     process.send_signal(signal.SIGHUP)
     wait_for(lambda: "the configuration before it stays in force" in log.read_text(), "refused", 30)
-    wait_for(lambda: "compakt" in "".join(problems()), "the refusal is told", 30)
+    wait_for(lambda: "compakt" in "".join(problems()), "the refusal in the status", 30)
     assert re.search(r"ERROR.*lakefold\.toml.*was not loaded.*mode", log.read_text()), log.read_text()
     assert "Traceback" not in log.read_text()
     assert httpx.get(f"{url}/v1/tables/t1").json()["mode"] == "observe"
@@ -60,7 +62,7 @@ def test_an_edited_file_is_said_until_sighup_loads_it_and_its_rules_are_in_force
     config.write_text(loaded.replace('"observe"', '"compact"'))
     process.send_signal(signal.SIGHUP)
     wait_for(lambda: store.plans(state=PlanState.COMPLETED), "the new rule is in force at once", 60)
-    wait_for(lambda: (problems(), metric()) == ([], 0.0), "nothing is told any longer", 30)
+    wait_for(lambda: (problems(), metric()) == ([], 0.0), "no problem is left", 30)
     assert httpx.get(f"{url}/v1/tables/t1").json()["mode"] == "compact"
     assert httpx.get(f"{url}/v1/settings?table=t1").json()["items"][0]["value"] == "compact"
     assert process.poll() is None
@@ -74,8 +76,8 @@ def test_settings_that_need_a_restart_are_named_until_then(home, store, served):
     config.write_text(f"{edited}\n[cost]\ncpu_hour = 2\n")
     process.send_signal(signal.SIGHUP)
     wait_for(lambda: "is loaded; after a restart: http.port, defaults.lease" in log.read_text(), "loaded", 30)
-    found = wait_for(lambda: store.processes()[0].config_problem, "told", 30)
+    found = wait_for(lambda: store.processes()[0].config_problem, "the settings in the status", 30)
     assert found == f"{config} was loaded, but http.port, defaults.lease wait for a restart"
     config.write_text(loaded)
-    os.kill(process.pid, signal.SIGHUP)
-    wait_for(lambda: store.processes()[0].config_problem is None, "no longer told", 30)
+    process.send_signal(signal.SIGHUP)
+    wait_for(lambda: store.processes()[0].config_problem is None, "no problem is left", 30)

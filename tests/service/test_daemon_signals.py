@@ -2,16 +2,12 @@
 """The daemon in a process of its own, which signals tell to end: soon, at once, or now."""
 
 import signal
-import subprocess
-import sys
 import urllib.request
-from pathlib import Path
 
-import daemon_toys
+import installation
 import pytest
 from daemon_toys import write_config
 from toy_homes import files_on_disk, live_files, table_at
-from toys.processes import PYTHONPATH
 from toys.timeline_tables import table_rows
 from waiting import wait_for
 
@@ -27,13 +23,9 @@ def process(home):
     started = []
 
     def start(role="all", failpoints="", **settings):
-        config = write_config(home, **settings)
-        program = Path(daemon_toys.__file__)
-        env = {"PATH": "/usr/bin:/bin", "HOME": str(home), "LAKEFOLD_FAILPOINTS": failpoints, "PYTHONPATH": PYTHONPATH}
-        command = [sys.executable, str(program), str(config), role]
-        with (home / "serve.log").open("ab") as log:
-            started.append(subprocess.Popen(command, stdout=log, stderr=log, cwd=home, env=env))
-        return started[-1]
+        process, _ = installation.started(home, write_config(home, **settings), role, failpoints)
+        started.append(process)
+        return process
 
     yield start
     for one in started:

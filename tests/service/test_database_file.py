@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Real processes whose SQLite file is deleted, put back or replaced: they change nothing and say so at once."""
+"""Real processes whose SQLite file is deleted, put back or replaced.
+
+They change nothing, and log and /-/ready name the file at once.
+"""
 
 import os
 import re

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""From a freshly written table to its first plan: no wait that nobody asked for, and a word about every other one."""
+"""From a newly written table to its first plan: lakefold waits only as settings require, and says until when."""
 
 import json
 import logging

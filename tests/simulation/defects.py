@@ -149,7 +149,7 @@ def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[An
 
 @contextmanager
 def _own_instant_is_foreign() -> Iterator[None]:
-    """What an executor left that died is taken for a writer's: neither withdrawn nor known as the plan's own."""
+    """The instant of a dead executor counts as a writer's: it is not withdrawn, and its plan does not recognize it."""
     known = TimelineWriter.withdrawable
 
     def of_the_living(writer: TimelineWriter, plan_id: str, instants: Any) -> list[Any]:

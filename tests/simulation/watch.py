@@ -65,7 +65,7 @@ class Watch:
         """No plan ends in a conflict with its own earlier attempt, whose process has died."""
         table = self.world.tables.get(row.plan.table.name)
         if table is None or row.cancel_asked or row.epoch == 1:
-            return  # the first attempt may fail to withdraw its own work, which is the sweep's then
+            return  # if the first attempt can't withdraw its own work, the sweep does so later
         for own in table.pending():
             if own.plan_id == row.plan.plan_id and own.owner is not None and own.owner.dead:
                 self.violated("own instant", f"plan {own.plan_id} is cancelled while its own {own.time} is pending")

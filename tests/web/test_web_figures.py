@@ -39,7 +39,7 @@ class Lake:
         self.home, self.store, self._capsys = home, store, capsys
         self.base = home / "lake/orders"
         self.base.mkdir(parents=True)
-        made = ByHand(self.base)
+        made = self.made = ByHand(self.base)
         names = [made.base_file(T1, f"p/f-{number}") for number in range(FILES)]
         with (self.base / "p" / names[0]).open("ab") as file:
             file.write(b"x" * 100_000)
@@ -174,7 +174,7 @@ def test_at_first_is_the_first_scan_wherever_a_figure_is_compared_with_it(lake: 
         path.unlink()
     (lake.base / f".hoodie/{T1}.deltacommit").unlink()
     kept = next(lake.base.glob("p/*.parquet")).name
-    ByHand.complete(_existing(lake.base), T1, "deltacommit", kept)
+    lake.made.complete(T1, "deltacommit", kept)
     lake.scan()
     lake.store.record_trends()
     lake.scan()
@@ -192,12 +192,6 @@ def test_at_first_is_the_first_scan_wherever_a_figure_is_compared_with_it(lake: 
         assert (first["reducible_share"], first["rewritten_bytes"], first["freed_bytes"]) == (1, 0, 0)
         (lake_first, *_) = client.get("/v1/trend").json()["points"]
         assert lake_first == first
-
-
-def _existing(base: Path) -> ByHand:
-    made = ByHand.__new__(ByHand)
-    made.base = base
-    return made
 
 
 def test_files_that_plans_replaced_are_fewer_files_and_freed_only_once_they_are_deleted(lake: Lake) -> None:

@@ -245,7 +245,7 @@ class TimelineWriter(ModelWriter):
         return PreparedPlan(plan=plan, epoch=epoch, instant=instant.time, live_groups=kept, skipped=left_out)
 
     def is_pending(self, plan: Plan) -> bool:
-        """Whether an earlier attempt of the plan is pending, which nobody else's work is."""
+        """Whether an earlier attempt of this plan is pending; rewrites of other plans do not count."""
         return any(instant.plan_id == plan.plan_id for instant in self.table.pending())
 
     def pending_groups(self) -> Mapping[str, Instant]:
