@@ -29,8 +29,8 @@ class ArrowEngine(TaskEngine):
             found = adapt_inputs(read_footers(task.inputs), task.additions)
             if found:
                 shape = common_layout(found, reads_dictionaries=not options.sort_columns)
-                write_settings(shape, options, row_group_rows(found, len(task.outputs)))
-                sort_column_names(shape, options.sort_columns)
+                names = sort_column_names(shape, options.sort_columns)
+                write_settings(shape, options, names, row_group_rows(found, len(task.outputs)))
         except UnsupportedInput as error:
             return str(error)
         except (OSError, pa.ArrowException):

@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rewrite of one group: the rows of its inputs, in their order, distributed over its outputs batch by batch."""
+"""The rewrite of one group: the rows of its inputs, distributed over its outputs batch by batch.
+
+The rows keep their order, or are sorted.
+"""
 
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -42,8 +45,8 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
             inputs = adapt_inputs(found, task.additions)
             shape = common_layout(inputs, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
-        writing = write_settings(shape, options, most_rows)
         names = sort_column_names(shape, options.sort_columns)
+        writing = write_settings(shape, options, names, most_rows)
     read = partial(_batches, task, shape, check)
     if names:
         with sorted_rows(read, inputs, names, task, options, check) as (counts, batches):
@@ -67,10 +70,11 @@ def _write_outputs(
     ]
 
 
-def write_settings(shape: CommonLayout, options: RewriteOptions, most_rows: int) -> ParquetWriteSettings:
-    """Return the writer's settings for files of this layout. Raises UnsupportedInput."""
-    sorted_by = sort_column_names(shape, options.sort_columns) if options.layout == LINEAR else []
-    return ParquetWriteSettings(shape, options.compression, most_rows, sorted_by)
+def write_settings(
+    shape: CommonLayout, options: RewriteOptions, names: Sequence[str], most_rows: int
+) -> ParquetWriteSettings:
+    """Return the settings for files of this layout, sorted by the columns ``names``. Raises UnsupportedInput."""
+    return ParquetWriteSettings(shape, options.compression, most_rows, names if options.layout == LINEAR else ())
 
 
 def _write(
@@ -172,8 +176,7 @@ def read_row_groups(
     INT96 timestamps are verified if all columns are read. Raises Conflict with the skipped group if the row groups
     can't be read.
     """
-    # A dot in a name would be taken for nesting; then all columns are read.
-    wanted_columns = columns if columns is not None and not any("." in name for name in columns) else None
+    wanted_columns = None if columns is None else _selectable(columns)
     with reading_input(task, one.path), one.open(shape.int96_unit, shape.dictionary_columns) as file:
         for number in numbers:
             group = one.metadata.row_group(number)
@@ -196,11 +199,15 @@ def read_row_groups(
 def _verified_batches(
     batches: Iterator[pa.RecordBatch], one: ParquetInput, number: int, wanted: int, shape: CommonLayout
 ) -> Iterator[pa.RecordBatch]:
-    # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
-    columns = None if any("." in name for name in shape.int96_columns) else list(shape.int96_columns)
     with one.open("ms") as file:
+        columns = _selectable(shape.int96_columns)
         coarse = file.iter_batches(wanted, row_groups=[number], columns=columns, use_threads=False)
         yield from verify_int96(batches, coarse, shape.int96_unit)
+
+
+def _selectable(names: Collection[str]) -> list[str] | None:
+    """Return the columns to read, or None for all: pyarrow takes a dot in a name for nesting."""
+    return None if any("." in name for name in names) else list(names)
 
 
 class _RowReader:

@@ -54,7 +54,13 @@ class ParquetInput:
         Raises OSError or ``pa.ArrowException`` if the file can't be read, UnsupportedInput if it is encrypted or is not
         a Parquet file.
         """
-        filesystem, fs_path, size, footer = read_raw_footer(path)
+        return cls.of_footer(path, *read_raw_footer(path))
+
+    @classmethod
+    def of_footer(
+        cls, path: str, filesystem: pafs.FileSystem, fs_path: str, size: int, footer: bytes
+    ) -> "ParquetInput":
+        """Return the file at ``path`` with its ``footer``. Raises ``pa.ArrowException`` for a broken footer."""
         metadata = _parse_footer(footer)
         rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         if rows != metadata.num_rows:

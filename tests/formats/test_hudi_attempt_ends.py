@@ -10,7 +10,7 @@ from hudi_writing import FORMAT, NewTable, ignore
 from lake.errors import CancelRequested, CommitUnknown, Conflict, Integrity, Transient
 from lake.formats.hudi.jvm.bundle import Bundle, bundle_of
 from lake.formats.hudi.jvm.errors import translate_error
-from lake.formats.hudi.pending.late_files import record_begin
+from lake.formats.hudi.pending.late_files import _inflight_written_at, record_begin
 from lake.plan import RewriteProgress
 
 pytestmark = pytest.mark.spark
@@ -39,7 +39,8 @@ def test_discard_leaves_no_file_and_no_instant(table: NewTable, state: str) -> N
             client = writer._client
             assert client is not None
             client.write_client.cluster(prepared.instant, False)
-            record_begin(client.storage, client.read_timeline(), prepared.instant)
+            written_at = _inflight_written_at(client.storage, client.read_timeline(), prepared.instant)
+            record_begin(client.storage, prepared.instant, written_at)
         if state == "written":
             assert writer.rewrite(prepared, ignore).outputs
             stray = trips.base / plan.groups[0].partition / f"stray-0_9-9-9_{prepared.instant}.parquet"

@@ -185,7 +185,7 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()
     assert looks() == (True, True)
-    record_begin(storage, Timeline(storage), T3)
+    record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
     assert looks() == (False, False)
     inflight.unlink()
     inflight.touch()
@@ -219,7 +219,7 @@ def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_s
         later = inflight.stat().st_mtime + late_files._BEGIN_TIMEOUT.total_seconds() + 1
         os.utime(inflight, (later, later))
     assert is_begun_by_writer(storage, Timeline(storage), T3) == (sign != "none")
-    record_begin(storage, Timeline(storage), T3)
+    record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
     assert not is_begun_by_writer(storage, Timeline(storage), T3)
 
 

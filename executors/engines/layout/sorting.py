@@ -336,11 +336,14 @@ def _drained(held: deque[pa.RecordBatch], rest: Iterator[pa.RecordBatch]) -> Ite
 def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Yield the rows in larger batches, so that the parts that go to each bucket are not tiny."""
     pending: list[pa.RecordBatch] = []
+    size = 0
     for batch in batches:
         pending.append(batch)
-        if sum(one.nbytes for one in pending) >= _BATCH_BYTES:
+        size += batch.nbytes
+        if size >= _BATCH_BYTES:
             yield pa.concat_batches(pending)
             pending.clear()
+            size = 0
     if pending:
         yield pa.concat_batches(pending)
 

@@ -10,34 +10,39 @@ import pyarrow as pa
 from executors.engines.concat import read_row_groups, reading_input
 from executors.engines.inputs import CommonLayout, ParquetInput, adapt_inputs, common_layout
 from executors.engines.stitch.parquet import SourceGroup
+from executors.engines.stitch.raw_file import RawParquetFile
 from lake.engines import RewriteTask
 
 
 class RowDecoder:
-    """Reads rows of a group's files, and of temporary files with the same columns.
+    """Reads rows of a group's ``files``, and of temporary files with the same columns.
 
     ``check`` is called between batches and may raise to end the work.
     """
 
-    def __init__(self, task: RewriteTask, check: Callable[[], None]) -> None:
-        self._task, self._check = task, check
+    def __init__(self, task: RewriteTask, files: Sequence[RawParquetFile], check: Callable[[], None]) -> None:
+        self._task, self._files, self._check = task, files, check
         self._inputs: dict[str, ParquetInput] = {}
 
     @cached_property
     def layout(self) -> CommonLayout:
         """The layout that all files have. Raises Conflict with the skipped group if a file can't be read."""
-        inputs = [self._input(path) for path in self._task.inputs]
+        inputs = [self._input(file) for file in self._files]
         with reading_input(self._task, self._task.inputs[0]):
             return common_layout(adapt_inputs(inputs, self._task.additions))
 
     def rows(self, groups: Sequence[SourceGroup], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of ``groups``; see ``executors.engines.concat.read_row_groups``."""
-        for path, part in groupby(groups, key=lambda one: one.file.path):
-            numbers = [one.group.number for one in part]
-            yield from read_row_groups(self._task, self._input(path), self.layout, numbers, self._check, columns)
+        for _, part in groupby(groups, key=lambda one: one.file.path):
+            of_file = list(part)
+            numbers = [one.group.number for one in of_file]
+            found = self._input(of_file[0].file)
+            yield from read_row_groups(self._task, found, self.layout, numbers, self._check, columns)
 
-    def _input(self, path: str) -> ParquetInput:
-        if path not in self._inputs:
-            with reading_input(self._task, path):
-                self._inputs[path] = ParquetInput.read(path)
-        return self._inputs[path]
+    def _input(self, file: RawParquetFile) -> ParquetInput:
+        if file.path not in self._inputs:
+            with reading_input(self._task, file.path):
+                self._inputs[file.path] = ParquetInput.of_footer(
+                    file.path, file.filesystem, file.filesystem_path, file.size, file.footer
+                )
+        return self._inputs[file.path]

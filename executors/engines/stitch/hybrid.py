@@ -109,7 +109,7 @@ def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
             files = adapt_files(found, task.additions)
             verify_compatible(files)
         runs = divide_runs(source_groups(files), options.min_row_group_bytes)
-        decoder, folder = RowDecoder(task, check), _TemporaryFiles(task, temporary)
+        decoder, folder = RowDecoder(task, files, check), _TemporaryFiles(task, temporary)
         if task.additions is not None:
             with reading_input(task, task.inputs[0]):
                 verify_mergeable(decoder.layout, files[0], task.additions)

@@ -4,7 +4,8 @@
 Column chunks and Bloom filters are copied as they are. A column that the table's format replaces comes from a temporary
 file, and is in the place of the input's column. Page indexes follow behind the last row group of the output, as
 readers expect them next to the footer. The footer and the offset indexes contain absolute positions, and each of these
-is shifted. Nothing else changes: statistics, sorting columns, field ids, key-value metadata.
+is shifted. Row groups get new ordinals. Statistics, sorting columns and field ids stay. So do key-value metadata and
+the sizes of row groups, unless the table's format adds to the file.
 """
 
 from bisect import bisect_right, insort

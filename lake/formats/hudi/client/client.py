@@ -65,8 +65,11 @@ _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "
 class FileWriter(Protocol):
     """Writes the base files of a clustering instead of Hudi, which publishes the plan and commits the files."""
 
+    def find_common_obstacle(self, client: "HudiClient") -> str | None:
+        """Return why no such writer can rewrite the client's plan; None if it depends on the writer."""
+
     def find_obstacle(self, client: "HudiClient") -> str | None:
-        """Return why it can't rewrite the client's plan; None if it can."""
+        """Return why this writer can't rewrite the client's plan, which has no common obstacle; None if it can."""
 
     def write(
         self, client: "HudiClient", prepared: PreparedPlan, report: ProgressCallback, cancelled: threading.Event
@@ -230,7 +233,14 @@ class HudiClient:
 
     def _find_obstacle(self, engine: str) -> str | None:
         writer = self.writers.get(engine)
-        return "this process does not have the engine" if writer is None else writer.find_obstacle(self)
+        if writer is None:
+            return "this process does not have the engine"
+        return self._common_obstacle or writer.find_obstacle(self)
+
+    @cached_property
+    def _common_obstacle(self) -> str | None:
+        """Why none of the ``writers`` can rewrite the plan, whatever its engine; there is at least one writer."""
+        return next(iter(self.writers.values())).find_common_obstacle(self)
 
     @cached_property
     def probe_config(self) -> Any:
@@ -450,9 +460,10 @@ class HudiClient:
             with self.own_session():
                 java = self.write_client.cluster(instant, False)
         failpoint("begun_unrecorded")
-        assert self.inflight_file is not None
-        self.inflight_file.is_unchanged()
-        record_begin(self.storage, self.read_timeline(), instant)
+        inflight = self.inflight_file
+        assert inflight is not None
+        inflight.is_unchanged()  # the first call finds the file
+        record_begin(self.storage, instant, None if inflight.own_file is None else inflight.own_file[1])
         return java
 
     def is_taken_over(self, instant: str) -> bool:

@@ -124,7 +124,11 @@ def _last_activity(
     write options. If only files show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for lakefold's
     instants (``is_ours``).
     """
-    others = instant.state is InstantState.INFLIGHT and is_begun_by_writer(storage, timeline, instant.time)
+    others = (
+        (is_ours or bool(attempts_at_instant))
+        and instant.state is InstantState.INFLIGHT
+        and is_begun_by_writer(storage, timeline, instant.time)
+    )
     if attempts_at_instant and not others:
         return max(signed.renewed_at for signed in attempts_at_instant), any(
             signed.is_alive for signed in attempts_at_instant
@@ -144,7 +148,8 @@ def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Time
     """True if a writer now executes a pending instant of a lakefold plan, so lakefold must not roll it back."""
     if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
         return False
-    _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=True)
+    # A writer's instant: the limit is that of writers.
+    _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=False)
     return alive
 
 

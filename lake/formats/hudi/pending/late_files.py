@@ -17,6 +17,7 @@ from collections.abc import Collection, Iterator
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 from pyarrow import fs as pafs
 
@@ -79,35 +80,34 @@ def record_beginning(storage: TableStorage, instant: str) -> None:
 
     If the process dies in Hudi's call, this record shows that the inflight file is lakefold's.
     """
-    known = read_instant_record(storage, instant)
-    if known is not None:
-        _write_instant_record(storage, replace(known, begun_at=_BEGINNING))
+    _change_record(storage, instant, begun_at=_BEGINNING)
 
 
-def record_begin(storage: TableStorage, timeline: Timeline, instant: str) -> None:
-    """Record that lakefold has just begun ``instant``; call it under the lock."""
-    known = read_instant_record(storage, instant)
-    if known is not None:
-        written_at = _inflight_written_at(storage, timeline, instant)
-        begun_at = None if written_at is None else written_at.isoformat()
-        _write_instant_record(storage, replace(known, begun_at=begun_at))
+def record_begin(storage: TableStorage, instant: str, written_at: datetime | None) -> None:
+    """Record that lakefold has just begun ``instant``; call it under the lock.
+
+    ``written_at`` is the modification time of its inflight file, None if there is none.
+    """
+    _change_record(storage, instant, begun_at=None if written_at is None else written_at.isoformat())
 
 
 def record_withdrawal(storage: TableStorage, instant: str) -> None:
     """Record that ``instant`` has just been withdrawn, which restarts the checks; call it under the lock."""
-    known = read_instant_record(storage, instant)
-    if known is not None:
-        _write_instant_record(storage, replace(known, begun_at=None))
+    _change_record(storage, instant, begun_at=None)
 
 
 def record_commit(storage: TableStorage, instant: str) -> None:
     """Record that ``instant`` is completed; never raises."""
     try:
-        known = read_instant_record(storage, instant)
-        if known is not None:
-            _write_instant_record(storage, replace(known, committed=True))
+        _change_record(storage, instant, committed=True)
     except (LakefoldError, OSError) as error:
         log.warning("%s: can't record that the instant is committed: %s", record_path(instant), error)
+
+
+def _change_record(storage: TableStorage, instant: str, **changes: Any) -> None:
+    known = read_instant_record(storage, instant)
+    if known is not None:
+        _write_instant_record(storage, replace(known, **changes))
 
 
 def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | None:

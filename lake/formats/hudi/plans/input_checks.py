@@ -16,7 +16,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, is_foreign_file, relative_path, slice_paths
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT
 from lake.formats.hudi.read.slices import ListedSlice
-from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline, extra_metadata, planned_slices
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 from lake.model import FileSlice
 from lake.plan import Plan
 from lake.ports import PreparedPlan, Rewrite
@@ -124,8 +124,12 @@ def _list_without_foreign(client: HudiClient, partition: str) -> Any:
 
 def find_pending_groups(timeline: Timeline) -> dict[FileGroupId, str]:
     """Return the file groups of every pending clustering, compaction and log compaction, with the plan's name."""
+    return _groups_of(timeline.pending_plans())
+
+
+def _groups_of(pending: Iterable[tuple[Instant, Mapping[str, Any]]]) -> dict[FileGroupId, str]:
     held: dict[FileGroupId, str] = {}
-    for instant, plan in timeline.pending_plans():
+    for instant, plan in pending:
         for entry in planned_slices(plan):
             held[entry.partition, entry.file_id] = f"pending {instant.kind} {instant.time}"
     return held
@@ -136,14 +140,15 @@ def find_groups_of_others(timeline: Timeline, plan: Plan) -> dict[FileGroupId, s
 
     A withdrawal preceded, and leaves only an instant that a writer may be executing, or a live attempt that is later.
     """
-    for instant, record in timeline.pending_plans():
+    pending = timeline.pending_plans()
+    for instant, record in pending:
         if extra_metadata(record).get(PLAN_KEY) == plan.plan_id:
             raise EarlierAttemptPending(
                 f"{plan.table.name}: {instant.kind} {instant.time}, an earlier attempt of this plan, is still pending, "
                 "and a writer may be executing it. The plan waits until the writer commits it, or has shown no sign "
                 f"of life for {format_duration(WRITER_TIMEOUT)}"
             )
-    return find_pending_groups(timeline)
+    return _groups_of(pending)
 
 
 def stale_reason(slice_: FileSlice, live: Mapping[FileGroupId, LiveSlice]) -> str | None:

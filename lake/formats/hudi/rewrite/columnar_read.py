@@ -11,7 +11,6 @@ import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from lake.formats.hudi.inputs.footers import InputFooter
 from lake.formats.hudi.jvm.errors import is_unanswered
 from lake.formats.hudi.rewrite.input_schema import find_schema_difference, find_schema_obstacle
 from lake.plan import ClusteringGroup
@@ -33,9 +32,9 @@ def write_from_batches(client: "HudiClient", instant: str, groups: Sequence[Clus
     if obstacle is None:
         paths = [slice_.path or "" for group in groups for slice_ in group.slices]
         try:
-            obstacle = _obstacle_in_files(client, paths, client.input_footers)
+            obstacle = _obstacle_in_files(client, paths)
             if obstacle is None:
-                return _BatchWriteJob(client, client.input_footers).write_statuses(instant, groups)
+                return _BatchWriteJob(client).write_statuses(instant, groups)
         except Py4JError as error:
             if is_unanswered(error):
                 raise
@@ -55,8 +54,8 @@ def _obstacle_in_plan(client: "HudiClient", groups: Sequence[ClusteringGroup]) -
     return find_schema_obstacle(client)
 
 
-def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict[str, InputFooter]) -> str | None:
-    first, *others = paths
+def _obstacle_in_files(client: "HudiClient", paths: Sequence[str]) -> str | None:
+    footers, (first, *others) = client.input_footers, paths
     if missing := [path for path in paths if path not in footers]:
         return f"{missing[0]} has no readable footer"
     for path in others:
@@ -68,8 +67,8 @@ def _obstacle_in_files(client: "HudiClient", paths: Sequence[str], footers: dict
 class _BatchWriteJob:
     """Builds the write of one plan: an RDD of the files' rows in the plan's order, passed to Hudi's row writer."""
 
-    def __init__(self, client: "HudiClient", footers: dict[str, InputFooter]) -> None:
-        self._client, self._footers = client, footers
+    def __init__(self, client: "HudiClient") -> None:
+        self._client = client
         self._jvm = client.jvm
         self._session: Any = client.context.getSqlContext().sparkSession()
         self._sources: Any = self._jvm.org.apache.spark.sql.execution.datasources
@@ -127,7 +126,7 @@ class _BatchWriteJob:
         found = []
         for number, slice_ in enumerate(group.slices):
             # Row groups beyond this length would be skipped, so it is the file's actual length, not the plan's.
-            size = self._footers[slice_.path or ""].file_bytes
+            size = self._client.input_footers[slice_.path or ""].file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
             file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)
             found.append(

@@ -14,7 +14,12 @@ from lake.engines import EngineOutput, RewriteEngine, slice_paths_in_conflicts
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.inputs.engine_choice import WRITERS
-from lake.formats.hudi.rewrite.engine_tasks import engine_options, engine_tasks, find_engine_obstacle
+from lake.formats.hudi.rewrite.engine_tasks import (
+    engine_options,
+    engine_tasks,
+    find_common_obstacle,
+    find_engine_obstacle,
+)
 from lake.ports import PreparedPlan, ProgressCallback
 
 #: of a file that has no earlier version in its file group
@@ -26,6 +31,10 @@ class EngineWriter:
 
     def __init__(self, engine: RewriteEngine) -> None:
         self.engine = engine
+
+    def find_common_obstacle(self, client: HudiClient) -> str | None:
+        """See ``FileWriter``."""
+        return find_common_obstacle(client)
 
     def find_obstacle(self, client: HudiClient) -> str | None:
         """See ``FileWriter``."""

@@ -36,17 +36,21 @@ _ENCRYPTION = "parquet.crypto.factory.class"
 _OWN_TYPES = ("vector", "variant", "blob")
 
 
-def find_engine_obstacle(client: HudiClient, engine: RewriteEngine) -> str | None:
-    """Return why ``engine`` can't rewrite the client's plan; None if it can.
+def find_common_obstacle(client: HudiClient) -> str | None:
+    """Return why no engine can rewrite the client's plan; None if that depends on the engine.
 
     Reads the footers of all inputs. Inputs that can't be read are skipped: the rewrite reports them.
     """
-    config = client.probe_config
-    obstacle = _obstacle_in_plan(client) or _obstacle_in_settings(client, config) or find_schema_obstacle(client)
-    obstacle = obstacle or _obstacle_in_files(client)
-    if obstacle is not None:
-        return obstacle
-    plan = client.plan
+    obstacle = _obstacle_in_plan(client) or _obstacle_in_settings(client, client.probe_config)
+    return obstacle or find_schema_obstacle(client) or _obstacle_in_files(client)
+
+
+def find_engine_obstacle(client: HudiClient, engine: RewriteEngine) -> str | None:
+    """Return why ``engine`` can't rewrite the client's plan, which has no common obstacle; None if it can.
+
+    Inputs that can't be read are skipped: the rewrite reports them.
+    """
+    config, plan = client.probe_config, client.plan
     assert plan is not None
     options = engine_options(engine, plan.options, config)
     tasks = engine_tasks(client, config, dict(enumerate(plan.groups)), "0")
