@@ -195,14 +195,12 @@ class PlanSizeLimit:
 
 
 _SIZES_OF_PLANS = ("max_bytes_per_group", "max_bytes_per_plan")
-#: prefixes of the settings of a table's own budget and of the budget of all tables
-TABLE_BUDGET, COMMON_BUDGET = "budget_", "work."
 
 
 def plan_size_limit(table: Budget, common: Budget, rates: Rates) -> PlanSizeLimit | None:
     """Return the limit of plans by the budgets of one table and of all tables; None if both are unlimited."""
     limits = []
-    for prefix, budget in ((TABLE_BUDGET, table), (COMMON_BUDGET, common)):
+    for prefix, budget in (("budget_", table), ("work.", common)):
         for span, most in (("hour", budget.hour), ("day", budget.day)):
             if math.isfinite(most.bytes):
                 value = format_bytes(int(most.bytes))

@@ -61,8 +61,9 @@ def check(
         ]
         unread = unknown_variables()
         careful: dict[str, list[str]] = {}
+        common, rates = global_budget(loaded), Rates()
         for name, policy in (("[defaults]", default_policy(loaded)), *((table.name, table.policy) for table in tables)):
-            limit = plan_size_limit(TableLimits.from_settings(policy).budget, global_budget(loaded), Rates())
+            limit = plan_size_limit(TableLimits.from_settings(policy).budget, common, rates)
             budget = None if limit is None else limit.warning(policy)
             for caution in (*validation_warnings(policy), *([budget] if budget else [])):
                 careful.setdefault(caution, []).append(name)

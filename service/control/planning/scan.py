@@ -101,7 +101,7 @@ def scan_and_plan(
     if request is not None and request.kind is PlanKind.COMPACTION:
         capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
-    state = _register_table(store, table, is_tick=request is None)
+    state = _register_table(store, table, is_update=request is not None)
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
     refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
@@ -212,7 +212,7 @@ def scan_written_partitions(
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
         return WrittenScan()
-    state = _register_table(store, table, is_tick=True)
+    state = store.table_state(table.name)
     if planning_refusal(config, store, table, state) is not None:  # the reports are due again after the resume
         return WrittenScan(rescan_in=dict.fromkeys(partitions, timedelta()))
     held = store.locked_partitions(table.name)
@@ -269,9 +269,12 @@ def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget
     return rescan_after
 
 
-def _register_table(store: "Store", table: ConfiguredTable, *, is_tick: bool) -> TableState:
-    """Register ``table`` and return its state. For a tick, the scheduler has registered it."""
-    if is_tick:
+def _register_table(store: "Store", table: ConfiguredTable, *, is_update: bool) -> TableState:
+    """Return the state of ``table``, registered if it is new; with ``is_update`` its registration is updated.
+
+    The scheduler updates it before a tick, under the lock of its configuration.
+    """
+    if not is_update:
         with suppress(NotFound):
             return store.table_state(table.name)
     store.register_table(table.ref, table.mode, table.owner)
@@ -315,16 +318,7 @@ def _read_snapshot(
         snapshot = list_table(table, partitions)
     except (LakefoldError, OSError) as error:
         if record_failure:
-            store.record_scan(
-                ScanRecord(
-                    table=table.name,
-                    taken_at=datetime.now(UTC),
-                    seconds=time.monotonic() - began,
-                    outcome="error",
-                    error=one_line(error),
-                    is_gone=is_gone(table.ref, error),
-                )
-            )
+            record_failed_scan(store, table, error, time.monotonic() - began)
         raise
     return _exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
 
@@ -423,3 +417,17 @@ def _plans_text(plans: list[Mapping[str, Any]], verb: str) -> str:
     count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
     size = format_bytes(sum(plan["input_bytes"] for plan in plans))
     return f"{verb} {count}: {', '.join(done)} ({size} to rewrite)"
+
+
+def record_failed_scan(store: "Store", table: ConfiguredTable, error: Exception, seconds: float = 0.0) -> None:
+    """Record ``error`` as the outcome of the table's last scan."""
+    store.record_scan(
+        ScanRecord(
+            table=table.name,
+            taken_at=datetime.now(UTC),
+            seconds=seconds,
+            outcome="error",
+            error=one_line(error),
+            is_gone=is_gone(table.ref, error),
+        )
+    )

@@ -168,17 +168,6 @@ def plan_progress(plan: "PlanView") -> dict[str, Any]:
     return {name: getattr(plan, name) for name in PROGRESS_FIELDS}
 
 
-def retrying_plan(plan: "RetryingPlan") -> dict[str, Any]:
-    """Return a live plan of which an attempt failed."""
-    return {
-        "plan_id": plan.plan_id,
-        "attempt": plan.attempt,
-        "max_attempts": plan.max_attempts,
-        "error": plan.error,
-        "next_attempt_at": plan.next_attempt_at,
-    }
-
-
 def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | None:
     """Return the first of ``plans`` as ``attempt 3 of 5: no space left on device; again in 4 min``; None if empty."""
     from lake.units import format_duration

@@ -29,7 +29,8 @@ def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
         if classify(error) is DATABASE:
             raise
         facts = {"unreadable": one_line(error)}
-    trends = serializers.trends(serializers.table_points(store, found.name, good))
+    first = store.first_scan(found.name)
+    trends = serializers.trends(serializers.table_points(store, found.name, good, first))
     objectives = store.objectives([found.name]).get(found.name, ())
     return serializers.table_details(found, state, scan, good, facts, trends, objectives)
 

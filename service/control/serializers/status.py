@@ -3,13 +3,14 @@
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import asdict
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from lake.units import format_duration
 from service.control.serializers.cost import describe_hold, work_budget_document
 from service.control.serializers.objectives import budget_problems
-from service.control.serializers.plans import describe_retries, retrying_plan
+from service.control.serializers.plans import describe_retries
 from service.control.serializers.processes import (
     config_problems,
     has_scheduler,
@@ -258,7 +259,7 @@ def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> d
         "scan_error": failing and failing.error,
         "scan_failure": failing and describe_scan_failure(failing),
         "directory_gone": failing is not None and failing.is_gone,
-        "retrying_plans": [retrying_plan(plan) for plan in retrying],
+        "retrying_plans": [asdict(plan) for plan in retrying],
         "retries": describe_retries(retrying, lake.figures.taken_at),
         "failed_plan": failed and failed.plan_id,
         "failed_reason": failed and failed.error,

@@ -17,10 +17,12 @@ TREND_DAYS = (7, 30)
 _SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
 
 
-def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[TrendPoint]":
+def table_points(
+    store: "Store", name: str, good: "ScanRecord | None", first: "ScanRecord | None"
+) -> "list[TrendPoint]":
     """Return the points of a table, oldest first; the last point is its last ``good`` scan.
 
-    The first point of a table that was first scanned within the longest period is its first scan.
+    The ``first`` scan of the table is its first point if it is within the longest period.
     """
     from service.control.store import TrendPoint
 
@@ -36,7 +38,6 @@ def table_points(store: "Store", name: str, good: "ScanRecord | None") -> "list[
         rewritten_bytes=rewritten,
         freed_bytes=freed,
     )
-    first = store.first_scan(name)
     stored = [point for point in store.trend(name) if point.at < last.at]
     return [*_first_point([] if first is None else [first], [*stored, last]), *stored, last]
 

@@ -206,7 +206,6 @@ class PlanQueries(StorePart):
             found.setdefault(row.table_name, []).append(
                 RetryingPlan(
                     plan_id=row.id,
-                    table=row.table_name,
                     attempt=row.attempts - (row.error is None),
                     max_attempts=self._settings.max_attempts,
                     error=row.error or errors.get(row.id, "its error is no longer known"),

@@ -130,8 +130,8 @@ def show_trend(context: ContextDep, table: str) -> Response:
     rewritten and deleted since `since`.
     """
     name = find_table(context, table).name
-    good = context.store.last_scan(name, ok=True)
-    return json_response(queries.trend_document(serializers.table_points(context.store, name, good)))
+    good, first = context.store.last_scan(name, ok=True), context.store.first_scan(name)
+    return json_response(queries.trend_document(serializers.table_points(context.store, name, good, first)))
 
 
 @router.get("/{table}/scans", responses=LIST_RESPONSES)

@@ -35,7 +35,7 @@ class ConfigReload:
         self._lock = threading.Lock()
         #: the content that was loaded last
         self._loaded = config.file_digest
-        #: the content that was refused last, with the error
+        #: the content that was refused last, with the line about it
         self._refused: tuple[str | None, str] = (None, "")
         #: settings whose values in the file need a restart
         self._awaits_restart: list[str] = []
@@ -56,7 +56,7 @@ class ConfigReload:
                 verb = "waits" if len(self._awaits_restart) == 1 else "wait"
                 return f"{file} was loaded, but {', '.join(self._awaits_restart)} {verb} for a restart"
             if found == self._refused[0]:
-                return f"{file} was not loaded, the configuration before it stays in force: {self._refused[1]}"
+                return self._refused[1]
             return (
                 f"{file} was edited {_edited_at(file)}and is not loaded; SIGHUP loads it (lakefold config check first)"
             )
@@ -79,10 +79,9 @@ class ConfigReload:
                 config = self._with_fixed_sections(loaded)
                 store_settings(config)
             except (LakefoldError, ValueError) as error:
-                self._refused = digest, one_line(error)
-                logger.error(
-                    "%s was not loaded, the configuration before it stays in force: %s", file, self._refused[1]
-                )
+                line = f"{file} was not loaded, the configuration before it stays in force: {one_line(error)}"
+                self._refused = digest, line
+                logger.error("%s", line)
                 return
             add_secrets_of_settings(config.all_settings())
             self._apply(config)

@@ -100,7 +100,7 @@ class Maintenance:
         self._services_ran_at: dict[str, float] = {}
 
     def use_config(self, config: Config) -> None:
-        """Use ``config`` from the next tick on."""
+        """Use ``config`` from now on, also for tables that a running round of cleaning has not reached."""
         self._config, self._catalog = config, Catalog(config)
 
     def clean(self) -> list[CleanReport]:

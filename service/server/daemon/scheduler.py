@@ -26,11 +26,12 @@ from service.control.planning.scan import (
     WrittenScan,
     is_gone,
     naming_missing_directory,
+    record_failed_scan,
     refuse_missing_directory,
     scan_and_plan,
     scan_written_partitions,
 )
-from service.control.store import Request, ScanRecord, Store, StoreError, TableState, WriteReport, WrongState
+from service.control.store import Request, Store, StoreError, TableState, WriteReport, WrongState
 from service.modes import PLANNED_MODES
 from service.server.daemon.keyed_pool import KeyedPool
 from service.server.observability.metrics import Metrics
@@ -155,8 +156,8 @@ class Scheduler:
 
     def _record_if_gone(self, table: ConfiguredTable) -> None:
         """Record a failed scan of a table that its source no longer has, unless only the source can't be read."""
-        last = self._store.last_scan(table.name)
-        if table.mode == "off" or last is None or last.is_gone:
+        last = None if table.mode == "off" else self._store.last_scan(table.name)
+        if last is None or last.is_gone:
             return
         try:
             with naming_missing_directory(table.ref):
@@ -165,19 +166,11 @@ class Scheduler:
         except (LakefoldError, OSError) as error:
             if not is_gone(table.ref, error):
                 return
-            self._store.record_scan(
-                ScanRecord(
-                    table=table.name,
-                    taken_at=datetime.now(UTC),
-                    outcome="error",
-                    error=one_line(error),
-                    is_gone=True,
-                )
-            )
+            record_failed_scan(self._store, table, error)
             logger.warning("table %s: %s", table.name, one_line(error))
 
     def use_config(self, config: Config) -> None:
-        """Use ``config`` from the next tick on, which searches for tables; tables with another policy are due then.
+        """Use ``config`` from now on. The next tick searches for tables; tables with another policy are due then.
 
         Scans that have not begun are left out; they are due again after the search.
         """
@@ -220,7 +213,7 @@ class Scheduler:
                 self._discover_at = now + (self._search_retry_seconds if self._source_problems else interval)
         for name, table in self._tables.items():
             due = table.mode != "off" and (all_tables or now >= self._due_at[name])
-            if due and self._scan_pool.submit(name, self._scan_job(table)):
+            if due and self._scan_pool.submit(name, self._scan_job(table, self._tables_config)):
                 self._due_at[name] = now + table.policy.scan_interval.total_seconds()
 
     def answer_requests(self) -> None:
@@ -247,9 +240,7 @@ class Scheduler:
         for lanes in (self._scan_pool, self._request_pool, self._written_pool):
             lanes.stop()
 
-    def _scan_job(self, table: ConfiguredTable) -> Callable[[], None]:
-        config = self._tables_config
-
+    def _scan_job(self, table: ConfiguredTable, config: Config) -> Callable[[], None]:
         def scan() -> None:
             if not self._is_leader():
                 return
@@ -281,8 +272,9 @@ class Scheduler:
 
         A table that is written all the time has to wait for the interval, or it would be scanned all the time.
         """
-        scan, before = self._store.last_scan(table.name, ok=True), self._waiting_until.pop(table.name, None)
-        if scan is None or table.mode not in PLANNED_MODES or (until := scan.waiting_until) is None:
+        before = self._waiting_until.pop(table.name, None)
+        scan = self._store.last_scan(table.name, ok=True) if table.mode in PLANNED_MODES else None
+        if scan is None or (until := scan.waiting_until) is None:
             return
         now = datetime.now(UTC)
         self._waiting_until[table.name] = until
@@ -321,16 +313,15 @@ class Scheduler:
                 return
             again_in: Mapping[str | None, timedelta] = {}
             try:
-                config, known = self._tables_config, self._tables.get(name)
-                if known is None:
-                    config = self._config
-                table = known or self._catalog.find(name)
+                config, table = self._tables_config, self._tables.get(name)
+                if table is None:
+                    config, table = self._config, self._catalog.find(name)
                 if not self._register(table, config):
                     raise Transient("the configuration was loaded again")
                 if len(partitions) < len(written) and table.mode != "off":  # a writer reported the table as a whole
-                    self._scan_job(table)()
+                    self._scan_job(table, config)()
                 if partitions:
-                    found = self._scan_written_partitions(table, partitions)
+                    found = self._scan_written_partitions(config, table, partitions)
                     again_in = found.rescan_in
                     _log_plans(name, found.plan_ids, ", partitions just written")
             except (Transient, OSError) as error:
@@ -353,11 +344,13 @@ class Scheduler:
 
         return self._in_trace(name, scan)
 
-    def _scan_written_partitions(self, table: ConfiguredTable, partitions: Collection[str]) -> WrittenScan:
+    def _scan_written_partitions(
+        self, config: Config, table: ConfiguredTable, partitions: Collection[str]
+    ) -> WrittenScan:
         """Scan and plan reported partitions, and record the metrics. Raises as ``scan_written_partitions`` does."""
         began = time.monotonic()
         try:
-            found = scan_written_partitions(self._config, self._store, table, partitions, actor=self._actor)
+            found = scan_written_partitions(config, self._store, table, partitions, actor=self._actor)
         except Exception:
             self._metrics.record_written_scan(table.ref.format, "error", time.monotonic() - began, len(partitions))
             raise
@@ -383,15 +376,7 @@ class Scheduler:
         expected = isinstance(error, (LakefoldError, OSError))
         if not expected:  # the scan itself has recorded expected errors
             with suppress(StoreError):
-                self._store.record_scan(
-                    ScanRecord(
-                        table=table.name,
-                        taken_at=datetime.now(UTC),
-                        seconds=seconds,
-                        outcome="error",
-                        error=one_line(error),
-                    )
-                )
+                record_failed_scan(self._store, table, error, seconds)
         if table.name not in self._failing:
             self._failing.add(table.name)
             logger.warning(

@@ -150,12 +150,9 @@ class StoredTables(TableSeries):
         names = [(table.name, table.format) for table in tables]
         yield from _layout_families(tables, lake.last_good_scans)
         yield from _objective_families(lake)
-        scanned = [(table.name, table.format) for table in tables if table.name in lake.last_scans]
-        states = {table.name: table for table in tables}
-        failed = [
-            int(needs_attention(states[name], lake.last_scans[name], lake.figures.taken_at)) for name, _ in scanned
-        ]
-        yield _family("lakefold_table_scan_failed", scanned, failed)
+        scanned = [table for table in tables if table.name in lake.last_scans]
+        failed = [int(needs_attention(one, lake.last_scans[one.name], lake.figures.taken_at)) for one in scanned]
+        yield _family("lakefold_table_scan_failed", [(one.name, one.format) for one in scanned], failed)
         yield _mode_family(tables)
         yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
         yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])

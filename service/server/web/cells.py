@@ -12,7 +12,8 @@ from jinja2.runtime import Context as Variables
 from markupsafe import Markup, escape
 
 from lake.units import format_bytes
-from service.server.web.formatting import STATE_STYLES, format_ago, format_clock, format_count
+from service.server.web.formatting import STATE_STYLES, format_clock, format_count
+from service.text import format_age
 
 _SHAPES = {
     "dot": '<circle cx="5" cy="5" r="4" />',
@@ -58,5 +59,5 @@ def when(variables: Variables, moment: datetime | None) -> Markup:
     if moment is None:
         return Markup("never")
     iso = moment.astimezone(UTC).isoformat(timespec="seconds")
-    ago = format_ago(moment, variables["now"])
+    ago = format_age(moment, variables["now"])
     return Markup(f'<time class="nowrap" datetime="{iso}" title="{format_clock(moment)}">{ago}</time>')

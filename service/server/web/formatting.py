@@ -4,11 +4,6 @@
 import shlex
 from datetime import UTC, datetime
 
-from lake.units import format_rough_duration as format_rough_duration
-from service.text import format_age
-
-format_ago = format_age
-
 #: tone and shape of a state: many people can't distinguish colours, and a printed page has none
 STATE_STYLES = {
     "requested": ("quiet", "ring"),

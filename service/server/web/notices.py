@@ -9,8 +9,8 @@ from lake.plan import PlanState
 from service.control import serializers
 from service.control.lake_cache import LakeState
 from service.control.store import RetryingPlan, ScanRecord, TableState
-from service.server.web.formatting import format_ago, shell_command
-from service.text import join_names, plural, process_label
+from service.server.web.formatting import shell_command
+from service.text import format_age, join_names, plural, process_label
 
 #: the list of plans that wait for approval
 PROPOSALS_PATH = "/plans?proposed=true"
@@ -60,7 +60,7 @@ def halted_partition_notices(subject: str, table: TableState, now: datetime, hre
             tone="bad",
             subject=subject,
             href=href,
-            text=f"partition {name} was halted {format_ago(one['halted_at'], now)}: {one['halted_reason']}. "
+            text=f"partition {name} was halted {format_age(one['halted_at'], now)}: {one['halted_reason']}. "
             "Other partitions continue. Find the cause before you resume it:",
             command=serializers.commands_before_partition_resume(table.name, name)[0],
             links=(("meaning and remedy", "/docs/runbook.md#partitionhalted"),),
@@ -95,7 +95,7 @@ def foreign_files_notice(subject: str, scan: ScanRecord, href: str = "") -> Noti
 def scan_failure_notice(subject: str, scan: ScanRecord, now: datetime, href: str = "") -> Notice:
     """Return the notice that the last scan of a table failed."""
     link = ("meaning and remedy", "/docs/runbook.md#tablescanfailing")
-    text = f"{serializers.describe_scan_failure(scan)} ({format_ago(scan.taken_at, now)})."
+    text = f"{serializers.describe_scan_failure(scan)} ({format_age(scan.taken_at, now)})."
     return Notice(tone="attention", subject=subject, text=text, href=href, links=(link,))
 
 
@@ -126,13 +126,13 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
     for one in lake.source_problems:
         link = ("meaning and remedy", "/docs/runbook.md#sourceunreadable")
-        text = f"{one.problem} (first seen {format_ago(one.since, now)})"
+        text = f"{one.problem} (first seen {format_age(one.since, now)})"
         yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
     for problem, names in serializers.config_problems(lake.processes).items():
         link = ("meaning and remedy", "/docs/runbook.md#confignotloaded")
         yield Notice(tone="attention", subject=f"{join_names(names)}:", text=problem, href="/settings", links=(link,))
     for silent in serializers.silent_processes(lake.processes):
-        seen, link = format_ago(silent.seen_at, now), ("meaning and remedy", "/docs/runbook.md#processsilent")
+        seen, link = format_age(silent.seen_at, now), ("meaning and remedy", "/docs/runbook.md#processsilent")
         text = f"{serializers.describe_silence(silent.role, seen, runs_plans=silent.slots > 0)}."
         subject = process_label(silent.name)
         yield Notice(tone="attention", subject=subject, text=text, href="/processes", links=(link,))
@@ -149,5 +149,5 @@ def approval_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     since, plans = lake.figures.oldest_proposed_at, lake.figures.proposal_count
     if since is not None:
         subject = f"{plural(plans, 'plan')} to approve or decline."
-        text = f"The oldest was proposed {format_ago(since, now)}."
+        text = f"The oldest was proposed {format_age(since, now)}."
         yield Notice(tone="attention", subject=subject, text=text, href=PROPOSALS_PATH)

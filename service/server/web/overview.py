@@ -7,13 +7,13 @@ from datetime import datetime
 from typing import Any
 from urllib.parse import urlencode
 
-from lake.units import format_bytes
+from lake.units import format_bytes, format_rough_duration
 from service.control import serializers
 from service.control.lake_cache import LakeState
 from service.control.store import TableState
 from service.modes import PLANNED_MODES
 from service.server.api.context import Context
-from service.server.web.formatting import format_ago, format_count, format_rough_duration, shell_command
+from service.server.web.formatting import format_count, shell_command
 from service.server.web.notices import (
     PROPOSALS_PATH,
     Notice,
@@ -30,7 +30,7 @@ from service.server.web.notices import (
 )
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import TrendPanel
-from service.text import plural, to_jsonable
+from service.text import format_age, plural, to_jsonable
 
 #: the maximum number of notices about tables; the state filter finds the other tables
 _MAX_NOTICES = 8
@@ -187,7 +187,7 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
     href = table_path(name)
     if table.halted:
         found.append(
-            halted_notice(name, f"was halted {format_ago(table.halted_at, now)}", name, table.halted_reason, href)
+            halted_notice(name, f"was halted {format_age(table.halted_at, now)}", name, table.halted_reason, href)
         )
     found += halted_partition_notices(name, table, now, href)
     if scan is not None and serializers.needs_attention(table, scan, now):
@@ -208,7 +208,7 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
         found.append(over_budget_notice(f"{name}:", good, href))
     failed = lake.failed_plans.get(name)
     if failed is not None and failed.plan_id != serializers.halting_plan_id(table.halted_reason):
-        text = f"has a plan that failed {format_ago(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
+        text = f"has a plan that failed {format_age(failed.finalized_at, now)}: {failed.error or 'no reason was kept'}"
         found.append(Notice(tone="attention", subject=name, text=text, href=f"/plans/{failed.plan_id}"))
     if (contest := lake.contested.get(name)) is not None:
         text = f"is contested: {serializers.describe_contention(contest)}."
@@ -218,7 +218,7 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
     if (budgets := serializers.budget_problems(lake.objectives.get(name, ()), table.mode, now)) is not None:
         found.append(error_budget_notice(name, budgets, href))
     if table.pause is not None:
-        text = f"was paused {format_ago(table.pause.at, now)} {table.pause.words}."
+        text = f"was paused {format_age(table.pause.at, now)} {table.pause.words}."
         action = f"{href}/resume"
         found.append(
             Notice(tone="attention", subject=name, text=text, href=href, action=action, button=f"Resume {name}")

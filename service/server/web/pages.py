@@ -123,13 +123,13 @@ def show_table(
     """Show one table; ``kind`` and the settings ``key`` and ``value`` fill the form that requests plans."""
     store, now = context.store, datetime.now(UTC)
     table = find_table(context, name)
-    good = store.last_scan(name, ok=True)
+    good, first = store.last_scan(name, ok=True), store.first_scan(name)
     known = TableRecords(
         state=store.table_state(name),
         scans=store.scans(name),
         last_good_scan=good,
-        over_time=trend_panel(table_points(store, name, good), days, request.url),
-        first_scan=store.first_scan(name),
+        over_time=trend_panel(table_points(store, name, good, first), days, request.url),
+        first_scan=first,
         plans=store.plans(table=name, limit=_PLANS_OF_TABLE),
         layout=store.partition_layout(table.name),
         objectives=store.objectives([name]).get(name, ()),

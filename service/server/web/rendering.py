@@ -22,7 +22,7 @@ from lake.version import __version__
 from service.server.api.context import request_context
 from service.server.api.security import WRITE, Caller
 from service.server.web import cells, formatting
-from service.text import cause_first, format_percent, process_label, share_of, short_id
+from service.text import cause_first, format_age, format_percent, process_label, share_of, short_id
 
 #: the cookie with the light or dark theme; it is not secret, and the script sets it
 THEME_COOKIE = "lakefold_theme"
@@ -79,7 +79,7 @@ def safe_local_path(path: str) -> str:
 
 @pass_context
 def _ago(variables: Variables, moment: datetime) -> str:
-    return formatting.format_ago(moment, variables["now"])
+    return format_age(moment, variables["now"])
 
 
 def _breakable(name: str) -> Markup:

@@ -16,7 +16,7 @@ from service.control.planning.refusals import required_rule_setting
 from service.control.store import PartitionLayout, PlanView, RetryingPlan, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES
 from service.server.web.charts import histogram_chart, trend_chart
-from service.server.web.formatting import format_ago, shell_command
+from service.server.web.formatting import shell_command
 from service.server.web.notices import (
     Notice,
     error_budget_notice,
@@ -32,7 +32,7 @@ from service.server.web.partitions import StripPosition, partition_strip, worst_
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.request_form import RequestForm
 from service.server.web.trend import TrendPanel
-from service.text import partition_name, plural
+from service.text import format_age, partition_name, plural
 
 _SCANS_SHOWN = 8
 #: mode of a table that is not compacted → the title of its notice, and the text
@@ -157,10 +157,10 @@ def _notices(table: ConfiguredTable, known: TableRecords, now: datetime) -> list
     state, last = known.state, known.scans[0] if known.scans else None
     found = []
     if state.halted:
-        found.append(halted_notice("Halted", format_ago(state.halted_at, now), state.name, state.halted_reason))
+        found.append(halted_notice("Halted", format_age(state.halted_at, now), state.name, state.halted_reason))
     found += halted_partition_notices("Halted", state, now)
     if state.pause is not None:
-        text = f"{format_ago(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
+        text = f"{format_age(state.pause.at, now)} {state.pause.words}. Running plans finish; no new ones start."
         found.append(Notice(tone="attention", subject="Paused", text=text))
     if last is not None and last.outcome != "ok":
         found.append(scan_failure_notice("This table", last, now))

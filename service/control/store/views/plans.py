@@ -68,7 +68,6 @@ class RetryingPlan:
     """
 
     plan_id: str
-    table: str
     attempt: int
     max_attempts: int
     error: str
