@@ -18,6 +18,7 @@ from waiting import wait_for
 
 from service.control.config.catalog import Catalog
 from service.control.config.loader import load_config
+from service.control.store import DatabaseUnreachable
 from service.server.daemon.scheduler import Scheduler
 
 RULES = '[[tables]]\nmatch = "orders"\nmode = "compact"\nconcurrency = "single_writer"\n'
@@ -100,6 +101,25 @@ def test_a_table_that_is_written_all_the_time_is_not_scanned_all_the_time(toys, 
         assert scheduler._due_at["t1"] < soon + 60, "nothing was written since"
     finally:
         scheduler.stop()
+
+
+def test_a_database_that_is_away_right_after_a_scan_is_no_unexpected_error(
+    toys, home, store, metrics, monkeypatch, caplog
+):
+    config = load_config(write_config(home, policy={"scan_interval": "1h", "quiet_period": "1min"}))
+    scheduler = Scheduler(config, store, Catalog(config), metrics, is_leader=lambda: True, actor="test")
+
+    def last_scan(*_, **__):
+        raise DatabaseUnreachable("the database does not answer")
+
+    monkeypatch.setattr(store, "last_scan", last_scan)
+    try:
+        scheduler.tick()
+        scheduler.wait()
+    finally:
+        scheduler.stop()
+    assert len(store.scans("t1")) == 1
+    assert "unexpected error" not in caplog.text
 
 
 def test_every_view_says_until_when_a_table_waits(fresh, run, tmp_path):

@@ -263,7 +263,8 @@ class Scheduler:
                     self._failing.discard(table.name)
                     logger.info("table %s: can be scanned again", table.name)
                 _log_plans(table.name, answer.plan_ids)
-                self._scan_after_quiet_period(table)
+                with suppress(StoreError):
+                    self._scan_after_quiet_period(table)
 
         return self._in_trace(table.name, scan)
 
