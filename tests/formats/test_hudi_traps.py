@@ -27,11 +27,12 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 def test_trap_no_file_group_is_ever_in_two_pending_plans(table: NewTable) -> None:
     trips = table()
     whole, part = trips.plan("first", partitions=["dt=2026-01-01"]), trips.plan("second")
+    same_groups = trips.plan("third", partitions=["dt=2026-01-01"])
     rows_before = trips.rows()
     with trips.writer() as first, trips.writer() as second:
         first.prepare(whole, 1)
         with pytest.raises(Conflict, match="is in pending clustering"):
-            second.prepare(whole, 1)
+            second.prepare(same_groups, 1)
         prepared = second.prepare(part, 1)
         assert prepared.live_groups == (1,)
         assert "is in pending clustering" in prepared.skipped[0].reason

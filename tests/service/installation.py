@@ -18,7 +18,7 @@ from support import free_port
 from toys.processes import PYTHONPATH
 from toys.timeline_tables import create
 
-from lake.plan import PlanState
+from lake.plan import LIVE_STATES, PlanState
 from service.cli import main
 from service.problems import ExitCode
 from service.server.daemon.process import Daemon
@@ -100,6 +100,10 @@ class Lakefold:
     def plans(self, state: PlanState, *tables: str) -> list[str]:
         """Ids of the plans in ``state`` of these tables."""
         return [plan.plan_id for plan in self.store.plans(state=state) if plan.table in tables]
+
+    def live_plans(self, table: str) -> list[str]:
+        """Ids of the live plans of ``table``, from one read: a plan may be claimed between two."""
+        return [p.plan_id for p in self.store.plans() if p.table == table and p.state in LIVE_STATES]
 
     def completed(self, *tables: str) -> bool:
         """Whether each of the tables has a completed plan."""

@@ -153,7 +153,7 @@ def test_the_same_idempotency_key_asks_once(lakefold):
 def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
     store, config = lakefold.store, load_config(lakefold.config)
     assert store.acquire_leader(SCAN_ROLE, "daemon-7", timedelta(seconds=60))
-    silent = lakefold.problem("plans", "request", "orders", "--timeout", "0s", expect=1)
+    silent = lakefold.problem("plans", "request", "orders", "-n", "--timeout", "0s", expect=1)
     assert "the scheduler (daemon-7) has not answered" in silent["detail"]
     done = threading.Event()
 

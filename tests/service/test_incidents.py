@@ -182,7 +182,7 @@ def test_writers_that_cancel_plan_after_plan_are_told_of_until_they_let_one_thro
 
     def is_over() -> bool:
         """The writers go on, and leave what is rewritten alone."""
-        if not lakefold.plans(PlanState.REQUESTED, table) + lakefold.plans(PlanState.INFLIGHT, table):
+        if not lakefold.live_plans(table):
             for _ in range(2):
                 write(ref, "dt=0", rows(10_000, 10_010))
         return "newest plans" not in person.see()
@@ -238,7 +238,7 @@ def test_a_plan_that_is_retried_on_a_full_disk_is_named_with_its_error_and_attem
     table = f"full.{type(person).__name__}"
     folder = lakefold.table(table, "full")
     found(person, rf"{table}\W.*attempt [1-4] of 5: No space left on device; (again in|due now|its next)")
-    (plan,) = lakefold.plans(PlanState.REQUESTED, table) + lakefold.plans(PlanState.INFLIGHT, table)
+    (plan,) = lakefold.live_plans(table)
     look = person.opens(command=f"lakefold plans show {plan}", link=f"/plans/{plan}")
     assert "No space left on device" in look
     (folder / "full").unlink()
