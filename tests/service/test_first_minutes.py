@@ -21,6 +21,8 @@ from service.control.config.loader import load_config
 from service.control.store import DatabaseUnreachable
 from service.server.daemon.scheduler import Scheduler
 
+#: the date before a time that is not of today
+TOMORROW = r"(\d{4}-\d\d-\d\d )?"
 RULES = '[[tables]]\nmatch = "orders"\nmode = "compact"\nconcurrency = "single_writer"\n'
 
 
@@ -58,10 +60,8 @@ def test_a_table_is_planned_as_soon_as_its_quiet_period_ends_and_the_log_says_wh
         wait_for(completed(store), "a completed plan")
     words = [record.getMessage() for record in caplog.records if "waiting" in record.getMessage()]
     assert len(words) == 1
-    assert re.fullmatch(
-        r"table t1: waiting: 6 files modified \d s ago, until (\d{4}-\d\d-\d\d )?\d\d:\d\d:\d\d UTC \(quiet_period is 3 s\)",
-        words[0],
-    )
+    until = rf"until {TOMORROW}\d\d:\d\d:\d\d UTC"
+    assert re.fullmatch(rf"table t1: waiting: 6 files modified \d s ago, {until} \(quiet_period is 3 s\)", words[0])
 
 
 def test_a_table_is_scanned_when_its_settings_change_and_else_once_an_interval(toys, home, store, metrics, monkeypatch):
@@ -125,7 +125,7 @@ def test_a_database_that_is_away_right_after_a_scan_is_no_unexpected_error(
 
 def test_every_view_says_until_when_a_table_waits(fresh, run, tmp_path):
     code, out, _ = run("plans", "request", "orders", "-n")
-    until = r"until (\d{4}-\d\d-\d\d )?\d\d:\d\d UTC"  # a time of tomorrow is said with its date
+    until = rf"until {TOMORROW}\d\d:\d\d UTC"
     waits = rf"waiting: modified \d+ s ago, {until} \(quiet_period is 15 min\)"
     assert (code, re.search(waits, out) is not None) == (0, True), out
     assert re.search(waits, run("tables", "explain", "orders")[1])
