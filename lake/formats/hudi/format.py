@@ -50,10 +50,10 @@ SEARCH_DEPTH = 4
 
 
 class HudiFormat:
-    """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
+    """Apache Hudi tables of version 6, 8 and 9 on local file systems, HDFS and S3.
 
-    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsStragglers``, ``KeepsHistory`` and
-    ``ReportsCommits``.
+    Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``HasTimeline``, ``FindsResurrected``,
+    ``FindsStragglers``, ``KeepsHistory`` and ``ReportsCommits``.
     """
 
     name = "hudi"

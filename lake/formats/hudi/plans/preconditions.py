@@ -11,7 +11,7 @@ Publication, commit, clean, withdrawal and the table's services call ``check_pre
   the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
 - Last, the lock is verified: it has been held without a gap since it was taken, so no other commit happened in between.
 
-A time is wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
+A time can be wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
 commit counts as older than that instant. Readers that list files by the metadata table then miss the commit's files. If
 the time is later than the times of the writers' next commits, the commit hides their updates of a compacted file group.
 """

@@ -2,8 +2,8 @@
 """Runs a published plan through Hudi's write client, in two steps so that verification precedes the commit.
 
 ``write_files`` lets the client or an engine write the data files and collects their statistics; ``commit_rewrite``
-commits them.
-Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
+commits them. Between the two only the data files and their markers exist. No reader sees them, and a rollback removes
+them.
 
 Failpoints: ``in_commit`` before the last check of the lock, ``after_last_look`` between this check and Hudi's commit.
 """
