@@ -26,7 +26,7 @@ _CONFLICTING_DELTAS = tuple(kind for kind in DeltaKind if kind.is_conflicting)
 
 
 class SliceDetails(Protocol):
-    """The details needed for few slices or policies only; ``rows`` are positions in ``Candidates``."""
+    """The details that only few slices or policies need; ``rows`` are positions in ``Candidates``."""
 
     @property
     def uncompacted_commits(self) -> int:
