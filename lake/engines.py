@@ -59,7 +59,7 @@ class FileAddition(Protocol):
     def add(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
         """Return ``rows`` as the file has them; called for all rows in their order.
 
-        ``rows`` have all columns of the file, or at least those that ``FileAdditions`` names, in the file's order.
+        ``rows`` have all columns of the file, or at least the columns in ``FileAdditions``, in the file's order.
         Raises Rejected if a value can't be written.
         """
 

@@ -168,10 +168,10 @@ class PlanStore(Protocol):
         """
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Renew the locks of ``partitions`` for some minutes. Returns those that ``owner`` had locked without a break.
+        """Renew the locks of ``partitions`` for some minutes. Returns the ones that ``owner`` had locked without a gap.
 
-        That a partition is not locked by another owner now is not enough: another owner may have locked and released
-        it while ``owner`` was suspended.
+        A partition is left out even if no other owner has it now: another owner may have locked and released it while
+        ``owner`` was suspended.
         """
 
     def clock(self) -> float:

@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 REDACTED = "***"
-#: settings whose value is a secret: those that Spark and Hadoop hide by default, and names of object stores and formats
+#: settings whose value is a secret: settings that Spark and Hadoop hide by default, and names of object stores and
+#: formats
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token|credential|signature"
     r"|(access|account|api|private|encryption|shared|storage|master)[._-]?key",

@@ -414,7 +414,7 @@ def _copy(
 ) -> list[_CopiedGroup]:
     """Append the column chunks and Bloom filters of some row groups of one input to the output.
 
-    Each row group has other chunks in place of those that are ``replaced``.
+    Other chunks take the place of the ``replaced`` chunks of each row group.
     """
     kept = [
         chunk

@@ -49,7 +49,7 @@ def foreign_readers(
     max_age: timedelta = INDEX_MAX_AGE,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> Mapping[str, str]:
-    """Return those of ``directories`` from which another table may be read, each with that table, in words."""
+    """Return the ``directories`` from which another table may be read, each with that table, in words."""
     index, found = _load_index(metastore, max_age, max_partition_age), {}
     for directory in directories:
         for other in index.overlapping(f"{directory}/"):

@@ -83,7 +83,7 @@ def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGrou
 
 
 def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str]]:
-    """Return Hudi's view of ``partitions`` and those that have slices; the caller closes the view.
+    """Return Hudi's view of ``partitions``, and the partitions that have slices; the caller closes the view.
 
     Without a metadata table Hudi lists the directories, and fails at a foreign file whose name has no file id. The view
     is then built from lakefold's listing, without the foreign files.

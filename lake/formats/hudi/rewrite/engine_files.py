@@ -2,7 +2,7 @@
 """Base files of a clustering that an engine writes. Hudi publishes the plan before, and commits the files.
 
 Like files of Hudi's row writer, they are named by the instant, and each has a marker that is older than the file. So a
-rollback removes them, a commit removes those that it does not name, and late files are found by their names.
+rollback removes them, a commit removes the files that it does not name, and late files are found by their names.
 """
 
 import threading
@@ -57,7 +57,7 @@ class EngineWriter:
 
 
 def find_writers(engines: Sequence[RewriteEngine]) -> dict[str, EngineWriter]:
-    """Return those of ``engines`` that can write base files, by name."""
+    """Return the ``engines`` that can write base files, by name."""
     return {engine.name: EngineWriter(engine) for engine in engines if engine.name in WRITERS}
 
 
