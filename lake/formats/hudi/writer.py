@@ -230,14 +230,14 @@ class HudiWriter:
         return withdrawal.remove_late_files(client, instants)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """See ``TableWriter``."""
+        """See ``RunsTableServices``."""
         with translated_errors(self.table, "opening the table"):
             self._refuse_unsafe_state()
             client = self._open()
         return services.run_services(client, wanted, retained, self.retention)
 
     def roll_back(self, instant: str) -> str:
-        """See ``TableWriter``."""
+        """See ``RollsBack``."""
         with translated_errors(self.table, "opening the table"):
             client = self._open()
         return services.roll_back_instant(client, instant)

@@ -88,8 +88,8 @@ def write_files(
 ) -> WrittenRewrite:
     """Write the data files of a published plan and collect their statistics.
 
-    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with a tuple of ``SkippedGroup`` as its second
-    argument if inputs can't be read. Also raises CancelRequested and Transient.
+    ``adopted_write`` is Hudi's write of an adopted plan. Raises the outcomes of ``lake.errors`` and CancelRequested. If
+    inputs can't be read, the second argument of the Conflict is a tuple of ``SkippedGroup``.
     """
     plan = prepared.plan
     if cancelled.is_set():
