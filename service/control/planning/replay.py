@@ -77,8 +77,8 @@ def replay_table(
 ) -> TableReplay:
     """Replay the last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
 
-    Raises ProblemError for too many policies or commits, the errors of ``check``, OverrideError for an unknown setting,
-    Rejected for a format whose tables keep no history, and the errors of reading the history.
+    Raises ProblemError for too many policies or commits, the errors of ``check``, OverrideError for a bad setting,
+    Rejected if there is nothing to replay, and the errors of reading the history.
     """
     tried = _policy_variants(config, table, grid)
     history = load_history(store, table, days, check)

@@ -59,7 +59,7 @@ for _chatty in (logger, logging.getLogger("uvicorn.error")):
 class ClientTimeouts:
     """The times after which a connection ends because its client does nothing.
 
-    ``headers_seconds`` is the time for the headers: of the first request from the connection's begin, of each later
+    ``headers_seconds`` is the time for the headers: of the first request from its connection's beginning, of each later
     request from its first byte. ``idle_seconds`` is the time without a next request, ``write_stall_seconds`` the time
     without reading the answer. ``linger_seconds`` is the time to read the answer to an incomplete request.
     """
