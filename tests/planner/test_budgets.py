@@ -272,7 +272,9 @@ def test_the_bound_of_a_plan_that_a_budget_lowers_is_said_to_be_the_budgets():
 
 def test_a_slice_whose_logs_no_budget_pays_for_is_over_budget_by_its_own_size():
     planning = limited([File(id="a", bytes=GIB, log_bytes=GIB)], "100MiB")
-    assert texts(planning)["a"].startswith("over budget: its group would be 2.0 GiB, more than all of budget_bytes_per_hour")
+    assert texts(planning)["a"].startswith(
+        "over budget: its group would be 2.0 GiB, more than all of budget_bytes_per_hour"
+    )
     assert planning.reducible_bytes == 2 * GIB
 
 
