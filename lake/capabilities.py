@@ -481,6 +481,9 @@ class CopiesLateFiles(Protocol):
         A different file of the same name stays, or is put back at once.
         """
 
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """Remove the table's own record of a relocation that was begun and is given up. Idempotent."""
+
     def update_catalog(
         self,
         latest: Relocation,
