@@ -348,7 +348,7 @@ class HiveWriter:
     def _relocated_partition(
         self, snapshot: PartitionSnapshot, prepared: PreparedPlan, files: Sequence[ListedFile]
     ) -> MetastorePartition | MetastoreTable:
-        """Return the partition at its new location, with the commit's name and true counts.
+        """Return the partition at its new location, with the commit's token and the counts of its files.
 
         Statistics that may no longer be right are dropped.
         """

@@ -86,7 +86,7 @@ def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRe
 
 
 def _is_of_table(record: CommitRecord, table: MetastoreTable, catalog_tokens: Collection[str]) -> bool:
-    """True if a commit was of this very table.
+    """True if a commit was made on this table, not on an earlier one of the same name.
 
     Records of earlier releases do not identify the table; then a partition must name the commit.
     """

@@ -63,10 +63,10 @@ _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "
 
 
 class FileWriter(Protocol):
-    """Writes the base files of a clustering instead of Hudi, which publishes the plan and commits the files."""
+    """Writes the base files of a clustering. Hudi publishes the plan and commits the files, but writes none."""
 
     def find_common_obstacle(self, client: "HudiClient") -> str | None:
-        """Return why no such writer can rewrite the client's plan; None if it depends on the writer."""
+        """Return why no file writer can rewrite the client's plan; None if that depends on the file writer."""
 
     def find_obstacle(self, client: "HudiClient") -> str | None:
         """Return why this writer can't rewrite the client's plan, which has no common obstacle; None if it can."""
@@ -147,7 +147,7 @@ class HudiClient:
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
             "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
-            # Nothing may be written to the metadata table before the commit, so not together with the data files.
+            # The metadata table is written by the commit, not together with the data files.
             "hoodie.metadata.streaming.write.enabled": "false",
             "hoodie.embed.timeline.server": "false",
             "hoodie.write.markers.type": "DIRECT",

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hudi's base files have besides rows, for base files that an engine writes.
+"""The parts of Hudi's base files besides the rows, for base files that an engine writes.
 
 Hudi's row writer names each file, marks it before it exists, replaces the name of the file in its rows, and writes the
 Bloom filter and the bounds of its record keys into the footer. The tasks of an engine do the same. All other meta
@@ -34,8 +34,8 @@ _MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 class BaseFileAdditions:
     """See ``lake.engines.FileAdditions``.
 
-    An output is planned by the path of its file group, which all attempts have in common. Should two of their files
-    ever be visible, no reader sees a row twice.
+    An output is planned by the path of its file group, which all attempts have in common. Even if files of two attempts
+    were visible, no reader would see a row twice.
     """
 
     location: str
@@ -71,8 +71,8 @@ class BaseFileAdditions:
     def create_file(self, path: str) -> "BaseFile":
         """See ``lake.engines.FileAdditions``.
 
-        The marker is written first, as Hudi does: a rollback finds by it which files to delete, and a commit which
-        files it does not name.
+        The marker is written first, as by Hudi. By the markers a rollback finds the files to delete, and a commit finds
+        the files that it does not name.
         """
         # Hudi's tokens are three numbers. The last one is this attempt's own.
         written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
@@ -88,7 +88,7 @@ class BaseFileAdditions:
     def check_pending(self) -> None:
         """Raise Transient if the instant was withdrawn, or is now executed by another process.
 
-        Python continues for a while after the end of its task in Spark. Readers would see its files.
+        Python continues for a while after the end of its task in Spark. Readers would see files that it writes then.
         """
         if self.inflight_file is None:
             return

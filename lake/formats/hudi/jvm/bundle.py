@@ -153,7 +153,7 @@ class Bundle:
 
     @property
     def can_commit_files_of_engines(self) -> bool:
-        """True if the bundle is one of those with which commits of files of lakefold's engines were tested."""
+        """True if commits of files of lakefold's engines were tested with this bundle."""
         return self.can_begin_without_writing and self.version == self.release
 
     def check_table_version(self, table: str, version: int) -> None:
@@ -194,7 +194,7 @@ class Bundle:
         self._transaction_manager(client).endStateChange(owner)
 
     def lock_provider(self, client: Any) -> Any:
-        """Return the holder of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
+        """Return Hudi's provider of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
         return self.private_field(self._transaction_manager(client), "lockManager").getLockProvider()
 
     def _transaction_manager(self, client: Any) -> Any:

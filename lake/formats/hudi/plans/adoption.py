@@ -2,8 +2,8 @@
 """Executes a plan that another process scheduled, on that process's own instant.
 
 Hudi lets any process execute a pending clustering, and a process that begins it rolls back the work of the previous
-process. All attempts share one instant, so the instant does not distinguish two attempts, as it does for lakefold's own
-plans:
+process. All attempts share one instant. So unlike for lakefold's own plans, the instant does not distinguish two
+attempts:
 
 - An attempt begins in ``begin_adopted``, under the table's lock, and only if the instant is merely requested. The work
   of an earlier attempt is rolled back first, also under the lock, and its data files are deleted.
@@ -133,9 +133,9 @@ def abort_adopted(
 ) -> int:
     """Roll back the begun work of the pending rewrite ``time``, which stays requested. Returns 1 if work had begun.
 
-    The data files of the work are deleted. Idempotent. A completed or missing instant is left alone, and so is work
-    that does not belong to ``plan_id``, the plan that adopted the rewrite (``is_work_of_other_attempt``). Without
-    ``plan_id`` all work is rolled back.
+    The data files of the work are deleted. Idempotent. A completed or missing instant is left alone, and so is the work
+    of a live writer. With ``plan_id``, the plan that adopted the rewrite, the work of other plans and attempts is left
+    alone as well (``is_work_of_other_attempt``).
     """
     client.bundle.require_foreign_plans(client.table.name, "aborting a plan of another process")
     with translated_errors(client.table, _ABORTING), client.locked(_ABORTING):

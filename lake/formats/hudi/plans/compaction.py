@@ -169,7 +169,7 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
 
 
 def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, or a file is missing; call it under the lock."""
+    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = require_pending(client, prepared, "commit")
     require_outputs(client, rewrite)
@@ -218,8 +218,8 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
 def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
     """Roll a pending compaction back and remove it from the timeline; call it under the lock.
 
-    Returns whether this was necessary. The request stays if ``must_execute`` is true; the plan's next attempt, or the
-    plan that adopts it, executes it.
+    Returns True if it was rolled back or removed. The request stays if ``must_execute`` is true; the plan's next
+    attempt, or the plan that adopts it, executes it.
     """
     generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT

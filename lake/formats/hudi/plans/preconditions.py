@@ -4,14 +4,14 @@
 Publication, commit, clean, withdrawal and the table's services call ``check_preconditions`` right before they act:
 
 - ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.time_zones``).
-- ``check_preconditions`` adopts changes of the table's properties and of its metadata table. It refuses the change if a
-  pending action of another process excludes it, if the metadata table contradicts the properties, or if the clock is
-  wrong: the new instant would then be older than existing instants, or newer than future instants.
+- ``check_preconditions`` adopts new properties of the table and a new or dropped metadata table. It refuses the act if
+  a pending action of another process excludes it, if the metadata table is damaged, if a restore missed a rewrite, or
+  if the clock is wrong: the new instant would then be older than existing instants, or newer than future instants.
 - ``check`` verifies the caller's own conditions, ``prepare`` makes the caller's preparations, and ``fence`` checks that
   the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
 - Last, the lock is verified: it has been held without a gap since it was taken, so no other commit happened in between.
 
-A time is wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
+A time can be wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
 commit counts as older than that instant. Readers that list files by the metadata table then miss the commit's files. If
 the time is later than the times of the writers' next commits, the commit hides their updates of a compacted file group.
 """
@@ -79,7 +79,7 @@ def check_preconditions(
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
-    damaged, and the errors of ``check``, ``prepare`` and ``fence``.
+    damaged or a restore missed a rewrite, and the errors of ``check``, ``prepare`` and ``fence``.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)

@@ -2,8 +2,8 @@
 """Runs a published plan through Hudi's write client, in two steps so that verification precedes the commit.
 
 ``write_files`` lets the client or an engine write the data files and collects their statistics; ``commit_rewrite``
-commits them.
-Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
+commits them. Between the two only the data files and their markers exist. No reader sees them, and a rollback removes
+them.
 
 Failpoints: ``in_commit`` before the last check of the lock, ``after_last_look`` between this check and Hudi's commit.
 """
@@ -88,8 +88,8 @@ def write_files(
 ) -> WrittenRewrite:
     """Write the data files of a published plan and collect their statistics.
 
-    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with a tuple of ``SkippedGroup`` as its second
-    argument if inputs can't be read. Also raises CancelRequested and Transient.
+    ``adopted_write`` is Hudi's write of an adopted plan. Raises the outcomes of ``lake.errors`` and CancelRequested. If
+    inputs can't be read, the second argument of the Conflict is a tuple of ``SkippedGroup``.
     """
     plan = prepared.plan
     if cancelled.is_set():
