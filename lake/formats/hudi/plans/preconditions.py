@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.clocks import (
@@ -238,7 +239,12 @@ def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
-    for fault in (*metadata_table.find_faults(client.storage, timeline), *describe_unrestored_rewrites(timeline)):
+    faults = (
+        *describe_undone_rewrites(client.storage, timeline),
+        *metadata_table.find_faults(client.storage, timeline),
+        *describe_unrestored_rewrites(timeline),
+    )
+    for fault in faults:
         raise Rejected(f"{client.table.name}: {fault}")
 
 
