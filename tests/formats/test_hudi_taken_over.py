@@ -23,6 +23,7 @@ from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
+from lake.formats.hudi.writer import HudiWriter
 from lake.plan import SupersededVersion
 
 pytestmark = pytest.mark.spark
@@ -374,3 +375,59 @@ def test_plus_a_commit_that_a_writer_took_back_since_its_executor_was_killed_bef
         assert sweep.withdraw(plan.plan_id, None) == 1, "the request is on the timeline again"
     trips.run(trips.plan("0198-next"))
     assert (trips.rows(), trips.other_rows()) == before
+
+
+def schedule_rollback(trips: Table, writer: HudiWriter, instant: str) -> None:
+    """Plan the rollback of a clustering that is taken for inflight, as a writer does that dies right after it."""
+    client = writer._open()
+    table = trips.spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+    inflight = client.bundle.inflight_clustering(client.meta, instant)
+    table.scheduleRollback(client.context, client.new_instant(), inflight, False, True, False)
+
+
+@pytest.mark.slow
+def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back_as_the_message_says(
+    trips: Table,
+) -> None:
+    before, plan = (trips.rows(), trips.other_rows()), trips.plan()
+    instant = trips.run(plan).instant
+    with trips.writer() as dead:
+        schedule_rollback(trips, dead, instant)
+    with pytest.raises(CommitLost, match=rf"is pending, although clustering {instant} has completed.*CALL rollback_to"):
+        FORMAT.find_commit(trips.ref, plan.plan_id)
+    with trips.writer() as owner:
+        owner._open().write_client.rollback(instant)
+    FORMAT.check(trips.ref)
+    with trips.writer() as sweep:
+        sweep.withdraw(plan.plan_id, None)
+    trips.run(trips.plan("0198-next"))
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["its execution", "lakefold tables rollback"])
+def test_a_rollback_of_a_plan_whose_process_died_is_finished_as_the_message_says_and_by_no_write(
+    trips: Table, how: str
+) -> None:
+    before, plan = trips.rows(), trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        instant = rewrite.prepared.instant
+        schedule_rollback(trips, writer, instant)
+        with pytest.raises(
+            Transient, match=rf"next execution of clustering {instant} finishes .* tables rollback trips {instant}"
+        ):
+            writer.commit(rewrite)
+    insert(trips, 4)
+    assert [entry.kind for entry in trips.timeline().pending] == ["clustering", "rollback"]
+    silent(trips, instant)
+    if how == "its execution":
+        execute_pending(trips)
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
+    else:
+        with trips.writer() as operator:
+            assert "is withdrawn: its files are deleted" in operator.roll_back(instant)
+    assert trips.timeline().pending == ()
+    now = trips.rows()
+    assert [row for row in now if row in before] == before
+    assert FORMAT.verify(trips.ref, (), rows=False).missing == ()
