@@ -29,7 +29,7 @@ from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
-from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
+from lake.formats.hudi.read.undone_commits import refuse_lost_commit
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
@@ -110,7 +110,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_commit(storage, timeline, plan_id)
             if found is not None:
-                refuse_lost_writes(table.name, timeline, found.instant)
+                refuse_lost_commit(table.name, storage, timeline, found.instant)
             return found
 
         return _retry_once(table, read_commit)
@@ -123,7 +123,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_recent_commits(storage, timeline, plan_ids)
             for commit in found.values():
-                refuse_lost_writes(table.name, timeline, commit.instant)
+                refuse_lost_commit(table.name, storage, timeline, commit.instant)
             return found
 
         return _retry_once(table, read_commits)

@@ -156,6 +156,8 @@ class HudiClient:
             "hoodie.archive.automatic": "false",
             "hoodie.compact.inline": "false",
             "hoodie.clustering.inline": "false",
+            # lakefold's instants have no heartbeat, so each of them would count as a dead writer's.
+            "hoodie.clustering.enable.expirations": "false",
             **indexes,
             **key_options(self.properties),
             **self._plan_options(),
