@@ -13,6 +13,7 @@ from hudi_writing import FORMAT, NewTable, ignore
 
 from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity
+from lake.formats.hudi.jvm.bundle import Bundle
 from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark
@@ -50,8 +51,12 @@ def test_a_damaged_page_in_the_middle_of_an_input_is_found_by_reading_it(table: 
         writer.withdraw(plan.plan_id, None)
 
 
-def test_a_sorted_plan_with_a_damaged_page_is_withdrawn_and_continues_without_that_group(table: NewTable) -> None:
-    """Hudi reads all inputs of a sorted plan in the call that begins the plan."""
+@pytest.mark.parametrize("sorts_after_begin", [True, False])
+def test_a_sorted_plan_with_a_damaged_page_is_withdrawn_and_continues_without_that_group(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, sorts_after_begin: bool
+) -> None:
+    """With the bundles before 1.2, Hudi reads all inputs of a sorted plan in the call that begins the plan."""
+    monkeypatch.setattr(Bundle, "can_begin_before_sorting", sorts_after_begin)
     trips = table()
     plan = trips.plan(sort_columns=("id",))
     victim = plan.groups[1].slices[0].path

@@ -59,6 +59,8 @@ _MUTABLE_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.checksu
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WRITER_TIMEOUT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
+#: by what Hudi sorts rows that a plan does not sort
+_SORT_MODE = "hoodie.bulkinsert.sort.mode"
 _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 
 
@@ -433,8 +435,8 @@ class HudiClient:
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published or adopted plan inflight, and record that lakefold did. Call it inside ``locked``.
 
-        Returns Hudi's write of the plan as a job that has not run yet. Hudi may fail after it made the plan inflight,
-        for instance because it reads and sorts all inputs in this call. Then the instant is lakefold's, too.
+        Returns Hudi's write of the plan as a job that has not run yet. Hudi may fail after it made the plan inflight:
+        some bundles read, sort or write all rows in this call. Then the instant is lakefold's, too.
         """
         self.inflight_file = InflightFile(self.storage, instant)
         record_beginning(self.storage, instant)
@@ -460,7 +462,28 @@ class HudiClient:
             cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
             self._lock_client.preWrite(instant, cluster, self.meta)
         with self.own_session():
+            if self.sorts_after_begin:
+                return self.bundle.begin_unsorted(self.write_client, self.context, self._unsorted_config, instant)
             return self.write_client.cluster(instant, False)
+
+    @property
+    def sorts_after_begin(self) -> bool:
+        """True if ``begin_rewrite`` leaves the plan's sort to ``rewrite.sorted_write``.
+
+        Hudi sorts a plan in the call that begins it, and ``begin_rewrite`` holds the table's lock.
+        """
+        return (
+            self.bundle.can_begin_before_sorting
+            and self.plan is not None
+            and self.plan.kind is PlanKind.CLUSTERING
+            and bool(self.plan.options.sort_columns)
+        )
+
+    @property
+    def _unsorted_config(self) -> Any:
+        return self._build_config(
+            {**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER", _SORT_MODE: "NONE"}
+        )
 
     def _record_begin(self, inflight: InflightFile) -> None:
         inflight.is_unchanged()  # the first call finds the file

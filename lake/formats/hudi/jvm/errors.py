@@ -38,6 +38,8 @@ _COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
 #: the frames of a Java stack in which a pending plan becomes inflight
 _BEGINNING = re.compile(r"ActiveTimeline\w*\.transition\w*ToInflight\(")
 _EXISTS = "FileAlreadyExistsException"
+#: the frame of a Java stack in which Hudi requires that a clustering is not inflight
+_REQUIRING_REQUESTED = "SparkExecuteClusteringCommitActionExecutor.<init>("
 
 Cause = tuple[str, str]
 """Class name and message of one link of a Java cause chain."""
@@ -108,9 +110,12 @@ def is_session_spoiled(trace: str) -> bool:
 
 
 def is_begun_before(error: BaseException) -> bool:
-    """True if Hudi's begin of a plan failed with ``error`` because another process had just begun the plan."""
+    """True if Hudi's begin of a plan failed with ``error`` before it made the plan inflight.
+
+    If the plan is inflight nevertheless, another process has just begun it.
+    """
     trace = stack_trace(error)
-    return _EXISTS in trace and _BEGINNING.search(trace) is not None
+    return _REQUIRING_REQUESTED in trace or (_EXISTS in trace and _BEGINNING.search(trace) is not None)
 
 
 def can_have_committed(error: BaseException) -> bool:
