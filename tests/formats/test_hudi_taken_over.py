@@ -10,6 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,7 @@ from lake.errors import CommitLost, Conflict, EarlierAttemptPending, LakefoldErr
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.bundle import bundle_of
-from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.pending.late_files import find_instants_with_late_files, record_path
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
 from lake.formats.hudi.writer import HudiWriter
@@ -235,6 +236,54 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     commit = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit is not None
     assert commit.instant == prepared.instant
+
+
+def test_a_compaction_that_a_writer_executes_is_waited_for_and_not_cancelled(spark: Any, tmp_path: Path) -> None:
+    trips = make_table(spark, tmp_path, "mor")
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+    HudiClient(trips.ref, spark).write_client.compact(prepared.instant, False)  # begun, as inline compaction does
+    record = Path(trips.base) / record_path(prepared.instant)
+    noted = record.stat().st_mtime_ns
+    with trips.writer() as successor:
+        assert successor.withdraw(plan.plan_id, [prepared.instant]) == 0
+        with pytest.raises(EarlierAttemptPending, match=f"{prepared.instant}, an earlier attempt of this plan, is"):
+            successor.prepare(plan, 2)
+        assert record.stat().st_mtime_ns == noted
+        silent(trips, prepared.instant)
+        assert successor.withdraw(plan.plan_id, [prepared.instant]) == 1
+        before = trips.rows(), trips.other_rows()
+        commit = successor.commit(successor.rewrite(successor.prepare(plan, 2), ignore))
+    assert (trips.rows(), trips.other_rows()) == before
+    assert commit.epoch == 2
+
+
+def test_a_begin_that_hudi_refuses_since_a_writer_has_just_begun_leaves_the_instant_to_the_writer(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        client = writer._client
+        assert client is not None
+
+        def cluster(instant: str, _: bool) -> None:
+            """Hudi's own change of the instant, after which a writer's change of the same instant is refused."""
+            hudi, meta = trips.spark._jvm.org.apache.hudi.common, client.meta.reloadActiveTimeline()
+            requested = client.bundle.requested_clustering(client.meta, instant)
+            for _ in range(2):  # the writer's begin, and ours
+                hudi.util.ClusteringUtils.transitionClusteringOrReplaceRequestedToInflight(
+                    requested, client.empty_option, meta
+                )
+
+        monkeypatch.setattr(client, "write_client", SimpleNamespace(cluster=cluster, close=lambda: None))
+        with pytest.raises(Transient):
+            writer.rewrite(prepared, ignore)
+        assert writer.withdraw(plan.plan_id, None) == 0
+    assert [entry.is_begun for entry in FORMAT.pending_actions(trips.ref)] == [True]
+    execute_pending(trips)
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
 
 
 def waits_to_take_back(trips: Table) -> bool:
