@@ -18,6 +18,7 @@ from service.cli.commands import (
     audit,
     clean,
     config,
+    history,
     init,
     notifications,
     pause,
@@ -82,6 +83,7 @@ status.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
 relocate.add_to(tables.app)
+history.add_to(tables.app)
 replay.add_to(tables.app)
 app.add_typer(tables.app, name="tables")
 app.add_typer(plans.app, name="plans")

@@ -60,6 +60,12 @@ class Client(Protocol):
         The ``items`` of the document can be iterated once.
         """
 
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        """Return ``items``, at most ``limit`` actions on the table, newest first, with ``notes`` and ``next``.
+
+        Each action lists at most ``files`` added and as many removed files.
+        """
+
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         """Replay the table's own history under each combination of settings (``KEY=VALUE,VALUE``)."""
 

@@ -96,6 +96,13 @@ class LocalClient:
         # A table may have millions of files: each item is serialized when it is printed.
         return _to_document(document | {"items": ()}) | {"items": map(_to_document, document["items"])}
 
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        from service.control.planning.table_history import load_actions
+
+        found = load_actions(self.store, self.catalog.find(table), limit=limit, max_files=files, before=after)
+        items = _to_documents(serializers.action_documents(found))
+        return {"items": items, "notes": list(found.page.notes), "next": found.page.next_key}
+
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         from service.control.planning.replay import parse_grid, replay_table
 

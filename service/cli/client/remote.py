@@ -72,6 +72,9 @@ class RemoteClient:
         )
         return document
 
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        return self._get_history(table, "history", limit=limit, after=after, files=files)
+
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         return self._get_history(table, "replay", days=days, set=list(settings))
 

@@ -15,6 +15,7 @@ from service.control.serializers.cost import (
     prediction_errors,
     work_budget_document,
 )
+from service.control.serializers.history import action_documents
 from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
 from service.control.serializers.objectives import (
     budget_problems,

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that show pages. They change nothing and start no Spark session; only ``/replay`` reads a table."""
+"""The routes that show pages. They change nothing and start no Spark session.
+
+Only ``/replay`` and ``/history`` read a table.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -25,11 +28,13 @@ from service.control.store import NotificationState
 from service.problems import NOT_FOUND, ProblemError
 from service.server.api.context import ContextDep
 from service.server.api.filters import Sort, TableFilterQuery, parse_sort
+from service.server.api.history import MAX_KEY_LENGTH
 from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
 from service.server.web.cleaning import cleaning_page
+from service.server.web.history import history_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
 from service.server.web.plan_filter import AddressPlanFilter, plan_filter_query
@@ -194,6 +199,17 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 def show_processes(context: ContextDep, request: Request) -> Response:
     """Show the processes, their running plans and the state of Spark."""
     return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
+
+
+@router.get("/history")
+def show_history(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    after: Annotated[str | None, Query(max_length=MAX_KEY_LENGTH)] = None,
+) -> Response:
+    """Show the actions on a table, newest first."""
+    return render(request, "history.html", history_page(context, find_table(context, table), after))
 
 
 @router.get("/replay")
