@@ -25,6 +25,7 @@ from service.cli.commands import (
     plans,
     relocate,
     replay,
+    report,
     serve,
     simulate,
     status,
@@ -80,6 +81,7 @@ def _root(
 init.add_to(app)
 serve.add_to(app)
 status.add_to(app)
+report.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
 relocate.add_to(tables.app)

@@ -51,6 +51,9 @@ class Client(Protocol):
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         """Return the totals of each database's tables, the database with most bytes to rewrite first."""
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        """Return the tables' figures and savings added up ``by`` owner, tag or database; most rewritten bytes first."""
+
     def table(self, table: str) -> Document:
         """Return one table."""
 

@@ -81,6 +81,10 @@ class LocalClient:
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         return _to_documents(self.store.database_sums(**table_filter))
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        figures = read_lake_state(self.store).figures
+        return _to_documents(serializers.report(by, self.store.table_totals(**table_filter), figures))
+
     def table(self, table: str) -> Document:
         return _to_document(queries.load_table(self.store, self.catalog.find(table)))
 
@@ -236,7 +240,7 @@ class LocalClient:
         if word in self._registered_names():
             return word
         found = self.catalog.find(word)
-        self.store.register_table(found.ref, found.mode, found.owner)
+        self.store.register_table(found.ref, found.mode, found.owner, found.tags)
         return found.name
 
     def _registered_names(self) -> set[str]:
@@ -263,7 +267,13 @@ def _matches_filter(table: "ConfiguredTable", table_filter: "TableFilter") -> bo
         "database": database_of(table.name),
         "name": table.name,
     }
-    part = (table_filter.get("name") or "").lower()
-    return part in table.name.lower() and all(
-        known[key] == value for key, value in table_filter.items() if value is not None and key != "name"
+    part, tag = (table_filter.get("name") or "").lower(), table_filter.get("tag")
+    return (
+        part in table.name.lower()
+        and (tag is None or tag in table.tags)
+        and all(
+            known[key] == value
+            for key, value in table_filter.items()
+            if value is not None and key not in ("name", "tag")
+        )
     )

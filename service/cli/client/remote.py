@@ -52,6 +52,9 @@ class RemoteClient:
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         return list(self._document("/v1/databases", **table_filter)["items"])
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        return list(self._document("/v1/report", by=by, **table_filter)["items"])
+
     def table(self, table: str) -> Document:
         if "/" not in table:
             try:

@@ -4,7 +4,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -111,6 +111,9 @@ class SourceSettings(SettingsSection):
         return None if uri is None else normalized_uri(uri)
 
 
+Tag = Annotated[str, Field(pattern=r"^[\w.:/@+-]{1,100}$")]
+
+
 class TableRule(BaseModel):
     """``[[tables]]``: settings of the tables whose name matches; any other key is a policy setting."""
 
@@ -127,6 +130,11 @@ class TableRule(BaseModel):
         default=None,
         max_length=200,
         description="the owner of the tables, a word by which lists of tables can be filtered",
+    )
+    tags: tuple[Tag, ...] = Field(
+        default=(),
+        description="words by which lists of tables are filtered and reports are grouped; if several rules match, a "
+        "table has the tags of all of them",
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,

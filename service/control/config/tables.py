@@ -41,7 +41,7 @@ OBJECTIVE_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob
 #: policy fields that apply when an executor claims a plan, which a request can't change
 CLAIM_TIME_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith(("budget_", "run_")))
 _COMBINED_KEYS = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_RULE_KEYS = ("owner", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
+_RULE_KEYS = ("owner", "tags", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
 _RULE_ONLY_KEYS = ("mode", *_RULE_KEYS, "match")
 
 
@@ -72,6 +72,8 @@ class ConfiguredTable:
     policy: SizingPolicy
     mode: Mode
     owner: str | None
+    #: in alphabetical order
+    tags: tuple[str, ...]
     access: Access | None
     prices: Prices
     #: the waiting time that counts as much as a doubled saving per cost; 0 if the oldest plan runs first
@@ -114,6 +116,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
     Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
     owner: str | None = None
+    tags: set[str] = set()
     access: Access | None = None
     sessions_refresh = ref.sessions_refresh
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
@@ -126,6 +129,9 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         modes.append(rule.mode)
         if rule.owner is not None:
             owner, places["owner"] = rule.owner, origin
+        if rule.tags:
+            tags.update(rule.tags)
+            places["tags"] = origin
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), origin
         if rule.access is not None:
@@ -152,6 +158,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         policy=policy,
         mode=mode,
         owner=owner,
+        tags=tuple(sorted(tags)),
         access=access,
         prices=configured_prices(config),
         work_budget=global_budget(config),

@@ -46,6 +46,7 @@ from service.control.serializers.processes import (
     silent_processes,
 )
 from service.control.serializers.replay import replay
+from service.control.serializers.report import GROUPINGS, report
 from service.control.serializers.settings import service_settings, setting_document, table_settings
 from service.control.serializers.simulation import describe_sizes, simulation
 from service.control.serializers.status import (

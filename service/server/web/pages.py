@@ -44,6 +44,7 @@ from service.server.web.problems import PageRoute
 from service.server.web.processes import processes_page
 from service.server.web.rendering import render, static_file
 from service.server.web.replay import replay_page
+from service.server.web.report import report_page
 from service.server.web.request_form import MAX_OVERRIDES, request_form
 from service.server.web.request_page import request_page
 from service.server.web.settings import settings_page
@@ -98,6 +99,18 @@ def show_databases(context: ContextDep, request: Request, table_filter: TableFil
     """Show the totals of each database's tables."""
     shown = databases_page(context, table_filter, table_list_query(request.query_params))
     return render(request, "databases.html", shown, section="/")
+
+
+@router.get("/report")
+def show_report(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableFilterQuery,
+    by: Literal["owner", "tag", "database"] = "owner",
+) -> Response:
+    """Show tables and savings by owner, tag or database."""
+    shown = report_page(context, by, table_filter, table_list_query(request.query_params))
+    return render(request, "report.html", shown, section="/")
 
 
 def _strip_view(

@@ -38,6 +38,8 @@ class TableRow(Base):
     mode: Mapped[str] = mapped_column(String)
     #: the owner, by the configuration
     owner: Mapped[str | None] = mapped_column(String)
+    #: the tags, by the configuration, each between two blanks; None without tags
+    tags: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)

@@ -45,6 +45,7 @@ from service.control.store.views.tables import (
     TableNamesPage,
     TableOrder,
     TableState,
+    TableTotals,
     WriteReport,
 )
 
@@ -91,6 +92,7 @@ __all__ = [
     "TableObjective",
     "TableOrder",
     "TableState",
+    "TableTotals",
     "Token",
     "WorkBudget",
     "WorkLimits",
