@@ -60,6 +60,7 @@ def store_settings(config: Config) -> StoreSettings:
         limits=ConfiguredLimits(config),
         cores_per_plan=config.cost.cores_per_plan,
         notify_events=config.notify.selected_events,
+        channel_events={channel.name: channel.selected_events for channel in config.notify.channels},
     )
 
 

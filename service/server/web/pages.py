@@ -263,7 +263,8 @@ def show_notifications(
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
     """Show messages to the webhook, delivered and not delivered."""
-    configured = context.config.notify.webhook_url is not None
+    notify = context.config.notify
+    configured = notify.webhook_url is not None or bool(notify.channels)
     page = notifications_page(context.store, state=state, after=after, configured=configured)
     return render(request, "notifications.html", page)
 

@@ -148,7 +148,7 @@ class AuditRow(Base):
 
 
 class NotificationRow(Base):
-    """A message to the webhook, until it is delivered or given up (dead)."""
+    """A message to the webhook or to a channel, until it is delivered or given up (dead)."""
 
     __tablename__ = "notification"
     __table_args__ = (
@@ -160,6 +160,8 @@ class NotificationRow(Base):
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     event: Mapped[str] = mapped_column(String)
+    #: the name of the channel, None for the webhook
+    channel: Mapped[str | None] = mapped_column(String)
     body: Mapped[Any] = mapped_column(Json)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")

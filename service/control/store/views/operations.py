@@ -54,10 +54,14 @@ class NotificationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to the webhook. ``body`` is sent with a link added; ``error`` describes the last failed attempt."""
+    """A message to the channel of that name, or with None to the webhook.
+
+    ``body`` is sent with a link added; ``error`` describes the last failed attempt.
+    """
 
     number: int
     event: str
+    channel: str | None
     body: Mapping[str, Any]
     created_at: datetime
     attempts: int
