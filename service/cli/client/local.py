@@ -240,7 +240,7 @@ class LocalClient:
         if word in self._registered_names():
             return word
         found = self.catalog.find(word)
-        self.store.register_table(found.ref, found.mode, found.owner, found.tags)
+        self.store.register_table(found.ref, found.mode, found.owner, found.tags, found.resource_group)
         return found.name
 
     def _registered_names(self) -> set[str]:

@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -205,6 +205,15 @@ class Config:
     def rule_origin(self, number: int) -> str:
         """Return the name of the rule with this index in messages: ``lakefold.toml [[tables]] #2 match "sales.*"``."""
         return f'{self.file_name} [[tables]] #{number + 1} match "{self.table_rules[number].match}"'
+
+
+def with_resource_groups(config: Config, groups: Sequence[str]) -> Config:
+    """Return ``config`` for a process that takes only plans of ``groups``. Raises ConfigError for a bad name."""
+    try:
+        daemon = DaemonSettings(**{**config.daemon.model_dump(), "resource_groups": tuple(groups)})
+    except ValidationError as error:
+        raise ConfigError(f"--resource-group: {error.errors()[0]['msg']}") from None
+    return replace(config, daemon=daemon)
 
 
 def find_config_file(explicit_path: Path | None = None) -> Path | None:

@@ -111,6 +111,7 @@ class SourceSettings(SettingsSection):
         return None if uri is None else normalized_uri(uri)
 
 
+ResourceGroup = Annotated[str, Field(pattern=r"^[\w.-]{1,50}$")]
 Tag = Annotated[str, Field(pattern=r"^[\w.:/@+-]{1,100}$")]
 
 
@@ -135,6 +136,11 @@ class TableRule(BaseModel):
         default=(),
         description="words by which lists of tables are filtered and reports are grouped; if several rules match, a "
         "table has the tags of all of them",
+    )
+    resource_group: ResourceGroup | None = Field(
+        default=None,
+        description="the resource group whose executors take the tables' plans (`[daemon] resource_groups`); without "
+        "it `default`",
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
@@ -182,6 +188,10 @@ class DaemonSettings(SettingsSection):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="how many plans this process runs at once")
+    resource_groups: tuple[ResourceGroup, ...] = Field(
+        default=(),
+        description="the resource groups whose plans this process takes, `default` for tables without one; empty: all",
+    )
     request_interval: Duration = Field(
         default=timedelta(seconds=1),
         description="how often the database is polled for requests and for reports of written partitions",

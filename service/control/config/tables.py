@@ -41,7 +41,16 @@ OBJECTIVE_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob
 #: policy fields that apply when an executor claims a plan, which a request can't change
 CLAIM_TIME_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith(("budget_", "run_")))
 _COMBINED_KEYS = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_RULE_KEYS = ("owner", "tags", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
+_RULE_KEYS = (
+    "owner",
+    "tags",
+    "resource_group",
+    "concurrency",
+    "access",
+    "sessions_refresh",
+    "on_conflict",
+    "write_options",
+)
 _RULE_ONLY_KEYS = ("mode", *_RULE_KEYS, "match")
 
 
@@ -74,6 +83,8 @@ class ConfiguredTable:
     owner: str | None
     #: in alphabetical order
     tags: tuple[str, ...]
+    #: None for the group ``default``
+    resource_group: str | None
     access: Access | None
     prices: Prices
     #: the waiting time that counts as much as a doubled saving per cost; 0 if the oldest plan runs first
@@ -117,6 +128,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
     """
     owner: str | None = None
     tags: set[str] = set()
+    resource_group: str | None = None
     access: Access | None = None
     sessions_refresh = ref.sessions_refresh
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
@@ -132,6 +144,8 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         if rule.tags:
             tags.update(rule.tags)
             places["tags"] = origin
+        if rule.resource_group is not None:
+            resource_group, places["resource_group"] = rule.resource_group, origin
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), origin
         if rule.access is not None:
@@ -159,6 +173,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         mode=mode,
         owner=owner,
         tags=tuple(sorted(tags)),
+        resource_group=resource_group,
         access=access,
         prices=configured_prices(config),
         work_budget=global_budget(config),

@@ -44,6 +44,8 @@ from service.control.serializers.processes import (
     no_executor_reason,
     process_list,
     silent_processes,
+    unserved_group_reason,
+    unserved_groups,
 )
 from service.control.serializers.replay import replay
 from service.control.serializers.report import GROUPINGS, report

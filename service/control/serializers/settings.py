@@ -117,6 +117,7 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
         setting_document("mode", table.mode, _format_origin(table.origins["mode"])),
         setting_document("owner", table.owner, table.origins["owner"].source),
         setting_document("tags", ", ".join(table.tags), table.origins["tags"].source),
+        setting_document("resource_group", table.resource_group or "default", table.origins["resource_group"].source),
         setting_document("concurrency", _format_concurrency(table), table.origins["concurrency"].source),
         setting_document("access", table.access, table.origins["access"].source),
         setting_document("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].source),

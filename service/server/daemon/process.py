@@ -371,6 +371,7 @@ class Daemon:
             host=socket.gethostname(),
             version=__version__,
             slots=self.config.daemon.executor_slots if self._is_executor else 0,
+            resource_groups=" ".join(self.config.daemon.resource_groups) or None,
             spark="broken" if problem is not None else self.sessions.state,
             spark_ui=self.sessions.ui,
             problem=problem,

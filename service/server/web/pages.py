@@ -18,7 +18,6 @@ from service.control.serializers import (
     has_scheduler,
     held_reason,
     lake_points,
-    no_executor_reason,
     queries,
     service_settings,
     table_points,
@@ -195,7 +194,7 @@ def confirm_bulk(
 def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
     """Show one plan."""
     plan, now = context.store.plan(plan_id), datetime.now(UTC)
-    no_executor = no_executor_reason(context.store.processes())
+    no_executor = queries.no_executor_for(context.store, plan)
     held = held_reason(context.store, plan)
     page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, now)
     return render(request, "plan.html", page, section="/plans", now=now)

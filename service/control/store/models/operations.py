@@ -83,6 +83,8 @@ class ProcessRow(Base):
     host: Mapped[str] = mapped_column(String)
     version: Mapped[str] = mapped_column(String)
     slots: Mapped[int] = mapped_column(BigInteger)
+    #: the resource groups that it serves, separated by blanks; None for all
+    resource_groups: Mapped[str | None] = mapped_column(String)
     spark: Mapped[str] = mapped_column(String)
     spark_ui: Mapped[str | None] = mapped_column(String)
     problem: Mapped[str | None] = mapped_column(Text)

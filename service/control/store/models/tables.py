@@ -40,6 +40,8 @@ class TableRow(Base):
     owner: Mapped[str | None] = mapped_column(String)
     #: the tags, by the configuration, each between two blanks; None without tags
     tags: Mapped[str | None] = mapped_column(String)
+    #: the group of executors that take its plans, by the configuration; None for the group ``default``
+    resource_group: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)

@@ -23,6 +23,8 @@ class StoreSettings:
     #: scans remembered for each table; a day of them at the default interval
     scans_kept: int = 288
     #: events that are sent to the webhook; empty without a webhook
+    #: the resource groups whose plans this process claims; None for all
+    resource_groups: frozenset[str] | None = None
     notify_events: frozenset[str] = frozenset()
     #: the events that each channel receives, by its name
     channel_events: Mapping[str, frozenset[str]] = field(default_factory=dict)
