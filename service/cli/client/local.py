@@ -92,8 +92,9 @@ class LocalClient:
         from lake.capabilities import likely_writers
         from service.control.planning import scan
         from service.control.planning.decision_summary import explanation_document
+        from service.control.planning.observed_reads import with_observed_reads
 
-        found = self.catalog.find(table)
+        found = with_observed_reads(self.store, self.catalog.find(table))
         decided = scan.explain_table(self.store, found, None if partition is None else partition.strip("/"))
         writers = likely_writers(found.adapter, decided.snapshot)
         document = explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
@@ -123,9 +124,13 @@ class LocalClient:
     def settings(self, table: str | None) -> SettingList:
         if table is None:
             return SettingList(settings=_to_documents(serializers.service_settings(self.config)))
+        from service.control.planning.observed_reads import with_observed_reads
+
         found = self.catalog.find(table)
         return SettingList(
-            settings=_to_documents(serializers.table_settings(found)), table=found.name, location=found.ref.location
+            settings=_to_documents(serializers.table_settings(with_observed_reads(self.store, found))),
+            table=found.name,
+            location=found.ref.location,
         )
 
     def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:

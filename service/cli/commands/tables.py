@@ -283,11 +283,17 @@ def explain(
         found = run.client.explain(table, partition, files=files)
         if json:
             run.out.results(found["items"], lambda: None)
-            of_table = {key: found[key] for key in ("table", "instant", "writers")}
+            of_table = {
+                key: found[key]
+                for key in ("table", "instant", "writers", "reads_per_day", "reads_source")
+                if key in found
+            }
             sums = {"total": True, **of_table, **found["total"]}
             run.out.results([sums], lambda: None)
             return
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
+        if found.get("reads_source", "configured") != "configured":  # a service of an earlier release names no source
+            run.out.note(f"{found['reads_per_day']:g} reads a day ({found['reads_source']})")
         for note in found["notes"]:
             run.out.note(note)
         for writer in found["writers"]:

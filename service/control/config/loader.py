@@ -31,6 +31,7 @@ from service.control.config.field_types import SettingsSection, StringMap, flatt
 from service.control.config.http import HttpSettings
 from service.control.config.notify import NotifySettings
 from service.control.config.oidc import OidcSettings
+from service.control.config.reads import ReadsSettings
 from service.control.config.renamed import (
     RENAMED_KEYS,
     RenamedConflictError,
@@ -76,6 +77,7 @@ SECTIONS: Mapping[str, type[SettingsSection]] = {
     "daemon": DaemonSettings,
     "cost": CostSettings,
     "work": WorkSettings,
+    "reads": ReadsSettings,
     "notify": NotifySettings,
     "http": HttpSettings,
     "oidc": OidcSettings,
@@ -102,6 +104,7 @@ class _Settings(BaseSettings):
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
     cost: CostSettings = Field(default_factory=CostSettings)
     work: WorkSettings = Field(default_factory=WorkSettings)
+    reads: ReadsSettings = Field(default_factory=ReadsSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
     opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
@@ -164,6 +167,7 @@ class Config:
     daemon: DaemonSettings
     cost: CostSettings
     work: WorkSettings
+    reads: ReadsSettings
     notify: NotifySettings
     openlineage: OpenLineageSettings
     opentelemetry: OpenTelemetrySettings

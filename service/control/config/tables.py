@@ -92,6 +92,15 @@ class ConfiguredTable:
     #: the budget of the plans of all tables together
     work_budget: Budget
     origins: Mapping[str, Origin]
+    #: the time whose observed reads give the rate of reads
+    reads_window: timedelta
+    #: the configured rate of reads if ``policy`` has the observed one, else None
+    configured_reads_per_day: float | None = None
+
+    @property
+    def has_observed_reads(self) -> bool:
+        """True if the policy has the observed rate of reads."""
+        return self.configured_reads_per_day is not None
 
     @property
     def name(self) -> str:
@@ -104,7 +113,9 @@ class ConfiguredTable:
         ref = self.ref
         access = self.access, ref.sessions_refresh
         writers = ref.concurrency, ref.on_conflict, access, sorted(ref.write_options.items())
-        parts = (__version__, ref.location, ref.identity, writers, self.policy)
+        configured = self.configured_reads_per_day  # an observed rate changes all the time
+        policy = self.policy if configured is None else replace(self.policy, reads_per_day=configured)
+        parts = (__version__, ref.location, ref.identity, writers, policy)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     @cached_property
@@ -178,6 +189,7 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         prices=configured_prices(config),
         work_budget=global_budget(config),
         ageing=config.work.ageing if config.work.objective == OBJECTIVE_BENEFIT else timedelta(),
+        reads_window=config.reads.window,
         origins=origins | {"mode": said_by} | {key: Origin(source=origin) for key, origin in places.items()},
     )
 

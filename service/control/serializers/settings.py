@@ -102,6 +102,7 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         *rows("cost", config.cost.model_dump()),
         *rows("work", config.work.model_dump()),
         *rows("http", config.http.model_dump()),
+        *rows("reads", config.reads.model_dump()),
         *rows("notify", config.notify.model_dump()),
         *rows("oidc", config.oidc.model_dump()),
         *rows("openlineage", config.openlineage.model_dump()),

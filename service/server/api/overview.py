@@ -7,6 +7,7 @@ from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from service.control import serializers
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.serializers import queries
 from service.server.api.context import ContextDep
 from service.server.api.filters import TableFilterQuery
@@ -76,4 +77,5 @@ def settings(
     if table is None:
         caller.require_all_tables()
         return list_response(request, serializers.service_settings(context.config))
-    return list_response(request, serializers.table_settings(find_table(context, table)))
+    found = with_observed_reads(context.store, find_table(context, table))
+    return list_response(request, serializers.table_settings(found))

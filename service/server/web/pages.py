@@ -12,6 +12,7 @@ from starlette.responses import Response
 
 from lake.plan import PlanKind
 from service.control.planning import bulk_actions
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
 from service.control.serializers import (
     TREND_DAYS,
@@ -291,5 +292,9 @@ def show_settings(context: ContextDep, request: Request, caller: Reader, table: 
     """Show every setting of the service or of a table."""
     if not table:
         caller.require_all_tables()
-    settings = table_settings(find_table(context, table)) if table else service_settings(context.config)
+    settings = (
+        table_settings(with_observed_reads(context.store, find_table(context, table)))
+        if table
+        else service_settings(context.config)
+    )
     return render(request, "settings.html", settings_page(settings, table, context.config), section="/settings")

@@ -94,6 +94,20 @@ class ProcessRow(Base):
     expires_at_ms: Mapped[int] = mapped_column(BigInteger)
 
 
+class ReadLogRow(Base):
+    """How far a log of queries was read."""
+
+    __tablename__ = "read_log"
+
+    #: the path without the suffix of a log in progress
+    log: Mapped[str] = mapped_column(String, primary_key=True)
+    #: the size in storage at the last reading
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    #: uncompressed bytes that were read; -1 if the log is to be ignored
+    position: Mapped[int] = mapped_column(BigInteger)
+    seen_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
 class SourceProblemRow(Base):
     """A part of a source that the last search for tables could not read."""
 

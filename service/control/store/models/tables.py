@@ -87,6 +87,17 @@ class ScanRow(Base):
     record: Mapped[Any] = mapped_column(Json)
 
 
+class TableReadRow(Base):
+    """The reads of a table on one day in UTC, as a source shows them."""
+
+    __tablename__ = "table_read"
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    day_ms: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    source: Mapped[str] = mapped_column(String, primary_key=True)
+    reads: Mapped[int] = mapped_column(BigInteger)
+
+
 class TrendRow(Base):
     """The figures of a table's last scan at one time; under ``ALL_TABLES`` the sum over the planned tables."""
 
