@@ -13,6 +13,8 @@ from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
+    Killed,
+    after_its_hold,
     brought_home,
     data_files,
     dropped,
@@ -34,7 +36,7 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
-from lake.errors import TableGone
+from lake.errors import TableGone, Transient
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
 from service.control.config.loader import load_config
@@ -350,6 +352,52 @@ def test_rule_7_an_answer_that_a_rename_tears_halts_nothing(known: Bench, caller
             bench.sweep()
     assert bench.table.name.endswith("_managed"), "the answer was torn"
     bench.expire()
+    for _ in range(2):
+        bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (rows, None)
+
+
+@pytest.mark.parametrize("reading", range(3))
+@pytest.mark.parametrize("answer", ["an error", "no partition"])
+def test_rule_7_a_table_without_partitions_by_its_name_before_a_rename_has_lost_none(
+    known: Bench, answer: str, reading: int, monkeypatch: pytest.MonkeyPatch
+):
+    """A recorded copy of a late file is not done because its partition seems to be dropped.
+
+    The metastore of the tests says that the table is not there, others may find no partitions.
+    """
+    bench, before = known, here(known)
+    bench.clean()
+    write(before, 700, 710, "part-x.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows = sorted({*bench.rows(), *write(before, 800, 810)})
+
+    def at(name: str) -> None:
+        if name == "carry_recorded":
+            raise Killed
+
+    monkeypatch.setattr("executors.relocation.partition_sweep.failpoint", at)
+    with suppress(Killed):
+        bench.sweep()
+    monkeypatch.undo()
+    after_its_hold(bench)
+    real, name, before_it = MetastoreClient.partitions, table_name(bench.table), iter(range(reading))
+
+    def torn(
+        self: MetastoreClient, database: str, table: str, names: Sequence[str]
+    ) -> Iterator[tuple[str, MetastorePartition]]:
+        if next(before_it, None) is not None:
+            return real(self, database, table, names)
+        monkeypatch.undo()
+        assert table == name
+        renamed(bench)
+        return real(self, database, table, names if answer == "an error" else [])
+
+    monkeypatch.setattr(MetastoreClient, "partitions", torn)
+    with suppress(TableGone, Transient):
+        bench.sweep()
+    assert table_name(bench.table) != name, "the answer was torn"
     for _ in range(2):
         bench.sweep()
     assert (sorted(bench.rows()), halted(bench)) == (rows, None)
