@@ -8,6 +8,7 @@ import sys
 from datetime import UTC, date, datetime, timedelta
 
 import pytest
+from api_toys import add_token, client_of, context_at
 from databases import store_at
 from store_plans import sql
 
@@ -153,6 +154,32 @@ def test_old_observations_leave_the_window_and_are_deleted(tmp_path, store):
     assert store.observed_reads("sales.orders", WEEK) is None
     store.forget_read_logs(())
     assert sql(f"sqlite:///{tmp_path}/lakefold.db", "SELECT count(*) FROM table_read")[0][0] == 0
+
+
+def test_trino_reports_its_queries_and_each_table_counts_once(tmp_path, store):
+    context = context_at(tmp_path)
+    event = {
+        "metadata": {"queryId": "20260131_1", "queryState": "FINISHED", "query": "SELECT 1"},
+        "statistics": {"cpuTime": 1.0},
+        "ioMetadata": {
+            "inputs": [
+                {"catalogName": "hudi", "schema": "sales", "table": "orders", "columns": []},
+                {"catalogName": "hudi", "schema": "sales", "table": "orders", "columns": []},
+                {"catalogName": "hudi", "schema": "hr", "table": "people", "columns": []},
+            ]
+        },
+    }
+    token = add_token(context.store, "write")
+    with client_of(context, token) as client:
+        answer = client.post("/v1/events/trino", json=event)
+        assert (answer.status_code, answer.json()) == (202, {"reads": ["sales.orders"]})
+        assert client.post("/v1/events/trino", json={"metadata": {}}).status_code == 422
+    with client_of(context) as client:
+        assert client.post("/v1/events/trino", json=event).status_code == 401
+    assert reads(store, "sales.orders") == 1
+    found = store.observed_reads("sales.orders", WEEK)
+    assert found.sources == ("Trino's event listener",)
+    context.store.close()
 
 
 SESSION = """

@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
-from datetime import date, timedelta
+from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 SPARK = "Spark event logs"
+TRINO = "Trino's event listener"
 #: uncompressed bytes of one round; the rest is read in the next round
 _MAX_ROUND_BYTES = 256 << 20
 #: the position of a log of lakefold's own application
@@ -88,6 +89,17 @@ def observe_spark_reads(store: "Store", directories: Iterable[str], max_bytes: i
             found += counts.total()
     store.forget_read_logs(present)
     return found
+
+
+def record_trino_reads(store: "Store", tables: Iterable[tuple[str, str]]) -> list[str]:
+    """Count one read of each registered table among ``tables``, each a schema and a name; returns their names."""
+    states = [state.name for state in store.table_states()]
+    index = TableIndex((name, f"/{name}") for name in states)
+    scans = (TableScan(at=datetime.now(UTC), name=f"{schema}.{table}", paths=()) for schema, table in set(tables))
+    found = {(name, scan.at.date()): 1 for scan in scans if (name := index.find(scan)) is not None}
+    if found:
+        store.record_reads(ReadLog(log=TRINO, bytes=0, position=0), TRINO, found)
+    return sorted(name for name, _ in found)
 
 
 def _is_ignored(key: str, known: Mapping[str, ReadLog]) -> bool:
