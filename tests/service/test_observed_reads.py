@@ -10,9 +10,11 @@ from datetime import UTC, date, datetime, timedelta
 import pytest
 from api_toys import add_token, client_of, context_at
 from databases import store_at
-from store_plans import sql
+from store_plans import make_plan, sql
 
 from lake.model import TableRef
+from planner.cost import CostInputs, estimate_benefit
+from planner.policy.policy import SizingPolicy
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
 from service.control.planning.observed_reads import (
@@ -23,7 +25,10 @@ from service.control.planning.observed_reads import (
     with_observed_reads,
 )
 from service.control.planning.spark_event_logs import LogReading, TableScan, read_scans
+from service.control.serializers import describe_cost
 from service.control.store.reads import ReadLog
+from service.former_names import both_names
+from service.text import to_jsonable
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
@@ -180,6 +185,16 @@ def test_trino_reports_its_queries_and_each_table_counts_once(tmp_path, store):
     found = store.observed_reads("sales.orders", WEEK)
     assert found.sources == ("Trino's event listener",)
     context.store.close()
+
+
+@pytest.mark.parametrize(("observed", "word"), [(True, "observed"), (False, "configured")])
+def test_the_savings_of_a_plan_say_which_rate_they_count_with(observed, word):
+    worth = estimate_benefit(
+        make_plan("dt=1"), SizingPolicy(reads_per_day=5.0), CostInputs(are_reads_observed=observed)
+    )
+    predicted = {**both_names("plan.cost_benefit.predicted", to_jsonable(worth))}
+    lines = dict(describe_cost({"predicted": predicted, "actual": None, "errors": {}}))
+    assert lines["saves"].endswith(f"(5 reads a day, {word})")
 
 
 SESSION = """
