@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from lake.actions import ActionPage
 from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
@@ -350,6 +351,27 @@ class KeepsHistory(Protocol):
         """Return the files at ``since`` and the commits from ``since`` to ``until``, as far as the table records them.
 
         ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does; errors of ``check`` pass.
+        """
+
+
+@runtime_checkable
+class ListsActions(Protocol):
+    """The part of a ``TableFormat`` whose tables show the actions on them: when, by whom, and on which files."""
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """Return at most ``limit`` actions, newest first; with ``before``, the key of an action, only older ones.
+
+        Each action lists at most ``max_files`` added and as many removed files. ``superseded`` are the table's
+        superseded versions. A page reads no details of actions of other pages. Raises as ``snapshot`` does, and
+        Rejected for a ``before`` that is no key.
         """
 
 

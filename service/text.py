@@ -97,6 +97,22 @@ def plural(count: int, noun: str) -> str:
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
+def describe_file_changes(changes: Mapping[str, Any]) -> str:
+    """Return ``3 files, 1.2 MiB`` for the files that an action added or removed; '' for none."""
+    if not changes["count"]:
+        return ""
+    size = "" if changes["bytes"] is None else f", {format_size(changes['bytes'])}"
+    return f"{plural(changes['count'], 'file')}{size}"
+
+
+def describe_figures(figures: Mapping[str, int]) -> str:
+    """Return the figures of a message in words: ``812 input files, 2.00 GiB input bytes``."""
+    return ", ".join(
+        f"{format_size(value) if 'bytes' in name else format(value, ',')} {name.replace('_', ' ')}"
+        for name, value in figures.items()
+    )
+
+
 def format_percent(share: float | None) -> str:
     """Return a share as a whole percentage; only an exact 0 or 1 reads as 0 % or 100 %."""
     if share is None:

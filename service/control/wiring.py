@@ -59,7 +59,9 @@ def store_settings(config: Config) -> StoreSettings:
         max_inflight_per_table=settings.max_inflight_per_table,
         limits=ConfiguredLimits(config),
         cores_per_plan=config.cost.cores_per_plan,
+        resource_groups=frozenset(config.daemon.resource_groups) or None,
         notify_events=config.notify.selected_events,
+        channel_events={channel.name: channel.selected_events for channel in config.notify.channels},
     )
 
 
