@@ -260,6 +260,26 @@ class ListedInMetastore(Protocol):
 
 
 @runtime_checkable
+class ListedInCatalog(Protocol):
+    """The part of a ``TableFormat`` whose tables a catalog of the format lists without a Spark session.
+
+    The catalog is one of the settings that ``UsesSparkSettings`` receives; ``TableRef.catalog`` names it.
+    """
+
+    def lists_catalog(self, catalog: str) -> bool:
+        """Return True if the settings define ``catalog`` as a catalog of this format."""
+
+    def discover_in_catalog(
+        self, catalog: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
+        """Yield the tables of the format in ``catalog``, named ``database.table``; a nested database has dots.
+
+        ``database_pattern`` and ``table_pattern`` are shell patterns of names. A table that can't be read is yielded as
+        ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
+        """
+
+
+@runtime_checkable
 class CatalogOnly(Protocol):
     """The part of a ``TableFormat`` whose commits are seen only by programs that read file locations from a catalog.
 
