@@ -46,7 +46,7 @@ from service.server.web.simulation import simulation_page
 from service.server.web.table_list import databases_page, table_list_page
 from service.server.web.table_list import table_filter_query as table_list_query
 from service.server.web.table_page import TableRecords, table_page
-from service.server.web.trend import trend_panel
+from service.server.web.trend import tiles, trend_panel
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 #: needs no scope, because the sign-in page uses these files
@@ -82,9 +82,12 @@ def show_overview(
     """Show the lake in one line, and the tables."""
     now, (order, descending) = datetime.now(UTC), parse_sort(request, sort)
     lake = context.lake_cache.get()
-    changes = trend_panel(lake.cached("points", lambda: lake_points(lake)), days, request.url)
+    points = lake.cached("points", lambda: lake_points(lake))
+    # Charts are drawn once for each reading. Other addresses of the page, such as another order, have other links.
+    shown_tiles = lake.cached(f"tiles {days in TREND_DAYS and days}", lambda: tiles(points, days))
+    changes = trend_panel(points, days, request.url)
     tables = table_list_page(context, table_filter, order, descending, page, table_list_query(request.query_params))
-    shown = overview_page(context, lake, tables, changes, now)
+    shown = overview_page(context, lake, tables, shown_tiles, changes, now)
     return render(request, "overview.html", shown, section="/", now=now)
 
 
