@@ -5,15 +5,22 @@ import html
 import re
 from datetime import UTC, datetime, timedelta
 
+import pyarrow as pa
 import pytest
+from api_toys import client_of
+from store_plans import sql
+from web_lake import completed, register, scan, sizes
 from web_pages import read
 
-from lake.units import format_bytes
+from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
+from lake.units import format_bytes, format_elapsed
 from service.server.web.formatting import format_count
+from service.server.web.size_history import count_level, size_history
 from service.server.web.time_axis import TimeAxis, round_ceiling
 from service.server.web.time_chart import Series, time_chart
 from service.text import format_percent, parse_timestamp
 
+MIB = 1 << 20
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 
@@ -102,3 +109,88 @@ def test_the_marks_of_time_are_round_and_apart(span, first, distance):
 )
 def test_an_axis_ends_at_a_round_figure(value, binary, most):
     assert round_ceiling(value, binary) == most
+
+
+def test_the_heat_map_has_the_sizes_of_the_stored_scans(page):
+    scans = page.get("/v1/tables/sales.orders/scans").json()["items"]
+    rows = picture_tables(page.get("/tables/sales.orders").text, "Files by size over time")
+    first, newest = rows[-1], rows[0]
+    assert newest[1] == f"{scans[0]['files']:,}"
+    drawn = [f"{count:,}" for count in scans[0]["histogram"] if count]
+    assert [cell for cell in newest[2:] if cell] == drawn
+    assert first[1] == f"{scans[-1]['files']:,}", "the oldest stored scan is the first one"
+    assert {row[1] for row in rows} <= {f"{one['files']:,}" for one in scans}
+    columns = re.search(r'aria-label="Files by size over time: ([^"]+)"', page.get("/tables/sales.orders").text)
+    assert f"{scans[0]['files']:,} files, {scans[0]['small_files']:,} small" in columns[1]
+
+
+def test_a_column_shows_the_last_scan_until_then_and_the_first_scan_stands_apart():
+    made = [
+        scan("t", sizes(files, 4 * MIB), ago=timedelta(hours=hours))
+        for files, hours in ((900, 500), (50, 40), (40, 1), (10, 0))
+    ]
+    history = size_history(list(reversed(made[1:])), made[0], 300 * MIB)
+    assert [(column.files, column.is_first_scan) for column in history.columns] == [
+        (made[0].files, True),
+        (made[1].files, False),
+        (made[1].files, False),
+        (made[3].files, False),
+    ]
+    for one in history.maps:
+        assert [band.text.count("first scan") for band in one.bands] == [1, 0, 0, 0]
+        assert one.bands[0].x == one.left
+        assert one.bands[-1].x + one.bands[-1].width == pytest.approx(one.right)
+        assert one.top <= min(tick.at for tick in one.y_ticks)
+        assert one.limit_y is None or one.top <= one.limit_y <= one.base
+    assert size_history([made[0]], None, 300 * MIB) is None
+
+
+@pytest.mark.parametrize(
+    ("files", "level"), [(0, 0), (1, 1), (9, 1), (10, 2), (999, 3), (1000, 4), (99_999, 5), (100_000, 6), (10**9, 6)]
+)
+def test_each_colour_of_the_heat_map_is_ten_times_as_many_files(files, level):
+    assert count_level(files) == level
+
+
+def test_a_file_is_counted_by_the_histogram_where_the_heat_map_draws_it():
+    edge = HISTOGRAM_EDGES_BYTES.index(4 * MIB)
+    counts = SizeHistogram.of(pa.array([4 * MIB, 4 * MIB + 1], pa.int64()), MIB).counts
+    assert (counts[edge], counts[edge + 1]) == (1, 1)
+
+
+def test_savings_and_cpu_time_of_a_tables_plans_add_up(fresh):
+    register(fresh.store, "a.b", "compact", scan("a.b", sizes(400, MIB), ago=timedelta()))
+    plans = [completed(fresh.store, "a.b", f"dt={number}", files=40) for number in range(2)]
+    for plan, days in zip(plans, (4, 1), strict=True):
+        sql(
+            fresh.store.url,
+            "UPDATE plan SET finalized_at_ms = finalized_at_ms - :ms WHERE id = :id",
+            ms=days * 86_400_000,
+            id=plan.plan_id,
+        )
+    with client_of(fresh) as client:
+        found = client.get("/v1/tables/a.b/savings").json()
+        documents = [client.get(f"/v1/plans/{plan.plan_id}").json()["cost_benefit"] for plan in plans]
+        rates = [one["predicted"]["cpu_seconds_saved_per_day"] for one in documents]
+        spent = [one["actual"]["cpu_seconds"] for one in documents]
+        assert found["cpu_seconds_saved_per_day"] == pytest.approx(sum(rates))
+        first, second, now = found["points"]
+        assert [first["cpu_seconds_saved"], second["cpu_seconds_saved"]] == pytest.approx([0, 3 * rates[0]], rel=1e-3)
+        assert now["cpu_seconds_saved"] == pytest.approx(4 * rates[0] + rates[1], rel=1e-3)
+        assert [first["cpu_seconds_spent"], now["cpu_seconds_spent"]] == pytest.approx([spent[0], sum(spent)])
+        assert now["files_removed"] == sum(one["actual"]["files_saved"] for one in documents)
+
+        words = read(client, "/tables/a.b").words
+        assert f"Plans took {format_elapsed(sum(spent))} of CPU" in words
+        assert f"readers have saved about {format_elapsed(now['cpu_seconds_saved'])}" in words
+        rows = picture_tables(client.get("/tables/a.b").text, "CPU time saved and spent")
+        assert [row[1:] for row in rows] == [
+            [
+                format_elapsed(point[f"cpu_seconds_{name}"]) if point[f"cpu_seconds_{name}"] else "0 s"
+                for name in ("saved", "spent")
+            ]
+            for point in (now, second, first)
+        ]
+        register(fresh.store, "a.c", "compact", scan("a.c", sizes(4, MIB), ago=timedelta()))
+        assert client.get("/v1/tables/a.c/savings").json()["points"] == []
+        assert "Savings and CPU time" not in client.get("/tables/a.c").text

@@ -213,7 +213,7 @@ def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page
     assert all(map(re.fullmatch, told, drawn[: len(told)])), drawn
     text = page.get(f"{path}?days=30").text
     charts = re.findall(r'<svg class="chart timed (wide|narrow)".*?aria-label="([^"]+)"', text)
-    assert [kind for kind, _ in charts] == ["wide", "narrow"] * 2
+    assert [kind for kind, _ in charts][:4] == ["wide", "narrow"] * 2
     assert re.match(rf"Files over time: files {count} at first, {count} now; reducible files {count} at", charts[0][1])
     assert re.match(rf"Bytes rewritten and freed: rewritten 0 B at first, {size} now; freed 0 B at first", charts[2][1])
 

@@ -15,6 +15,13 @@ from service.control.serializers.cost import (
     prediction_errors,
     work_budget_document,
 )
+from service.control.serializers.history import (
+    ATTEMPTS_PERIOD,
+    SAVINGS_PERIOD,
+    attempt_history,
+    load_savings,
+    savings,
+)
 from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
 from service.control.serializers.objectives import (
     budget_problems,

@@ -15,6 +15,7 @@ from service.control.serializers import (
     has_scheduler,
     held_reason,
     lake_points,
+    load_savings,
     no_executor_reason,
     queries,
     service_settings,
@@ -41,6 +42,7 @@ from service.server.web.rendering import render, static_file
 from service.server.web.replay import replay_page
 from service.server.web.request_form import MAX_OVERRIDES, request_form
 from service.server.web.request_page import request_page
+from service.server.web.savings import savings_panel
 from service.server.web.settings import settings_page
 from service.server.web.simulation import simulation_page
 from service.server.web.table_list import databases_page, table_list_page
@@ -137,6 +139,7 @@ def show_table(
         layout=store.partition_layout(table.name),
         objectives=store.objectives([name]).get(name, ()),
         retrying=store.retrying_plans(name).get(name, ()),
+        savings=savings_panel(load_savings(store, name, now)),
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)

@@ -31,6 +31,8 @@ from service.server.web.notices import (
 from service.server.web.partitions import StripPosition, partition_strip, worst_partition_list
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.request_form import RequestForm
+from service.server.web.savings import SavingsPanel
+from service.server.web.size_history import size_history
 from service.server.web.trend import TrendPanel
 from service.text import format_age, partition_name, plural
 
@@ -64,6 +66,7 @@ class TableRecords:
     over_time: TrendPanel | None
     objectives: Sequence[TableObjective]
     retrying: Sequence[RetryingPlan]
+    savings: SavingsPanel | None
 
 
 def table_page(
@@ -110,6 +113,8 @@ def table_page(
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         over_time=known.over_time,
+        size_history=size_history(known.scans, first, small),
+        savings=known.savings,
         objectives=tuple(known.objectives),
         trend=trend_chart(moved, width=360, height=84),
         trend_points=len(moved),
