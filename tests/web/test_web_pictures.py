@@ -15,6 +15,7 @@ from web_pages import read
 from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from lake.units import format_bytes, format_elapsed
 from service.server.web.formatting import format_count
+from service.server.web.gantt import OUTCOMES, executor_day
 from service.server.web.size_history import count_level, size_history
 from service.server.web.time_axis import TimeAxis, round_ceiling
 from service.server.web.time_chart import Series, time_chart
@@ -194,3 +195,62 @@ def test_savings_and_cpu_time_of_a_tables_plans_add_up(fresh):
         register(fresh.store, "a.c", "compact", scan("a.c", sizes(4, MIB), ago=timedelta()))
         assert client.get("/v1/tables/a.c/savings").json()["points"] == []
         assert "Savings and CPU time" not in client.get("/tables/a.c").text
+
+
+def test_the_day_of_an_executor_has_a_bar_for_each_attempt(page, lake):
+    found = page.get("/v1/attempts").json()
+    store = lake[0].store
+    stored = store.attempts(timedelta(days=1)).attempts
+    assert [(one["plan_id"], one["executor"]) for one in found["items"]] == [
+        (one.plan_id, one.executor) for one in stored
+    ]
+    text = page.get("/processes").text
+    rows = picture_tables(text, "Attempts at plans")
+    assert sorted((row[2], row[5]) for row in rows) == sorted(
+        (one["plan_id"][-8:], OUTCOMES[one["outcome"]][0]) for one in found["items"]
+    )
+    for kind in ("wide", "narrow"):
+        (svg,) = re.findall(rf'<svg class="chart gantt {kind}".*?</svg>', text, re.DOTALL)
+        links = re.findall(
+            r'<a href="/plans/([^"]+)" aria-label="plan \w+ of [^"]+: [^"]+ from [\d-]+ [\d:]+ UTC">', svg
+        )
+        assert sorted(links) == sorted(one["plan_id"] for one in found["items"])
+    assert f"{len(rows)} attempts at plans since" in read(page, "/processes").words
+
+
+def attempt(begin, end, outcome="completed", executor="host-1/4711/1/a.2", number=0):
+    return {
+        "plan_id": f"{number:036}",
+        "table": "a.b",
+        "executor": executor,
+        "began_at": NOW - timedelta(hours=begin),
+        "ended_at": None if end is None else NOW - timedelta(hours=end),
+        "outcome": outcome,
+    }
+
+
+def test_bars_of_one_time_are_below_each_other_and_each_is_as_long_as_its_attempt():
+    items = [
+        attempt(23, 20, number=1),
+        attempt(22, 21, "failed", number=2),
+        attempt(19, 18, "requested", number=3),
+        attempt(5, 2, "inflight", executor="host-2/9/1/a.2", number=4),
+        attempt(2, None, "inflight", number=5),
+    ]
+    day = executor_day({"since": NOW - timedelta(days=1), "until": NOW, "items": items})
+    for one in day.charts:
+        first, second = one.rows
+        assert (first.label, second.label) == ("host-1/4711", "host-2/9")
+        bars = {bar.line.plan_id[-1]: bar for bar in (*first.bars, *second.bars)}
+        hour = (one.right - one.left) / 24
+        assert [round(bars[name].width / hour, 3) for name in "12345"] == [3, 1, 1, 3, 2]
+        assert bars["1"].y == bars["3"].y == bars["5"].y < bars["2"].y < second.top <= bars["4"].y
+        assert [bars[name].line.outcome for name in "12345"] == [
+            "completed",
+            "failed",
+            "to be tried again",
+            "taken over",
+            "running",
+        ]
+    assert {kind for kind, _ in day.legend} == {"done", "failed", "again", "running"}
+    assert executor_day({"since": NOW, "until": NOW, "items": []}) is None

@@ -11,7 +11,9 @@ from lake.plan import PlanKind
 from service.control.planning import bulk_actions
 from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
 from service.control.serializers import (
+    ATTEMPTS_PERIOD,
     TREND_DAYS,
+    attempt_history,
     has_scheduler,
     held_reason,
     lake_points,
@@ -198,8 +200,9 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
-    """Show the processes, their running plans and the state of Spark."""
-    return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
+    """Show the processes, their running plans, the state of Spark, and the attempts of the last day."""
+    attempts = attempt_history(context.store.attempts(ATTEMPTS_PERIOD))
+    return render(request, "processes.html", processes_page(context.lake_cache.get(), attempts), section="/processes")
 
 
 @router.get("/replay")
