@@ -2,8 +2,10 @@
 """The figures on the pictures: each is the store's, and the API has it, too."""
 
 import html
+import math
 import re
-from datetime import UTC, datetime, timedelta
+from dataclasses import replace
+from datetime import UTC, date, datetime, timedelta
 
 import pyarrow as pa
 import pytest
@@ -14,6 +16,8 @@ from web_pages import read
 
 from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from lake.units import format_bytes, format_elapsed
+from planner.slo.model import Objective, ObjectiveEvaluation
+from service.server.web.calendars import date_and_key, partition_calendar
 from service.server.web.formatting import format_count
 from service.server.web.gantt import OUTCOMES, executor_day
 from service.server.web.size_history import count_level, size_history
@@ -21,7 +25,8 @@ from service.server.web.time_axis import TimeAxis, round_ceiling
 from service.server.web.time_chart import Series, time_chart
 from service.text import format_percent, parse_timestamp
 
-MIB = 1 << 20
+LONG = "and-half-of-another-continent"
+MIB, SPAN = 1 << 20, timedelta(hours=4)
 NOW = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
 
 
@@ -254,3 +259,105 @@ def test_bars_of_one_time_are_below_each_other_and_each_is_as_long_as_its_attemp
         ]
     assert {kind for kind, _ in day.legend} == {"done", "failed", "again", "running"}
     assert executor_day({"since": NOW, "until": NOW, "items": []}) is None
+
+
+def test_the_timeline_of_an_objective_ends_at_its_budget_and_shows_when_it_was_missed(fresh):
+    held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(days=9)}
+    missed = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held)
+    register(fresh.store, "a.b", "compact")
+    found = scan("a.b", sizes(300, 20 * MIB), ago=timedelta())
+    fresh.store.record_scan(found, None, [missed])
+    back = "UPDATE table_objective SET judged_at_ms = judged_at_ms - :ms, changed_at_ms = changed_at_ms - :ms"
+    sql(fresh.store.url, back, ms=4 * 3_600_000)
+    fresh.store.record_scan(found, None, [replace(missed, value=0.01)])
+    fresh.store.record_scan(found, None, [missed])
+    with client_of(fresh) as client:
+        (one,) = client.get("/v1/tables/a.b/objectives").json()["items"]
+        history = one["history"]
+        assert history[-1]["budget_left"] == pytest.approx(one["budget_left"], abs=1e-3)
+        times = [parse_timestamp(point["at"]) for point in history]
+        missed_hours = sum(
+            point["missed_share"] * ((after - at) / timedelta(hours=1))
+            for point, at, after in zip(history, times, times[1:], strict=False)
+        )
+        assert missed_hours == pytest.approx(4, abs=0.01)
+        later = [point["missed_share"] for point, at in zip(history, times, strict=True) if at - times[0] > 0.3 * SPAN]
+        assert later[:-3] == pytest.approx([1.0] * len(later[:-3]))
+        assert history[0]["budget_left"] == 1
+        fall = [point["budget_left"] for point in history]
+        assert fall == sorted(fall, reverse=True)
+        text = client.get("/tables/a.b").text
+        rows = picture_tables(text, "Error budget of small_file_share")
+        assert [row[1:] for row in reversed(rows)] == [
+            [f"{100 * point[name]:.0f} %" for name in ("budget_left", "missed_share")] for point in history
+        ]
+
+
+def test_partitions_are_a_calendar_by_their_dates_and_a_matrix_with_their_keys(page):
+    text = page.get("/tables/sales.orders").text
+    names = re.findall(r'<div class="month"><p class="small-print">([^<]+)</p>', text)
+    assert (names[0], names[-1], len(names)) == ("January 2026", "November 2026", 11)
+    first = re.search(r'<li class="d(\d)"><a class="h0" href="[^"]+" title="dt=2026-01-01[^"]+"><span [^>]+>1<', text)
+    assert first is not None
+    assert int(first[1]) == date(2026, 1, 1).isoweekday()
+    partitions = page.get("/v1/tables/events.clicks/partitions?limit=1000").json()["items"]
+    text = page.get("/tables/events.clicks").text
+    (matrix,) = re.findall(r'<table class="strip matrix".*?</table>', text, re.DOTALL)
+    assert re.findall(r'<th scope="col">([^<]+)', matrix) == ["Date", *(f"{hour:02}" for hour in range(24))]
+    titles = re.findall(r'title="([^"]+)"', matrix)
+    assert titles == [
+        f"{one['partition']}: {one['files']} files, "
+        f"{format_percent(one['reducible_files'] / one['files'])} reducible, {format_bytes(one['bytes'])}"
+        for one in partitions[:400]
+    ]
+
+
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("dt=2026-11-21", (date(2026, 11, 21), "")),
+        ("20261121/eu", (date(2026, 11, 21), "eu")),
+        ("region=eu/2026/11/21", (date(2026, 11, 21), "region=eu")),
+        ("year=2026/month=11/day=21/h=3", (date(2026, 11, 21), "h=3")),
+        ("dt=2026-13-21", None),
+        ("region=eu", None),
+        ("", None),
+        ("2026/11", None),
+    ],
+)
+def test_a_partition_has_the_date_of_its_directories(path, found):
+    assert date_and_key(path) == found
+
+
+def test_partitions_without_dates_or_with_too_many_keys_stay_a_strip():
+    days = [f"dt=2026-11-{day:02}" for day in range(1, 11)]
+    assert partition_calendar(["a", "b"], str) is None
+    assert partition_calendar([*days, "other"], str) is None
+    assert partition_calendar([f"{day}/id={n}-of-many" for day in days for n in range(40)], str) is None
+    assert partition_calendar(["dt=1990-01-01", "dt=2026-01-01"], str) is None
+    long = partition_calendar([f"region={name}-{LONG}/{day}" for name in ("asia", "europe") for day in days], str)
+    assert [calendar.key for calendar in long.calendars] == [f"region={name}-{LONG}" for name in ("asia", "europe")]
+    assert [len(month.days) for calendar in long.calendars for month in calendar.months] == [10, 10]
+    short = partition_calendar(
+        [f"{day}/{name}" for day in days for name in ("de", "fr") if (day[-1] + name) != "1fr"], str
+    )
+    assert short.keys == ("de", "fr")
+    assert short.rows[0].entries == ("dt=2026-11-01/de", None)
+
+
+def test_the_calendar_of_deletions_has_the_bytes_of_each_day(page):
+    found = page.get("/v1/cleaning").json()["items"]
+    today = datetime.now(UTC).date()
+    sums = {}
+    for one in found:
+        day = max(date.fromisoformat(one["day"]), today)
+        sums[day] = sums.get(day, 0) + one["bytes"]
+    text = page.get("/cleaning").text
+    drawn = re.findall(r'<span class="swatch c(\d)"></span><b title="([\d,]+) bytes">([^<]+)</b>', text)
+    assert [(title, size) for _, title, size in drawn] == [
+        (f"{sums[day]:,}", format_bytes(sums[day])) for day in sorted(sums)
+    ]
+    assert max(int(level) for level, _, _ in drawn) == 6
+    assert [int(level) for level, _, _ in drawn] == [
+        math.ceil(6 * sums[day] / max(sums.values())) for day in sorted(sums)
+    ]

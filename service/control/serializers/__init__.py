@@ -27,6 +27,7 @@ from service.control.serializers.objectives import (
     budget_problems,
     describe_error_budget,
     describe_objective,
+    load_objectives,
     objective_document,
 )
 from service.control.serializers.partitions import filter_partitions, partition_documents, worst_partitions

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes about the whole service: ``/v1/status``, ``trend``, ``processes``, ``attempts``, ``cleaning`` and ``settings``."""
+"""The routes about the whole service: its status, trend, processes, attempts at plans, deletions and settings."""
 
 from typing import Annotated
 

@@ -153,6 +153,16 @@ def show_savings(context: ContextDep, table: str) -> Response:
     return json_response(serializers.load_savings(context.store, name, datetime.now(UTC)))
 
 
+@router.get("/{table}/objectives", responses=LIST_RESPONSES)
+def list_objectives(context: ContextDep, request: Request, table: str) -> Response:
+    """The table's objectives, each with the `history` of its error budget within its window, oldest first.
+
+    A point has the rest of the budget at that time, below 0 if it was overdrawn, and `missed_share`, the share of the
+    time until the next point in which the objective was missed.
+    """
+    return list_response(request, serializers.load_objectives(context.store, find_table(context, table).name))
+
+
 @router.get("/{table}/scans", responses=LIST_RESPONSES)
 def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
     """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan.

@@ -111,8 +111,8 @@ def executor_day(history: Mapping[str, Any]) -> ExecutorDay | None:
     words = {kind: word for word, kind in (*OUTCOMES.values(), ("tried again or taken over", "again"))}
     return ExecutorDay(
         since=begin,
-        text=f"{plural(len(drawn), 'attempt')} at plans on {plural(executors, 'executor')} since {format_clock(begin)}. "
-        "The table below has the numbers.",
+        text=f"{plural(len(drawn), 'attempt')} at plans on {plural(executors, 'executor')} since "
+        f"{format_clock(begin)}. The table below has the numbers.",
         drawn=len(drawn),
         total=len(found),
         legend=tuple((kind, word) for kind, word in words.items() if kind in kinds),

@@ -17,6 +17,7 @@ from service.control.serializers import (
     has_scheduler,
     held_reason,
     lake_points,
+    load_objectives,
     load_savings,
     no_executor_reason,
     queries,
@@ -32,6 +33,7 @@ from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
+from service.server.web.burn_chart import burn_charts
 from service.server.web.cleaning import cleaning_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
@@ -142,6 +144,7 @@ def show_table(
         objectives=store.objectives([name]).get(name, ()),
         retrying=store.retrying_plans(name).get(name, ()),
         savings=savings_panel(load_savings(store, name, now)),
+        burn_charts=burn_charts(load_objectives(store, name)),
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)

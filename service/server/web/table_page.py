@@ -15,6 +15,7 @@ from service.control.config.tables import ConfiguredTable
 from service.control.planning.refusals import required_rule_setting
 from service.control.store import PartitionLayout, PlanView, RetryingPlan, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES
+from service.server.web.burn_chart import BurnChart
 from service.server.web.charts import histogram_chart, trend_chart
 from service.server.web.formatting import shell_command
 from service.server.web.notices import (
@@ -67,6 +68,7 @@ class TableRecords:
     objectives: Sequence[TableObjective]
     retrying: Sequence[RetryingPlan]
     savings: SavingsPanel | None
+    burn_charts: Sequence[BurnChart]
 
 
 def table_page(
@@ -116,6 +118,7 @@ def table_page(
         size_history=size_history(known.scans, first, small),
         savings=known.savings,
         objectives=tuple(known.objectives),
+        burn_charts=tuple(known.burn_charts),
         trend=trend_chart(moved, width=360, height=84),
         trend_points=len(moved),
         trend_text=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",
