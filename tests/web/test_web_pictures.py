@@ -18,6 +18,7 @@ from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from lake.units import format_bytes, format_elapsed
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.server.web.calendars import date_and_key, partition_calendar
+from service.server.web.charts import bucket_name
 from service.server.web.formatting import format_count
 from service.server.web.gantt import OUTCOMES, executor_day
 from service.server.web.size_history import count_level, size_history
@@ -122,8 +123,9 @@ def test_the_heat_map_has_the_sizes_of_the_stored_scans(page):
     rows = picture_tables(page.get("/tables/sales.orders").text, "Files by size over time")
     first, newest = rows[-1], rows[0]
     assert newest[1] == f"{scans[0]['files']:,}"
-    drawn = [f"{count:,}" for count in scans[0]["histogram"] if count]
-    assert [cell for cell in newest[2:] if cell] == drawn
+    assert newest[2] == ", ".join(
+        f"{bucket_name(index)}: {count:,}" for index, count in enumerate(scans[0]["histogram"]) if count
+    )
     assert first[1] == f"{scans[-1]['files']:,}", "the oldest stored scan is the first one"
     assert {row[1] for row in rows} <= {f"{one['files']:,}" for one in scans}
     columns = re.search(r'aria-label="Files by size over time: ([^"]+)"', page.get("/tables/sales.orders").text)
@@ -243,11 +245,12 @@ def test_bars_of_one_time_are_below_each_other_and_each_is_as_long_as_its_attemp
         attempt(2, None, "inflight", number=5),
     ]
     day = executor_day({"since": NOW - timedelta(days=1), "until": NOW, "items": items})
+    assert day.since == NOW.replace(minute=0) - timedelta(hours=23), "the full hour before the first attempt"
     for one in day.charts:
         first, second = one.rows
         assert (first.label, second.label) == ("host-1/4711", "host-2/9")
         bars = {bar.line.plan_id[-1]: bar for bar in (*first.bars, *second.bars)}
-        hour = (one.right - one.left) / 24
+        hour = (one.right - one.left) / 23.5
         assert [round(bars[name].width / hour, 3) for name in "12345"] == [3, 1, 1, 3, 2]
         assert bars["1"].y == bars["3"].y == bars["5"].y < bars["2"].y < second.top <= bars["4"].y
         assert [bars[name].line.outcome for name in "12345"] == [

@@ -19,6 +19,7 @@ from service.control.serializers.history import (
     ATTEMPTS_PERIOD,
     SAVINGS_PERIOD,
     attempt_history,
+    load_plan_sizes,
     load_savings,
     savings,
 )

@@ -12,6 +12,7 @@ from lake.plan import PlanState
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
 from service.control.store.models import EventRow, PlanRow
+from service.control.store.plan_queries import slices_by_plan
 from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 
 #: the most completed plans of a table in one answer, the newest ones
@@ -49,6 +50,12 @@ class PlanHistory(StorePart):
         with self._database.read() as connection:
             found = [_saving(row) for row in connection.execute(query)]
         return sorted(found, key=lambda saving: (saving.at, saving.plan_id))
+
+    def plan_input_sizes(self, plan_id: str) -> list[int]:
+        """Return the bytes of each base file that a plan rewrites; the plan is one in the scope of this store."""
+        with self._database.read() as connection:
+            slices = slices_by_plan(connection, [plan_id]).get(plan_id, ())
+        return [one.bytes for one in slices if one.path]
 
     def attempts(self, period: timedelta) -> AttemptHistory:
         """Return the attempts at plans that ran in the last ``period``."""

@@ -77,9 +77,20 @@ class SavingsDocument(BaseModel):
     points: list[SavingsPoint] = Field(description="oldest first")
 
 
+class PlanSizesDocument(BaseModel):
+    """The files of a plan by size."""
+
+    plan_id: str
+    files_before: _Count
+    files_after: _Count
+    before: list[_Count]
+    after: list[_Count]
+
+
 #: for ``responses`` of routes
 LIST_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "One page of a list", "model": ListPage}}
 TREND_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "A trend", "model": TrendDocument}}
+SIZES_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "Files by size", "model": PlanSizesDocument}}
 SAVINGS_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "Savings", "model": SavingsDocument}}
 
 

@@ -104,7 +104,8 @@ def executor_day(history: Mapping[str, Any]) -> ExecutorDay | None:
     if not found:
         return None
     drawn = sorted(found[-_MAX_DRAWN:], key=lambda one: (process_label(one["executor"]), one["began_at"]))
-    begin = max(since, min(one["began_at"] for one in drawn)) if len(drawn) < len(found) else since
+    # From the full hour before the first attempt that is drawn.
+    begin = max(since, min(one["began_at"] for one in drawn).replace(minute=0, second=0, microsecond=0))
     lines = [(one, _line(one, until)) for one in drawn]
     executors = len({line.executor for _, line in lines})
     kinds = {line.kind for _, line in lines}

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from lake.plan import PlanKind
+from lake.plan import LIVE_STATES, PlanKind
 from service.control.planning import bulk_actions
 from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
 from service.control.serializers import (
@@ -18,6 +18,7 @@ from service.control.serializers import (
     held_reason,
     lake_points,
     load_objectives,
+    load_plan_sizes,
     load_savings,
     no_executor_reason,
     queries,
@@ -25,9 +26,9 @@ from service.control.serializers import (
     table_points,
     table_settings,
 )
-from service.control.store import NotificationState
+from service.control.store import NotificationState, PlanView
 from service.problems import NOT_FOUND, ProblemError
-from service.server.api.context import ContextDep
+from service.server.api.context import Context, ContextDep
 from service.server.api.filters import Sort, TableFilterQuery, parse_sort
 from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
@@ -39,7 +40,7 @@ from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
 from service.server.web.plan_filter import AddressPlanFilter, plan_filter_query
 from service.server.web.plan_list import bulk_page, plan_list_page
-from service.server.web.plan_page import plan_page
+from service.server.web.plan_page import PlanSizes, plan_page
 from service.server.web.problems import PageRoute
 from service.server.web.processes import processes_page
 from service.server.web.rendering import render, static_file
@@ -190,8 +191,15 @@ def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
     plan, now = context.store.plan(plan_id), datetime.now(UTC)
     no_executor = no_executor_reason(context.store.processes())
     held = held_reason(context.store, plan)
-    page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, now)
+    sizes = _plan_sizes(context, plan) if plan.state in LIVE_STATES else None
+    page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, sizes, now)
     return render(request, "plan.html", page, section="/plans", now=now)
+
+
+def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
+    policy = context.configured_table(context.store.table_state(plan.table)).policy
+    limits = {"small-file limit": policy.small_file_limit_bytes, "target": policy.target_file_max_bytes}
+    return PlanSizes(document=load_plan_sizes(context.store, plan), limits=limits)
 
 
 @router.get("/requests/{request_id}")
@@ -227,7 +235,7 @@ def show_simulation(
     scenario: Annotated[str, Query(max_length=_MAX_SCENARIO_LENGTH)] = "",
 ) -> Response:
     """Show which files a writer makes in a scenario, the user's own or a shipped one."""
-    return render(request, "simulate.html", simulation_page(example, scenario))
+    return render(request, "simulate.html", simulation_page(example, scenario), section="/simulate")
 
 
 @router.get("/cleaning")
@@ -248,7 +256,7 @@ def show_notifications(
     """Show messages to the webhook, delivered and not delivered."""
     configured = context.config.notify.webhook_url is not None
     page = notifications_page(context.store, state=state, after=after, configured=configured)
-    return render(request, "notifications.html", page)
+    return render(request, "notifications.html", page, section="/notifications")
 
 
 @router.get("/audit")
@@ -260,7 +268,9 @@ def show_audit(
     after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
     """Show actions and their actors."""
-    return render(request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after))
+    return render(
+        request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after), section="/audit"
+    )
 
 
 @router.get("/pause", dependencies=_ALL_TABLES)
@@ -270,9 +280,17 @@ def confirm_pause(request: Request) -> Response:
 
 
 @router.get("/settings")
-def show_settings(context: ContextDep, request: Request, caller: Reader, table: str = "") -> Response:
-    """Show every setting of the service or of a table."""
+def show_settings(
+    context: ContextDep,
+    request: Request,
+    caller: Reader,
+    table: str = "",
+    search: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
+) -> Response:
+    """Show every setting of the service or of a table, or those whose name, value or origin contains ``search``."""
     if not table:
         caller.require_all_tables()
     settings = table_settings(find_table(context, table)) if table else service_settings(context.config)
-    return render(request, "settings.html", settings_page(settings, table, context.config), section="/settings")
+    return render(
+        request, "settings.html", settings_page(settings, table, search.strip(), context.config), section="/settings"
+    )

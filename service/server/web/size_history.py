@@ -40,6 +40,11 @@ class SizeColumn:
     small_files: int
     is_first_scan: bool
 
+    @property
+    def sizes(self) -> tuple[tuple[str, int], ...]:
+        """The files of each size that there are, the smallest size first."""
+        return tuple((bucket_name(index), count) for index, count in enumerate(self.counts) if count)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeatBand:
@@ -69,12 +74,10 @@ class HeatMap:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeHistory:
-    """A table's file sizes over time. ``buckets`` are the names of the drawn sizes, the smallest first."""
+    """A table's file sizes over time."""
 
     text: str
     columns: tuple[SizeColumn, ...]
-    buckets: tuple[str, ...]
-    first_bucket: int
     maps: tuple[HeatMap, ...]
 
 
@@ -104,8 +107,6 @@ def size_history(scans: Sequence[ScanRecord], first: ScanRecord | None, small_fi
     return SizeHistory(
         text=f"Files by size over time: {_words(columns[0])}; {_words(columns[-1])}. The table below has the numbers.",
         columns=tuple(columns),
-        buckets=tuple(map(bucket_name, range(low, high))),
-        first_bucket=low,
         maps=tuple(_heat_map(columns, low, high, small_file_limit, size) for size in _SIZES),
     )
 
