@@ -128,7 +128,7 @@ def test_the_heat_map_has_the_sizes_of_the_stored_scans(page):
     )
     assert first[1] == f"{scans[-1]['files']:,}", "the oldest stored scan is the first one"
     assert {row[1] for row in rows} <= {f"{one['files']:,}" for one in scans}
-    columns = re.search(r'aria-label="Files by size over time: ([^"]+)"', page.get("/tables/sales.orders").text)
+    columns = re.search(r'aria-label="File sizes over time: ([^"]+)"', page.get("/tables/sales.orders").text)
     assert f"{scans[0]['files']:,} files, {scans[0]['small_files']:,} small" in columns[1]
 
 

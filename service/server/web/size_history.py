@@ -105,7 +105,7 @@ def size_history(scans: Sequence[ScanRecord], first: ScanRecord | None, small_fi
     drawn = [index for index in range(len(columns[0].counts)) if any(column.counts[index] for column in columns)]
     low, high = drawn[0], drawn[-1] + 1
     return SizeHistory(
-        text=f"Files by size over time: {_words(columns[0])}; {_words(columns[-1])}. The table below has the numbers.",
+        text=f"File sizes over time: {_words(columns[0])}; {_words(columns[-1])}. The table below has the numbers.",
         columns=tuple(columns),
         maps=tuple(_heat_map(columns, low, high, small_file_limit, size) for size in _SIZES),
     )
