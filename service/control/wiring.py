@@ -91,7 +91,7 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
 
 
 def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
-    """Return the formats for which a process starts its session: those that sources name, and ``active_formats``.
+    """Return the formats for which a process starts its session: formats that sources name, and ``active_formats``.
 
     A path or a metastore without a format may have tables of several formats; for these, ``active_formats`` has the
     formats of the tables to rewrite. Only a session finds the tables of a catalog database, so a catalog database
