@@ -20,6 +20,8 @@ _MAX_AGE = timedelta(days=18_000)
 #: an absolute path, or an address with a scheme
 _PATH_FIRST = re.compile(r"(/|[a-z][a-z0-9]*://)\S")
 #: types that JSON holds without conversion
+#: a process's name: host, process id and the part that makes it unique over time
+_PROCESS_NAME = re.compile(r"[^/]+/\d+/.")
 _JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
@@ -142,6 +144,11 @@ def short_id(plan_id: str) -> str:
 def process_label(name: str) -> str:
     """Return a process's name for people: host and process id, without the part that makes it unique over time."""
     return "/".join(name.split("/")[:2])
+
+
+def actor_label(actor: str) -> str:
+    """Return an actor for people, with the names of processes in it as ``process_label`` has them."""
+    return " ".join(process_label(word) if _PROCESS_NAME.match(word) else word for word in actor.split(" "))
 
 
 def join_names(words: Sequence[str], most: int = 5) -> str:

@@ -4,6 +4,7 @@
 Values are Python's; ``service.text.to_jsonable`` converts them for JSON. Bytes are raw integers, times timezone-aware.
 """
 
+from service.control.serializers.actions import action_documents
 from service.control.serializers.advice import advice
 from service.control.serializers.audit import audit_entry
 from service.control.serializers.cost import (
@@ -15,12 +16,20 @@ from service.control.serializers.cost import (
     prediction_errors,
     work_budget_document,
 )
-from service.control.serializers.history import action_documents
+from service.control.serializers.history import (
+    ATTEMPTS_PERIOD,
+    SAVINGS_PERIOD,
+    attempt_history,
+    load_plan_sizes,
+    load_savings,
+    savings,
+)
 from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
 from service.control.serializers.objectives import (
     budget_problems,
     describe_error_budget,
     describe_objective,
+    load_objectives,
     objective_document,
 )
 from service.control.serializers.partitions import filter_partitions, partition_documents, worst_partitions

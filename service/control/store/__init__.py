@@ -29,6 +29,7 @@ from service.control.store.objectives import Objectives
 from service.control.store.partition_locks import PartitionLocks
 from service.control.store.plan_actions import PlanActions
 from service.control.store.plan_creation import PlanCreation
+from service.control.store.plan_history import PlanHistory
 from service.control.store.plan_queries import PlanQueries
 from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
@@ -86,6 +87,7 @@ class Store(
     PartitionLocks,
     Halts,
     PlanQueries,
+    PlanHistory,
     Requests,
     BulkActions,
     WriteReports,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes about the whole service: ``/v1/status``, ``trend``, ``processes``, ``cleaning`` and ``settings``."""
+"""The routes about the whole service: its status, trend, processes, attempts at plans, deletions and settings."""
 
 from typing import Annotated, Literal
 
@@ -54,6 +54,17 @@ def processes(context: ContextDep, request: Request) -> Response:
     """
     lake = context.lake_cache.get(fresh=True)
     return list_response(request, serializers.process_list(lake.processes, lake.leaders, lake.running_plans))
+
+
+@router.get("/attempts", responses=LIST_RESPONSES)
+def attempts(context: ContextDep, request: Request) -> Response:
+    """The attempts at plans that ran in the last 24 hours, on which executor, from their begin to their end.
+
+    `outcome` is the plan's state after the attempt: `requested` if it is tried again, `inflight` if it still runs
+    (`ended_at` is null) or was taken over. `since` is later if there were thousands of attempts.
+    """
+    found = serializers.attempt_history(context.store.attempts(serializers.ATTEMPTS_PERIOD))
+    return list_response(request, found["items"], since=found["since"], until=found["until"])
 
 
 @router.get("/cleaning", responses=LIST_RESPONSES)

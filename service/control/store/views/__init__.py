@@ -3,6 +3,7 @@
 
 from service.control.store.views.budgets import BlockedPlan, NoLimits, WorkBudget, WorkLimits
 from service.control.store.views.figures import DeletionDay, Figures, PlanFigures, ProposalFigures, SupersededFigures
+from service.control.store.views.history import AttemptHistory, PlanAttempt, PlanSaving
 from service.control.store.views.objectives import TableObjective
 from service.control.store.views.operations import (
     AccessChannel,
@@ -54,6 +55,7 @@ __all__ = [
     "EXTRA_STATE_FILTERS",
     "TABLE_STATES",
     "AccessChannel",
+    "AttemptHistory",
     "AuditEntry",
     "Bearer",
     "BlockedPlan",
@@ -74,9 +76,11 @@ __all__ = [
     "NotificationState",
     "PartitionLayout",
     "Pause",
+    "PlanAttempt",
     "PlanEvent",
     "PlanFigures",
     "PlanFilter",
+    "PlanSaving",
     "PlanView",
     "ProcessFacts",
     "ProcessView",
