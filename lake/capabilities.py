@@ -125,7 +125,7 @@ class RollsBack(Protocol):
     """The part of a ``TableWriter`` that rolls back uncommitted work of other processes (``Capability.ROLL_BACK``)."""
 
     def roll_back(self, instant: str) -> str:
-        """Roll back the uncommitted work that another process began as ``instant``. Returns what was done, as a text.
+        """Roll back the uncommitted work that another process began as ``instant``. Returns a text with the result.
 
         The instant of a lakefold plan is withdrawn even if another database has the plan: the caller must check its own
         database first. Raises Conflict if the instant is completed or its owner is alive, Rejected if the instant can't
@@ -180,7 +180,7 @@ class UsesRetention(Protocol):
     ``retention`` is the retention now in force. Some tables record which files lakefold's rewrites replaced, and when.
     Then deletions and the table's own services retain all files that a rewrite replaced within the retention. This
     covers rewrites of any lakefold installation, also if the caller's database does not have them. For a table without
-    such records, the check for other readers of a file may be older if the file was replaced longer ago.
+    such records, a longer retention allows an older check for other readers of a file.
     """
 
     retention: timedelta
@@ -260,6 +260,26 @@ class ListedInMetastore(Protocol):
 
 
 @runtime_checkable
+class ListedInCatalog(Protocol):
+    """The part of a ``TableFormat`` whose tables a catalog of the format lists without a Spark session.
+
+    The catalog is one of the settings that ``UsesSparkSettings`` receives; ``TableRef.catalog`` names it.
+    """
+
+    def lists_catalog(self, catalog: str) -> bool:
+        """Return True if the settings define ``catalog`` as a catalog of this format."""
+
+    def discover_in_catalog(
+        self, catalog: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
+        """Yield the tables of the format in ``catalog``, named ``database.table``; a nested database has dots.
+
+        ``database_pattern`` and ``table_pattern`` are shell patterns of names. A table that can't be read is yielded as
+        ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
+        """
+
+
+@runtime_checkable
 class CatalogOnly(Protocol):
     """The part of a ``TableFormat`` whose commits are seen only by programs that read file locations from a catalog.
 
@@ -288,7 +308,8 @@ class HasIdentity(Protocol):
 
     Then lakefold notices that a table was dropped and recreated. It runs no plan of the old table on the new one, and
     deletes no files that were superseded in the old one. ``TableRef.identity`` is the expected identity. The writer
-    compares it as well, in the same atomic step as its commit or deletion, and raises Conflict if it differs.
+    compares it as well, right before its commit or deletion or in the same atomic step, and raises Conflict if it
+    differs.
     """
 
     def identity(self, table: TableRef) -> str:
@@ -299,9 +320,9 @@ class HasIdentity(Protocol):
 class FindsStaged(Protocol):
     """The part of a ``TableFormat`` whose tables don't record staged work: only the database does.
 
-    A take-over requests the uncommitted work of earlier attempts and withdraws it before the plan is released. The
-    sweep requests the uncommitted work of ended attempts, and repeats this for a while. An executor that was suspended,
-    or a task on another host, may write after its attempt was withdrawn.
+    A takeover finds the uncommitted work of earlier attempts here, and withdraws it before the plan is released. The
+    sweep looks for uncommitted work of ended attempts, and repeats this for a while: an executor that was suspended, or
+    a task on another host, may write after its attempt was withdrawn.
     """
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
@@ -502,6 +523,9 @@ class CopiesLateFiles(Protocol):
 
         A different file of the same name stays, or is put back at once.
         """
+
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """Remove the table's own record of a relocation that was begun and is given up. Idempotent."""
 
     def update_catalog(
         self,

@@ -82,7 +82,7 @@ def format_age(then: datetime | None, now: datetime) -> str:
 
 
 def cause_first(error: str) -> str:
-    """Return an error that begins with a path or an address with its cause first: a row may be narrow."""
+    """Return ``error`` with a path or an address at its beginning moved behind the cause, since a row may be narrow."""
     what, separator, cause = error.partition(": ")
     return f"{cause} ({what})" if separator and _PATH_FIRST.match(what) else error
 

@@ -63,10 +63,11 @@ class _Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """The state of all tables at one moment: three scans of each table (last, last and first successful), and plans.
+    """The state of all tables at one moment.
 
-    ``recent_plans`` are the last completed plans, newest first. ``failed_plans`` has the newest plan of each table if
-    this plan failed. ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancel most
+    Of each table it has the last, the last successful and the first successful scan. ``recent_plans`` are the last
+    completed plans, newest first. ``failed_plans`` has the newest plan of each table if this plan failed.
+    ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancelled most of their newest
     plans. ``retrying_plans`` are the live plans of each table of which an attempt failed. ``trend_points`` are the
     points of all tables in modes propose and compact together.
     """
@@ -82,7 +83,7 @@ class LakeState:
     running_plans: Sequence[PlanView]
     contested: Mapping[str, ConflictCount]
     trend_points: Sequence[TrendPoint]
-    #: the requested plan that is or will be due first, without those that wait for approval
+    #: the requested plan that is or will be due first; plans that wait for approval are left out
     next_due_plan: PlanView | None = None
     work: WorkBudget = field(default_factory=WorkBudget)
     #: the parts of sources that the last search for tables could not read

@@ -33,7 +33,7 @@ def serve(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
+    """Run the service until SIGTERM: scan, plan, rewrite, clean, and serve page, HTTP API and /metrics.
 
     The first signal lets running plans end, the second one stops them before their commit; SIGHUP reloads the
     configuration file. With --once exit 3 if a plan failed or still waits.

@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
-from lake.capabilities import ListedInMetastore
+from lake.capabilities import ListedInCatalog, ListedInMetastore
 from lake.ports import TableFormat
 from lake.redaction import is_secret
 from service.control.config.costs import CostSettings, WorkSettings
@@ -147,6 +147,14 @@ def source_adapters(source: SourceSettings) -> list[TableFormat]:
     if source.path is None and source.metastore is None:
         return adapters
     return [one for one in adapters if _is_searchable(one, in_metastore=source.metastore is not None)]
+
+
+def catalog_listers(source: SourceSettings) -> "list[ListedInCatalog]":
+    """Return the formats that list the source's catalog themselves; empty if only a Spark session can list it."""
+    if source.catalog is None:
+        return []
+    adapters: list[Any] = source_adapters(source)
+    return [one for one in adapters if isinstance(one, ListedInCatalog) and one.lists_catalog(source.catalog)]
 
 
 def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:

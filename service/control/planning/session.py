@@ -202,7 +202,7 @@ class PlanningSession:
         )
 
     def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
-        """Return ``last``, in which partitions of our own plans have the decisions of the plan's own planning."""
+        """Return ``last``; in partitions of this session's plans it has the decisions of the plan's own planning."""
         decisions = last.decisions
         held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
         for made in self._planned:

@@ -50,7 +50,7 @@ def process_list(
 
 
 def silent_processes(processes: "Iterable[ProcessView]") -> "list[ProcessView]":
-    """Return the processes that fell silent without signing off, without those that a later process has replaced.
+    """Return the processes that fell silent without signing off and that no later process has replaced.
 
     A process of the same role that started after the last sign of life of a silent one replaces it, each one process.
     """

@@ -64,7 +64,7 @@ def commands_before_resume(table: str, reason: str | None) -> list[str]:
 
 
 def describe_contention(contest: "ConflictCount") -> str:
-    """Return a line saying that the writers of a table cancel most of its plans."""
+    """Return a line about the newest plans of a table that its writers cancelled."""
     return f"writers cancelled {contest.conflicts} of its {contest.ended} newest plans; nothing was lost but the work"
 
 

@@ -149,9 +149,9 @@ class Claims(StorePart):
     def time_until_due(self) -> timedelta | None:
         """Return how long until a requested plan is due or an inflight lease expires; zero if that is now.
 
-        Returns None if no plan is live except plans of paused and halted tables. If a requested plan's table is at
-        ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held back counts from the
-        time at which its wait may end.
+        Returns None if all live plans wait for a person, such as those of paused and halted tables. If a requested
+        plan's table is at ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held
+        back counts from the time at which its wait may end.
         """
         backoff = (
             runnable_plans(self._settings)

@@ -37,7 +37,7 @@ def newest_plan_ids(
 def _tables_with_newest_plans(
     connection: Connection, plan_filter: PlanFilter, conditions: list[Any], limit: int
 ) -> list[str]:
-    """Return the tables with the newest plans among those whose name matches.
+    """Return the tables with the newest plans, of all tables whose name matches.
 
     Each of these ``limit`` tables has a plan that is newer than all plans of every other table. So no other table has
     one of the newest ``limit`` plans.
@@ -103,9 +103,9 @@ def is_in_groups(settings: StoreSettings) -> ColumnElement[bool]:
 
 
 def runnable_plans(settings: StoreSettings) -> Any:
-    """Return the query of requested plans that need no approval and whose tables may have one more inflight plan.
+    """Return the query of requested plans that need no approval or have it, and whose table lets one more plan start.
 
-    It includes plans that are not due yet, and is ordered by priority.
+    Plans of paused and halted tables are left out, plans that are not due yet are included. It is ordered by priority.
     """
     busy = (
         select(PlanRow.table_name)

@@ -463,7 +463,7 @@ def record_partition_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt one partition, or the table if it has none; False if it was halted before."""
+    """Halt one partition, or the table as ``Halts.halt_partition`` does; False if it was halted before."""
     if not partition:
         return record_table_halt(connection, settings, table, reason, plan_id=plan_id, epoch=epoch)
     known = _lock_halted_partitions(connection, table)

@@ -210,7 +210,7 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
-        """Scan, answer requests and run every plan, or the part of this that the role has; in role ``all`` then clean.
+        """Do one round of the role's work: scan, answer requests, run every plan; in role ``all`` then sweep and clean.
 
         Serves no metrics. Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
         """
