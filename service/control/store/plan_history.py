@@ -18,7 +18,7 @@ from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 #: the most completed plans of a table in one answer, the newest ones
 _MAX_SAVINGS = 500
 #: the most events of plans that are read for their attempts; an attempt has two
-_MAX_EVENTS = 6000
+_MAX_EVENTS = 2000
 
 
 class PlanHistory(StorePart):
@@ -64,8 +64,9 @@ class PlanHistory(StorePart):
         query = (
             select(EventRow.plan_id, EventRow.at_ms, EventRow.to_state, EventRow.epoch, EventRow.actor, *columns)
             .join(PlanRow, PlanRow.id == EventRow.plan_id)
-            .where(EventRow.id > newest - _MAX_EVENTS, EventRow.epoch > 0, self._is_in_scope(PlanRow.table_name))
-            .order_by(EventRow.plan_id, EventRow.id)
+            .where(EventRow.id > newest - _MAX_EVENTS, EventRow.at_ms > db_now() - timedelta_to_ms(period))
+            .where(EventRow.epoch > 0, self._is_in_scope(PlanRow.table_name))
+            .order_by(EventRow.id)  # the key, so that no other index is read
         )
         # A plan that was claimed before the events that are read, and still runs.
         running = (
@@ -78,6 +79,7 @@ class PlanHistory(StorePart):
             now = int(connection.execute(select(db_now())).scalar_one())
             cut_off = connection.execute(oldest).scalar_one_or_none()
             events, live = list(connection.execute(query)), list(connection.execute(running))
+        events.sort(key=lambda row: row.plan_id)  # keeps the order of each plan's events
         since = max(now - timedelta_to_ms(period), cut_off or 0)
         found = [
             attempt

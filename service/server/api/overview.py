@@ -61,7 +61,7 @@ def attempts(context: ContextDep, request: Request) -> Response:
     """The attempts at plans that ran in the last 24 hours, on which executor, from their begin to their end.
 
     `outcome` is the plan's state after the attempt: `requested` if it is tried again, `inflight` if it still runs
-    (`ended_at` is null) or was taken over. `since` is later if there were thousands of attempts.
+    (`ended_at` is null) or was taken over. `since` is later if there were more than about 700.
     """
     found = serializers.attempt_history(context.store.attempts(serializers.ATTEMPTS_PERIOD))
     return list_response(request, found["items"], since=found["since"], until=found["until"])
