@@ -314,7 +314,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> list[str]:
-    """Print a line for each address; returns those where more than ``100 - percent`` % of the answers miss the bar.
+    """Print a line for each address; return the addresses that miss the bar in over ``100 - percent`` % of the answers.
 
     The column ``of a core`` is the CPU time of the process divided by the number of answers, which is meaningful on a
     busy machine, too.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a run after an error: first withdraw pending work, then record the result in the database.
+"""Ends a run after an error: first withdraws pending work, then records the result in the database.
 
 The order matters. While pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
 inflight. The table's answer that there is no commit is final only if nothing is pending.

@@ -18,7 +18,7 @@ from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
-#: bytes of decoded values, which a row group holds in memory until it is written
+#: the bytes of decoded values, held in memory, at which a row group is written
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
 #: those of parquet-java, which most inputs have; pyarrow's level for gzip takes three times as long for the same size
@@ -111,7 +111,7 @@ class ParquetWriteSettings:
 class ParquetOutput:
     """A file that is being written, within a ``with`` block. If the block fails the file is removed.
 
-    ``addition`` is what the table's format adds to the file.
+    ``addition`` is the addition of the table's format to the file.
     """
 
     def __init__(

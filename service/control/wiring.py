@@ -65,7 +65,9 @@ def store_settings(config: Config) -> StoreSettings:
         max_inflight_per_table=settings.max_inflight_per_table,
         limits=ConfiguredLimits(config),
         cores_per_plan=config.cost.cores_per_plan,
+        resource_groups=frozenset(config.daemon.resource_groups) or None,
         notify_events=config.notify.selected_events,
+        channel_events={channel.name: channel.selected_events for channel in config.notify.channels},
     )
 
 
@@ -97,7 +99,7 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
 
 
 def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
-    """Return the formats for which a process starts its session: those that sources name, and ``active_formats``.
+    """Return the formats for which a process starts its session: formats that sources name, and ``active_formats``.
 
     A path, a metastore or a catalog without a format may have tables of several formats; for these, ``active_formats``
     has the formats of the tables to rewrite. Only a session finds the tables of a catalog database that no format lists

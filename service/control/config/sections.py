@@ -4,7 +4,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -119,6 +119,10 @@ class SourceSettings(SettingsSection):
         return None if uri is None else normalized_uri(uri)
 
 
+ResourceGroup = Annotated[str, Field(pattern=r"^[\w.-]{1,50}$")]
+Tag = Annotated[str, Field(pattern=r"^[\w.:/@+-]{1,100}$")]
+
+
 class TableRule(BaseModel):
     """``[[tables]]``: settings of the tables whose name matches; any other key is a policy setting."""
 
@@ -135,6 +139,16 @@ class TableRule(BaseModel):
         default=None,
         max_length=200,
         description="the owner of the tables, a word by which lists of tables can be filtered",
+    )
+    tags: tuple[Tag, ...] = Field(
+        default=(),
+        description="words by which lists of tables are filtered and reports are grouped; if several rules match, a "
+        "table has the tags of all of them",
+    )
+    resource_group: ResourceGroup | None = Field(
+        default=None,
+        description="the resource group whose executors take the tables' plans (`[daemon] resource_groups`); without "
+        "it `default`",
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
@@ -182,6 +196,10 @@ class DaemonSettings(SettingsSection):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="how many plans this process runs at once")
+    resource_groups: tuple[ResourceGroup, ...] = Field(
+        default=(),
+        description="the resource groups whose plans this process takes, `default` for tables without one; empty: all",
+    )
     request_interval: Duration = Field(
         default=timedelta(seconds=1),
         description="how often the database is polled for requests and for reports of written partitions",

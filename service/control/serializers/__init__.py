@@ -15,6 +15,7 @@ from service.control.serializers.cost import (
     prediction_errors,
     work_budget_document,
 )
+from service.control.serializers.history import action_documents
 from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
 from service.control.serializers.objectives import (
     budget_problems,
@@ -43,8 +44,11 @@ from service.control.serializers.processes import (
     no_executor_reason,
     process_list,
     silent_processes,
+    unserved_group_reason,
+    unserved_groups,
 )
 from service.control.serializers.replay import replay
+from service.control.serializers.report import GROUPINGS, report
 from service.control.serializers.settings import service_settings, setting_document, table_settings
 from service.control.serializers.simulation import describe_sizes, simulation
 from service.control.serializers.status import (

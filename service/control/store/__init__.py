@@ -33,6 +33,7 @@ from service.control.store.plan_queries import PlanQueries
 from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
 from service.control.store.pruning import Pruning
+from service.control.store.reads import Reads
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
@@ -100,6 +101,7 @@ class Store(
     Notifications,
     Pruning,
     Trends,
+    Reads,
     CpuHistory,
 ):
     """Implements ``lake.relocation_store.RelocationStore`` and the queries of scheduler and command line. Thread-safe.

@@ -189,7 +189,7 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
             self._write_timer = None
 
     def on_response_complete(self) -> None:
-        """See uvicorn. If the client still sends a body that is not needed, close our writing side only.
+        """See uvicorn. If the client still sends a body that is not needed, close only the server's writing side.
 
         If both sides were closed while the client sends, the client's system would discard the unread answer.
         """

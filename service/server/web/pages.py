@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that show pages. They change nothing and start no Spark session; only ``/replay`` reads a table."""
+"""The routes that show pages. They change nothing and start no Spark session.
+
+Only ``/replay`` and ``/history`` read a table.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -9,13 +12,13 @@ from starlette.responses import Response
 
 from lake.plan import PlanKind
 from service.control.planning import bulk_actions
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
 from service.control.serializers import (
     TREND_DAYS,
     has_scheduler,
     held_reason,
     lake_points,
-    no_executor_reason,
     queries,
     service_settings,
     table_points,
@@ -25,11 +28,13 @@ from service.control.store import NotificationState
 from service.problems import NOT_FOUND, ProblemError
 from service.server.api.context import ContextDep
 from service.server.api.filters import Sort, TableFilterQuery, parse_sort
+from service.server.api.history import MAX_KEY_LENGTH
 from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
 from service.server.web.cleaning import cleaning_page
+from service.server.web.history import history_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
 from service.server.web.plan_filter import AddressPlanFilter, plan_filter_query
@@ -39,6 +44,7 @@ from service.server.web.problems import PageRoute
 from service.server.web.processes import processes_page
 from service.server.web.rendering import render, static_file
 from service.server.web.replay import replay_page
+from service.server.web.report import report_page
 from service.server.web.request_form import MAX_OVERRIDES, request_form
 from service.server.web.request_page import request_page
 from service.server.web.settings import settings_page
@@ -93,6 +99,18 @@ def show_databases(context: ContextDep, request: Request, table_filter: TableFil
     """Show the totals of each database's tables."""
     shown = databases_page(context, table_filter, table_list_query(request.query_params))
     return render(request, "databases.html", shown, section="/")
+
+
+@router.get("/report")
+def show_report(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableFilterQuery,
+    by: Literal["owner", "tag", "database"] = "owner",
+) -> Response:
+    """Show tables and savings by owner, tag or database."""
+    shown = report_page(context, by, table_filter, table_list_query(request.query_params))
+    return render(request, "report.html", shown, section="/")
 
 
 def _strip_view(
@@ -177,7 +195,7 @@ def confirm_bulk(
 def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
     """Show one plan."""
     plan, now = context.store.plan(plan_id), datetime.now(UTC)
-    no_executor = no_executor_reason(context.store.processes())
+    no_executor = queries.no_executor_for(context.store, plan)
     held = held_reason(context.store, plan)
     page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, now)
     return render(request, "plan.html", page, section="/plans", now=now)
@@ -194,6 +212,17 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 def show_processes(context: ContextDep, request: Request) -> Response:
     """Show the processes, their running plans and the state of Spark."""
     return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
+
+
+@router.get("/history")
+def show_history(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    after: Annotated[str | None, Query(max_length=MAX_KEY_LENGTH)] = None,
+) -> Response:
+    """Show the actions on a table, newest first."""
+    return render(request, "history.html", history_page(context, find_table(context, table), after))
 
 
 @router.get("/replay")
@@ -234,7 +263,8 @@ def show_notifications(
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
     """Show messages to the webhook, delivered and not delivered."""
-    configured = context.config.notify.webhook_url is not None
+    notify = context.config.notify
+    configured = notify.webhook_url is not None or bool(notify.channels)
     page = notifications_page(context.store, state=state, after=after, configured=configured)
     return render(request, "notifications.html", page)
 
@@ -262,5 +292,9 @@ def show_settings(context: ContextDep, request: Request, caller: Reader, table: 
     """Show every setting of the service or of a table."""
     if not table:
         caller.require_all_tables()
-    settings = table_settings(find_table(context, table)) if table else service_settings(context.config)
+    settings = (
+        table_settings(with_observed_reads(context.store, find_table(context, table)))
+        if table
+        else service_settings(context.config)
+    )
     return render(request, "settings.html", settings_page(settings, table, context.config), section="/settings")

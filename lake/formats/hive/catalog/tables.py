@@ -210,7 +210,7 @@ def find_lost_update(
 
 
 def without_statistics(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without those that count the contents of a partition."""
+    """Return the properties, except counts of a partition's contents."""
     return {
         name: value
         for name, value in parameters.items()

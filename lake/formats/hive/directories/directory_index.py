@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directories of all tables of a metastore, and of all partitions outside of their table's own directory.
 
-The index is cached for each metastore. The first load reads every partition of every table, 500 a call. Later loads
-read the tables and the names of their partitions, one call a table, and only partitions with new names. A partition
+The index is cached for each metastore. The first load reads every partition of every table, 500 per call. Later loads
+read the tables, the names of their partitions (one call per table), and only partitions with new names. A partition
 that was given another directory under its name is noticed once its table's entry is older than the caller allows.
 
 For a partition in its table's own directory only a hash of the name is kept: a directory that overlaps the partition's
@@ -39,7 +39,7 @@ class TableDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIndex:
-    """Directories, sorted. ``unreadable`` are tables and databases of unknown directories, each with the reason."""
+    """Directories, sorted. ``unreadable`` are tables and databases whose directories are unknown, with the reasons."""
 
     directories: Sequence[TableDirectory] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other tables of a metastore that are read from a table's directories, or from one that overlaps them (rule 7)."""
+"""Other tables of a metastore whose directories equal or overlap those of a table (hazard 7 of decision 13)."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
@@ -21,7 +21,7 @@ INDEX_MAX_AGE = timedelta(minutes=10)
 """How old the directories of all tables may be if nothing is deleted after the check."""
 
 DELETION_MAX_AGE = timedelta(minutes=2)
-"""How old a check may be if files are deleted after it."""
+"""How old the directories of all tables may be if files are deleted after the check."""
 
 PARTITION_MAX_AGE = timedelta(hours=1)
 """The time after which a changed directory of a partition is noticed if the partition's name stayed the same."""
@@ -39,8 +39,8 @@ def table_root_conflict(
         return None
     return (
         f"its directory {own_root.rstrip('/')} and that of table {found.database}.{found.table}, "
-        f"{found.path.rstrip('/')}, are the same or one in the other: files replaced in one may be read by the "
-        "other; give each table a directory of its own"
+        f"{found.path.rstrip('/')}, are the same, or one contains the other: files replaced in one table may "
+        "be read by the other; give each table a directory of its own"
     )
 
 
@@ -52,7 +52,7 @@ def foreign_readers(
     max_age: timedelta = INDEX_MAX_AGE,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> Mapping[str, str]:
-    """Return those of ``directories`` from which another table may be read, each with that table, in words."""
+    """Return the ``directories`` from which another table may be read, each with that table, in words."""
     found = {}
     for directory in directories:
         shows_files = partial(_shows_files, directory=directory)
@@ -103,9 +103,7 @@ def check_no_foreign_readers(
 def unreadable_reason(metastore: MetastoreClient, *, max_age: timedelta = INDEX_MAX_AGE) -> str | None:
     """Return why the directories of some table are unknown. None if those of all tables are known."""
     for what, reason in _load_index(metastore, max_age).unreadable.items():
-        return (
-            f"whether {what} is read from its directory is not known, since the metastore does not return it: {reason}"
-        )
+        return f"the directories of {what} are unknown, because the metastore does not return them: {reason}"
     return None
 
 

@@ -32,11 +32,15 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that records a pruned location that a writer has recreated."""
+"""The prefix of the token of a row that records a location without a relocation.
+
+A writer has recreated a pruned location; or a relocation to the location was begun and discarded. Then the rest of the
+row's token is that of the relocation, which the catalog may still make.
+"""
 
 
 def is_recreated(token: str) -> bool:
-    """True if the row of ``token`` records a recreated location, not a relocation."""
+    """True if the row of ``token`` records a location, not a relocation; see ``RECREATED_PREFIX``."""
     return token.startswith(RECREATED_PREFIX)
 
 
@@ -182,7 +186,7 @@ class RelocationJournal(StorePart):
                 _clear_earlier_files(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Delete relocations that were begun and not applied."""
+        """Record that relocations were begun and not applied; see ``RelocationStore``."""
         row = RelocationRow
         with self._locked_write() as connection:
             for relocation in relocations:
@@ -191,7 +195,15 @@ class RelocationJournal(StorePart):
                     row.partition_path == relocation.partition,
                     row.token == relocation.token,
                 )
-                connection.execute(delete(row).where(*key, row.made_at_ms.is_(None)))
+                discarded = {
+                    "token": f"{RECREATED_PREFIX}{relocation.token}",
+                    "left_place": relocation.location,
+                    "place": relocation.previous_location,
+                    "files": [],
+                    "left_files": [],
+                    "made_at_ms": db_now(),
+                }
+                connection.execute(update(row).where(*key, row.made_at_ms.is_(None)).values(discarded))
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
@@ -535,23 +547,25 @@ def _relocated_partition(
         original_location=applied[0].left_place,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
-        earlier_locations=_earlier_locations(applied),
+        earlier_locations=_earlier_locations(applied, [row for row in rows if is_recreated(row.token)]),
     )
 
 
-def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+def _earlier_locations(applied: Sequence[Row[Any]], recreated: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
     """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
     The token is None if the table's owner had set the location: at first the partition's own directory, and later a
-    location that the owner named when adding the partition again, such as a version.
+    location that the owner named when adding the partition again, such as a version. Discarded relocations are among
+    them: the catalog may make one late.
     """
+    discarded = {(row.left_place, row.token.removeprefix(RECREATED_PREFIX)) for row in recreated}
     by_relocation = {(row.place, row.token) for row in applied[:-1]}
     by_owner = [
         row
         for last, row in zip([None, *applied], applied, strict=False)
         if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
     ]
-    return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
+    return frozenset(by_relocation | discarded | {(row.left_place, None) for row in by_owner})
 
 
 def _last_owner_move(applied: Sequence[Row[Any]]) -> int:

@@ -9,6 +9,7 @@ from service.control.store.views.operations import (
     AuditEntry,
     Bearer,
     BulkAction,
+    GroupWait,
     Leader,
     Notification,
     NotificationState,
@@ -45,6 +46,7 @@ from service.control.store.views.tables import (
     TableNamesPage,
     TableOrder,
     TableState,
+    TableTotals,
     WriteReport,
 )
 
@@ -63,6 +65,7 @@ __all__ = [
     "FailureKind",
     "Figures",
     "GroupView",
+    "GroupWait",
     "Halt",
     "Leader",
     "NewestPlan",
@@ -91,6 +94,7 @@ __all__ = [
     "TableObjective",
     "TableOrder",
     "TableState",
+    "TableTotals",
     "Token",
     "WorkBudget",
     "WorkLimits",
