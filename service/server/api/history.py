@@ -52,9 +52,9 @@ def list_actions(
 ) -> Response:
     """The actions on a table, newest first: when, by whom, and which files were added and removed.
 
-    The answering process reads the table itself, without Spark: of a Hudi table the records of the page's actions, of a
-    Hive table a listing of its files. `notes` say what is not known. 422 for a format whose tables show no actions,
-    429 while two other histories are being read.
+    The answering process reads the table itself, without Spark: the records of the page's actions, or a listing of the
+    table's files, depending on the format. `notes` say what is not known. 422 for a format whose tables show no
+    actions, 429 while two other histories are being read.
     """
     found_table = find_table(context, table)
     with history_slot():

@@ -34,9 +34,12 @@ _CHUNK = 500
 RECREATED_PREFIX = "again-"
 """The prefix of the token of a row that records a location without a relocation.
 
-A writer has recreated a pruned location; or a relocation to the location was begun and discarded. Then the rest of the
-row's token is that of the relocation, which the catalog may still make.
+A writer has recreated a pruned location; or a relocation to the location was begun and discarded, see
+``_DISCARDED_PREFIX``.
 """
+
+_DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
+"""The prefix before the token of a discarded relocation, which the catalog may still make."""
 
 
 def is_recreated(token: str) -> bool:
@@ -196,7 +199,7 @@ class RelocationJournal(StorePart):
                     row.token == relocation.token,
                 )
                 discarded = {
-                    "token": f"{RECREATED_PREFIX}{relocation.token}",
+                    "token": f"{_DISCARDED_PREFIX}{relocation.token}",
                     "left_place": relocation.location,
                     "place": relocation.previous_location,
                     "files": [],
@@ -547,25 +550,32 @@ def _relocated_partition(
         original_location=applied[0].left_place,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
-        earlier_locations=_earlier_locations(applied, [row for row in rows if is_recreated(row.token)]),
+        earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
     )
 
 
-def _earlier_locations(applied: Sequence[Row[Any]], recreated: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Return the location of each discarded relocation, with its token: the catalog may make it late."""
+    return frozenset(
+        (row.left_place, row.token.removeprefix(_DISCARDED_PREFIX))
+        for row in rows
+        if row.token.startswith(_DISCARDED_PREFIX)
+    )
+
+
+def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
     """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
     The token is None if the table's owner had set the location: at first the partition's own directory, and later a
-    location that the owner named when adding the partition again, such as a version. Discarded relocations are among
-    them: the catalog may make one late.
+    location that the owner named when adding the partition again, such as a version.
     """
-    discarded = {(row.left_place, row.token.removeprefix(RECREATED_PREFIX)) for row in recreated}
     by_relocation = {(row.place, row.token) for row in applied[:-1]}
     by_owner = [
         row
         for last, row in zip([None, *applied], applied, strict=False)
         if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
     ]
-    return frozenset(by_relocation | discarded | {(row.left_place, None) for row in by_owner})
+    return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
 def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
