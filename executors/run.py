@@ -283,9 +283,10 @@ class _PlanRun:
             self._commit_status.is_commit_possible = True
             try:
                 self._commit_status.commit = writer.commit(rewrite)
-            except LeaseLost:
+            except LeaseLost:  # of the fence, before the call
                 raise
             except (Transient, Conflict, Rejected, Integrity, CancelRequested) as error:
+                self._commit_status.is_own_commit_possible = True
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=False)
                 if self._commit_status.commit is None:
                     raise

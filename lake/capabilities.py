@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from lake.actions import ActionPage
 from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
@@ -259,6 +260,26 @@ class ListedInMetastore(Protocol):
 
 
 @runtime_checkable
+class ListedInCatalog(Protocol):
+    """The part of a ``TableFormat`` whose tables a catalog of the format lists without a Spark session.
+
+    The catalog is one of the settings that ``UsesSparkSettings`` receives; ``TableRef.catalog`` names it.
+    """
+
+    def lists_catalog(self, catalog: str) -> bool:
+        """Return True if the settings define ``catalog`` as a catalog of this format."""
+
+    def discover_in_catalog(
+        self, catalog: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
+        """Yield the tables of the format in ``catalog``, named ``database.table``; a nested database has dots.
+
+        ``database_pattern`` and ``table_pattern`` are shell patterns of names. A table that can't be read is yielded as
+        ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
+        """
+
+
+@runtime_checkable
 class CatalogOnly(Protocol):
     """The part of a ``TableFormat`` whose commits are seen only by programs that read file locations from a catalog.
 
@@ -350,6 +371,27 @@ class KeepsHistory(Protocol):
         """Return the files at ``since`` and the commits from ``since`` to ``until``, as far as the table records them.
 
         ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does; errors of ``check`` pass.
+        """
+
+
+@runtime_checkable
+class ListsActions(Protocol):
+    """The part of a ``TableFormat`` whose tables show the actions on them: when, by whom, and on which files."""
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """Return at most ``limit`` actions, newest first; with ``before``, the key of an action, only older ones.
+
+        Each action lists at most ``max_files`` added and as many removed files. ``superseded`` are the table's
+        superseded versions. A page reads no details of actions of other pages. Raises as ``snapshot`` does, and
+        Rejected for a ``before`` that is no key.
         """
 
 
@@ -481,6 +523,9 @@ class CopiesLateFiles(Protocol):
 
         A different file of the same name stays, or is put back at once.
         """
+
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """Remove the table's own record of a relocation that was begun and is given up. Idempotent."""
 
     def update_catalog(
         self,

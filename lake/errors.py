@@ -29,10 +29,10 @@ class SessionSpoiled(Transient):
 
 
 class EarlierAttemptPending(Transient):
-    """Work of an earlier attempt of the plan is pending on the table, and a writer of the table may be executing it.
+    """The plan's instant is pending on the table already, and a writer of the table may be executing it.
 
-    The plan waits until the writer commits the work or gives it up; the attempt does not count against
-    ``max_attempts``.
+    The instant is that of an earlier attempt, or one that the plan adopted. The plan waits until the writer commits the
+    work or gives it up; the attempt does not count against ``max_attempts``.
     """
 
 

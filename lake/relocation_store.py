@@ -122,7 +122,7 @@ class RelocationStore(PlanStore, Protocol):
         """Record that a relocation was made; its previous files await their deletion under its plan."""
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Delete the records of relocations that were begun and not made."""
+        """Record that relocations were begun and not made. If the catalog makes one late, the partition is put back."""
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]

@@ -130,7 +130,9 @@ class PartitionSweep:
             self._fenced_store.end_relocation(self._table, begun)
             record, state = self._inspect()
         elif record.begun_relocations:
-            # These relocations were not made: their round's lock lasted longer than a call to the catalog can take.
+            # Their round's lock lasted longer than this client waits for the catalog, which may still execute the call.
+            for relocation in record.begun_relocations:
+                self._writer.discard_relocation(relocation)
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
             record, state = self._inspect()
         if state.token not in (None, record.latest.token):

@@ -20,6 +20,7 @@ from lake.plan import PlanState
 from service.control.store import (
     ConflictCount,
     Figures,
+    GroupWait,
     Leader,
     PlanView,
     ProcessView,
@@ -90,6 +91,8 @@ class LakeState:
     #: the objectives of each table
     objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
     retrying_plans: Mapping[str, Sequence[RetryingPlan]] = field(default_factory=dict)
+    #: the plans of each table that wait for an executor, and their resource group
+    waiting_by_group: Mapping[str, GroupWait] = field(default_factory=dict)
     #: values computed once for each reading; a reading limited to some tables has its own
     _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
 
@@ -152,6 +155,7 @@ def read_lake_state(store: Store, row_cache: RowCache | None = None) -> LakeStat
         source_problems=store.source_problems(),
         objectives=store.objectives(),
         retrying_plans=store.retrying_plans(),
+        waiting_by_group=store.waiting_by_group(),
         failed_plans=store.newest_failed_plans(
             sorted({row.table for row in figures.plans if row.state is PlanState.FAILED})
         ),

@@ -237,6 +237,11 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.archive_files(self._ref, files, self.fence)
 
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """See ``CopiesLateFiles``."""
+        self.fence()
+        commit_record.remove_archived_record(self._ref, relocation.token)
+
     # Deleting.
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
+from lake.actions import ActionPage
 from lake.capabilities import CommitCallback, PendingAction, Resurrected, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
@@ -18,6 +19,7 @@ from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table
 from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.read.actions import list_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
     find_overlaps,
@@ -29,7 +31,7 @@ from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
-from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
+from lake.formats.hudi.read.undone_commits import refuse_lost_commit
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
@@ -53,7 +55,7 @@ class HudiFormat:
     """Apache Hudi tables of version 6, 8 and 9 on local file systems, HDFS and S3.
 
     Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``HasTimeline``, ``FindsResurrected``,
-    ``FindsStragglers``, ``KeepsHistory`` and ``ReportsCommits``.
+    ``FindsStragglers``, ``KeepsHistory``, ``ListsActions`` and ``ReportsCommits``.
     """
 
     name = "hudi"
@@ -110,7 +112,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_commit(storage, timeline, plan_id)
             if found is not None:
-                refuse_lost_writes(table.name, timeline, found.instant)
+                refuse_lost_commit(table.name, storage, timeline, found.instant)
             return found
 
         return _retry_once(table, read_commit)
@@ -123,7 +125,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_recent_commits(storage, timeline, plan_ids)
             for commit in found.values():
-                refuse_lost_writes(table.name, timeline, commit.instant)
+                refuse_lost_commit(table.name, storage, timeline, commit.instant)
             return found
 
         return _retry_once(table, read_commits)
@@ -196,6 +198,23 @@ class HudiFormat:
             return read_history(Timeline(storage), since, until, check)
 
         return _retry_once(table, read_commits)
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """See ``ListsActions``."""
+
+        def read_actions() -> ActionPage:
+            timeline = Timeline(TableStorage(table.location))
+            return list_actions(timeline, limit=limit, max_files=max_files, before=before)
+
+        return _retry_once(table, read_actions)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

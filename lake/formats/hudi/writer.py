@@ -144,7 +144,12 @@ class HudiWriter:
         return prepared
 
     def _open_attempt(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
-        """Record for every lakefold that this process works on ``instant``; call it under the lock."""
+        """Record for every lakefold that this process works on ``instant``, once; call it under the lock.
+
+        ``prepare`` has ended the writer's previous attempt. ``check_preconditions`` may call its fence several times.
+        """
+        if self._attempt is not None:
+            return
         java = Process.of(client.jvm.java.lang.ProcessHandle.current().pid())
         self._attempt = RunningAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
 

@@ -16,6 +16,7 @@ from planner.cost import estimate_benefit
 from planner.priority import priority_offset
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -50,6 +51,7 @@ def adopt_pending_actions(
     if not waiting:
         return []
     known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
+    table = with_observed_reads(store, table)
     cost_inputs, plans = table_cost_inputs(store, table), []
     for entry in waiting:
         adopter = known.get(entry.instant)

@@ -251,6 +251,8 @@ def explanation_document(
         "instant": snapshot.instant,
         "taken_at": snapshot.taken_at,
         "notes": table.policy.notes,
+        "reads_per_day": table.policy.reads_per_day,
+        "reads_source": table.origins["reads_per_day"].source if table.has_observed_reads else "configured",
         "writers": [writer_document(writer, table) for writer in writers],
         "objectives": [
             both_names(

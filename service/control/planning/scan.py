@@ -277,7 +277,7 @@ def _register_table(store: "Store", table: ConfiguredTable, *, is_update: bool) 
     if not is_update:
         with suppress(NotFound):
             return store.table_state(table.name)
-    store.register_table(table.ref, table.mode, table.owner)
+    store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
     return store.table_state(table.name)
 
 
@@ -287,7 +287,7 @@ def _with_current_identity(
     """Return ``table`` with the identity in the snapshot; register it if the table was dropped and created again."""
     found = snapshot.table
     if found.identity != state.ref.identity:
-        store.register_table(found, table.mode, table.owner)
+        store.register_table(found, table.mode, table.owner, table.tags, table.resource_group)
         another = capabilities.recreated_reason(found, state.ref.identity)
         if another is not None:
             logger.warning("%s", another)

@@ -21,6 +21,7 @@ from planner.reasons import Reason
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.planning.decision_summary import DecisionLine, DecisionSummary
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.planning.outdated_proposals import OutdatedProposal
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.store.errors import PartitionsLocked
@@ -63,6 +64,7 @@ class PlanningSession:
 
         ``outdated_proposals`` are proposals that new plans replace; ``locked_partitions`` has none of their partitions.
         """
+        table = with_observed_reads(store, table)
         self.store, self.table, self.snapshot = store, table, snapshot
         self.requested_partitions, self.kind = scope.partitions, scope.kind
         #: quarantined paths that have another file now, with the size of the quarantined file

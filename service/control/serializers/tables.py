@@ -141,6 +141,7 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
         "location": table.ref.location,
         "mode": table.mode,
         "owner": table.owner,
+        "tags": table.tags,
         "state": displayed_state(table, state),
         **pause_fields(state.pause if state else None),
         "halted_at": state.halted_at if state else None,

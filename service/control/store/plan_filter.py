@@ -4,7 +4,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, true, union_all
 
 from lake.plan import PlanState, ProposalDecision
 from service.control.store.database import datetime_to_ms, db_now
@@ -87,6 +87,19 @@ def is_awaiting_approval() -> ColumnElement[bool]:
 def is_approved_or_exempt() -> ColumnElement[bool]:
     """Return the condition that a plan needs no approval, or has it."""
     return or_(PlanRow.proposed_at_ms.is_(None), PlanRow.decision == ProposalDecision.APPROVED)
+
+
+#: the resource group of tables without one
+DEFAULT_GROUP = "default"
+
+
+def is_in_groups(settings: StoreSettings) -> ColumnElement[bool]:
+    """Return the condition that this process takes the plans of the plan's table, by its resource group."""
+    groups = settings.resource_groups
+    if groups is None:
+        return true()
+    of_others = func.coalesce(TableRow.resource_group, DEFAULT_GROUP).not_in(sorted(groups))
+    return PlanRow.table_name.not_in(select(TableRow.name).where(of_others))
 
 
 def runnable_plans(settings: StoreSettings) -> Any:

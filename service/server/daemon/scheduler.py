@@ -105,7 +105,7 @@ class Scheduler:
             state = known.get(table.name)
             # The identity is left out of the comparison: only scans determine it.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
-                self._store.register_table(table.ref, table.mode, table.owner)
+                self._store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
         self._update_missing_tables(known, tables)
         if not self._tables and not self._source_problems:
@@ -186,7 +186,7 @@ class Scheduler:
         with self._config_lock:
             if config is not self._config:
                 return False
-            self._store.register_table(table.ref, table.mode, table.owner)
+            self._store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
             return True
 
     def request_discovery(self) -> None:

@@ -8,7 +8,7 @@ offers no client a way to prevent this. Files that a writer adds to the partitio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lake.errors import CommitUnknown, Integrity, Transient
+from lake.errors import CommitUnknown, Integrity, TableGone, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive.catalog.tables import find_lost_update, list_partitions, load_table, put_partitions
 from lake.formats.hive.commit import commit_lookup, commit_record
@@ -64,7 +64,7 @@ def try_commit(
     except Transient as error:
         try:
             made = commit_lookup.committed_versions(metastore, table, ref, [commit.instant])
-        except Transient as unknown:
+        except (Transient, TableGone) as unknown:
             raise CommitUnknown(f"{error}; and then: {unknown}") from error
         if not made:
             commit_record.withdraw_record(ref, commit.instant)

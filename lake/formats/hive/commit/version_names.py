@@ -121,6 +121,12 @@ def plan_id_of(version: str) -> str:
     return version.rsplit("-", 2)[0]
 
 
+def epoch_of(version: str) -> int | None:
+    """Return the epoch of the attempt that made a version. None if ``version`` is no name of a version."""
+    found = _VERSION_NAME.fullmatch(version)
+    return int(found["epoch"]) if found else None
+
+
 def version_started_ns(token: str) -> int | None:
     """Return when a version was begun, in nanoseconds since 1970. None if no plan made the relocation ``token``."""
     return int(token.rpartition("-")[2]) if _VERSION_NAME.fullmatch(token) else None

@@ -107,6 +107,7 @@ def _is_applied(
     return any(
         (move.partition, move.previous_location) in new_locations
         for other in others
+        if other.written_ns > record.written_ns
         for move in other.commit.relocations
     )
 

@@ -6,6 +6,7 @@ Bloom filter and the bounds of its record keys into the footer. The tasks of an 
 columns stay as they are, as in every clustering that keeps Hudi's metadata.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -86,16 +87,23 @@ class BaseFileAdditions:
         return BaseFile(path=written, additions=self, bloom_filter=BloomFilter(self.bloom_filter))
 
     def check_pending(self) -> None:
-        """Raise Transient if the instant was withdrawn, or is now executed by another process.
+        """Raise Transient if the instant was withdrawn or committed, or is now executed by another process.
 
-        Python continues for a while after the end of its task in Spark. Readers would see files that it writes then.
+        Python continues for a while after the end of its task in Spark, and Spark may repeat a task that was slow.
+        Readers would see the files that they write then.
         """
         if self.inflight_file is None:
             return
         path, written_at = self.inflight_file
-        info = TableStorage(self.location).info(path)
-        if info.type != pafs.FileType.File or info.mtime != written_at:
+        storage = TableStorage(self.location)
+        info = storage.info(path)
+        if info.type != pafs.FileType.File or info.mtime != written_at or self._is_completed(storage, path):
             raise Transient(f"{self.location}: {self.instant} is no longer pending, or another process executes it")
+
+    def _is_completed(self, storage: TableStorage, inflight_path: str) -> bool:
+        """True if the clustering has completed: its inflight file stays on the timeline beside the completed file."""
+        names = storage.list_file_names(inflight_path.rpartition("/")[0])
+        return any(re.fullmatch(rf"{self.instant}(_\d+)?\.replacecommit", name) for name in names)
 
 
 @dataclass(slots=True, kw_only=True)

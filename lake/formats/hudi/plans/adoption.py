@@ -21,10 +21,10 @@ The request itself is never changed: it belongs to the process that wrote it.
 from collections.abc import Callable
 from typing import Any
 
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, EarlierAttemptPending, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.actions import is_executed_by_writer, plan_kind
+from lake.formats.hudi.pending.actions import is_executed_by_writer, is_writer_alive, plan_kind
 from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, refuse_live_attempts
 from lake.formats.hudi.pending.late_files import list_files_of_instant, record_instant, record_withdrawal
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
@@ -48,7 +48,7 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
     Returns the prepared plan and Hudi's write of the plan, a job that has not run yet. Raises Conflict if the instant
     is no longer pending, names other files than when it was adopted, or is stale: Hudi would lose the rows written
-    since. Raises Transient if another process has begun to execute it.
+    since. Raises EarlierAttemptPending while another process executes it, and Transient once that process is silent.
     """
     assert plan.adopted_instant is not None
     client.bundle.require_foreign_plans(client.table.name, "executing a plan of another process")
@@ -71,8 +71,10 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
 def _check_requested(client: HudiClient, plan: Plan) -> None:
     """Raise Transient if another process began the adopted plan, Conflict if it can't be executed."""
-    if _find_pending_instant(client, plan).state is not InstantState.REQUESTED:
-        raise Transient(
+    instant = _find_pending_instant(client, plan)
+    if instant.state is not InstantState.REQUESTED:
+        is_alive = is_writer_alive(plan.table, client.storage, client.read_timeline(), instant)
+        raise (EarlierAttemptPending if is_alive else Transient)(
             f"{plan.table.name}: another process has begun {plan.kind} {plan.adopted_instant}; if that process is "
             f"dead: lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
         )

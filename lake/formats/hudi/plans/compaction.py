@@ -108,9 +108,13 @@ def publish_compaction(
 
 
 def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
-    """Return the requested compaction that an earlier attempt could not withdraw; see ``withdraw_compaction``."""
+    """Return the requested compaction that an earlier attempt could not withdraw; see ``withdraw_compaction``.
+
+    Returns None if the compaction is inflight: a writer may be executing it.
+    """
     for instant, record in timeline.pending_plans():
-        if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
+        is_requested = instant.kind == "compaction" and instant.state is InstantState.REQUESTED
+        if is_requested and extra_metadata(record).get(PLAN_KEY) == plan_id:
             return instant, record
     return None
 

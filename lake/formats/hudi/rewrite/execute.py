@@ -56,6 +56,7 @@ from lake.formats.hudi.plans.preconditions import OwnInstant, check_precondition
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
+from lake.formats.hudi.rewrite.sorted_write import sort_inputs
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
 from lake.plan import AUTO, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import PreparedPlan, ProgressCallback, Rewrite
@@ -105,6 +106,8 @@ def write_files(
                 java = _begin_rewrite(client, prepared) if adopted_write is None else adopted_write
                 if adopted_write is None:
                     _replace_write(client, prepared, java, progress.add_engine, stopped)
+                elif client.sorts_after_begin:
+                    java.setWriteStatuses(sort_inputs(client, prepared.instant))
                 stats = _run_write(client, java)
             _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
@@ -175,6 +178,8 @@ def _replace_write(
                 raise
             log.warning("%s: Hudi's row writer rewrites plan %s: %s", plan.table.name, plan.plan_id, error)
     statuses = write_from_batches(client, prepared.instant, [plan.groups[index] for index in prepared.live_groups])
+    if statuses is None and client.sorts_after_begin:
+        statuses = sort_inputs(client, prepared.instant)
     if statuses is not None:
         java.setWriteStatuses(statuses)
 
