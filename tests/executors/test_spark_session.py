@@ -106,7 +106,7 @@ def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
 
 def test_a_session_gets_the_jars_of_s3_where_a_location_or_a_setting_is_of_s3_and_nobody_chose_others():
     for settings, locations in (({}, ["/lake", "s3://bucket/lake"]), ({"spark.hadoop.fs.s3a.endpoint": "x"}, [])):
-        conf = session_settings(settings, locations)
+        conf = session_settings(settings, locations, formats=("hudi",))
         assert conf["spark.jars.packages"].startswith(f"{BUNDLE},org.apache.hadoop:hadoop-aws:")
         assert conf["spark.jars.excludes"] == "com.amazonaws:aws-java-sdk-bundle"
         assert conf["spark.hadoop.fs.s3.impl"] == "org.apache.hadoop.fs.s3a.S3AFileSystem"
