@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the layouts of ``sort_columns`` save readers, on TPC-H's lineitem, and what sorting a large group costs.
+"""The data that readers skip in each layout of ``sort_columns``, and the cost of sorting a large group.
 
 The engine ``arrow`` rewrites lineitem unsorted, and sorted by ``l_shipdate`` and ``l_partkey`` in each layout, into the
 same number of files. Queries with a range of both columns then run on each table, in DuckDB and in Spark: ranges of an
@@ -126,7 +126,7 @@ def compare_readers(source: Path, work: Path, scale: int) -> bool:
 
     spark = spark_session(SPARK)
     files = FILES_A_SCALE * scale
-    print(f"{files} files; what {len(list(filters(scale)))} queries read, DuckDB in row groups and Spark in rows")
+    print(f"{files} files; reads of {len(list(filters(scale)))} queries, DuckDB in row groups and Spark in rows")
     columns = f"{'row groups':>11} {'share':>6} {'rows':>12} {'share':>6}"
     print(f"{'':<10} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'MB':>6} {columns}")
     read: dict[str, tuple[int, int]] = {}
@@ -174,7 +174,9 @@ def main() -> int:
     """Write the files, measure and print; returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--scale", type=int, default=1, help="TPC-H's scale factor of the table that is queried")
-    parser.add_argument("--large-scale", type=int, default=10, help="that of the large group; 0 leaves this part out")
+    parser.add_argument(
+        "--large-scale", type=int, default=10, help="TPC-H's scale factor of the large group; 0 leaves this part out"
+    )
     parser.add_argument("--keep", type=Path, help="keep lineitem in this directory, or use the files in it")
     parser.add_argument("--rewrite", nargs=4, help=argparse.SUPPRESS)
     arguments = parser.parse_args()

@@ -42,7 +42,7 @@ from service.cli.demo.settings import free_port
 from service.control.lake_cache import read_lake_state
 from service.control.store import ScanRecord, Store
 from service.control.store.database import Database
-from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow
+from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow, TrendRow
 from service.control.store.rows import pack_slices
 from service.control.store.schema import create_trigger_statements, drop_trigger_statements
 from service.server.api.tokens import new_token, token_digest
@@ -55,6 +55,8 @@ CROWD_BAR_SECONDS = 1.0
 CROWD_BAR_BYTES = 100_000_000
 DAY_MS = 86_400_000
 MIB = 1 << 20
+#: scans of one table, as many as are kept
+SCANS = 288
 #: path, headers, and the part of the answer to which the bar applies; a scrape accepts gzip
 ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole", "none"]], ...] = (
     ("/metrics", {"Accept-Encoding": "gzip"}, "whole"),
@@ -68,6 +70,8 @@ ADDRESSES: tuple[tuple[str, dict[str, str], Literal["first byte", "whole", "none
     ("/", {"Accept": "text/html"}, "first byte"),
     ("/?sort=-rewrite&name=db1", {"Accept": "text/html"}, "first byte"),
     ("/plans?state=failed", {"Accept": "text/html"}, "first byte"),
+    ("/tables/db0.table_0000", {"Accept": "text/html"}, "first byte"),
+    ("/processes", {"Accept": "text/html"}, "first byte"),
 )
 
 
@@ -101,6 +105,9 @@ def fill(url: str, tables: int, plans: int) -> None:
                 connection.execute(insert(kind), chunk)
         for statement in create_trigger_statements(database.dialect):
             connection.execute(text(statement))
+        connection.execute(insert(TrendRow), list(trend_points(names[0], tables, now)))
+    for _ in range(SCANS):  # for the heat map of one table
+        store.record_scan(scan(names[0], chance))
     database.close()
     store.close()
 
@@ -242,6 +249,23 @@ def superseded(names: Sequence[str], plans: int, now: int) -> Iterator[dict[str,
                 }
 
 
+def trend_points(name: str, tables: int, now: int) -> Iterator[dict[str, Any]]:
+    """Yield the points that 30 days leave, of the lake and of one table."""
+    ages = [*range(30 * 24, 7 * 24, -24), *range(7 * 24, 0, -4)]
+    for table, files in ((ALL_TABLES, 200 * tables), (name, 200)):
+        for number, hours in enumerate(ages):
+            yield {
+                "table_name": table,
+                "at_ms": now - hours * DAY_MS // 24,
+                "files": 2 * files - files * number // len(ages),
+                "bytes": files * 100 * MIB,
+                "small_files": files,
+                "reducible_files": files - files * number // (2 * len(ages)),
+                "rewritten_bytes": number * files * MIB,
+                "freed_bytes": number * files * MIB // 2,
+            }
+
+
 def held(url: str) -> str:
     """Return the number of tables and plans in the database; a kept database may differ from the options."""
     database = Database(url)
@@ -314,7 +338,7 @@ def percentile(values: Sequence[float], percent: int) -> float:
 
 
 def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> list[str]:
-    """Print a line for each address; returns those where more than ``100 - percent`` % of the answers miss the bar.
+    """Print a line for each address; return the addresses that miss the bar in over ``100 - percent`` % of the answers.
 
     The column ``of a core`` is the CPU time of the process divided by the number of answers, which is meaningful on a
     busy machine, too.

@@ -3,8 +3,8 @@
 
 A plan's completion marks its superseded versions; this module only deletes marked ones. Each round checks the table
 again, processes the versions in the order in which they were superseded, and records each deletion in the store before
-and after it. So a crash repeats at most one deletion, of files that are already deleted. A process that was suspended
-between check and deletion detects that another process has deleted the files.
+and after it. So at most one deletion is repeated after a crash, and files that no longer exist count as deleted. A
+process that was suspended between check and deletion detects that another process has deleted the files.
 """
 
 import logging
@@ -99,9 +99,8 @@ def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool
 def clean_table(job: CleanJob, context: RunContext, *, format: TableFormat, dry_run: bool = False) -> CleanReport:
     """Delete the versions of a table that were superseded more than its retention ago and that nothing needs.
 
-    A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. Errors of the
-    store and of the first calls to the format pass through; the report has an error during a deletion, and the
-    deletions before it.
+    A table with a ``skip_reason`` is not touched. The database's clock decides which versions are due. An error during
+    a deletion is in the report, with the deletions before it; other errors of the store and the format pass through.
     """
     if job.skip_reason is not None:
         return CleanReport(table=job.table.name, dry_run=dry_run, skip_reason=job.skip_reason)
@@ -299,7 +298,7 @@ class _TableCleaning:
 
 
 def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:
-    """Yield the versions that each plan replaced, in order: a plan's versions are deleted together or not at all."""
+    """Yield the versions that each plan replaced, in order: they belong to one deletion."""
     plans: dict[str, list[SupersededRecord]] = {}
     for one in due:
         plans.setdefault(one.plan_id, []).append(one)

@@ -19,6 +19,8 @@ class CommitStatus:
         self.commit: Commit | None = None
         #: an attempt of the plan may have begun its commit: from then on a failed check does not mean "no commit"
         self.is_commit_possible = claim.epoch > 1
+        #: this run's own commit call ended in an error that does not prove that it was not made
+        self.is_own_commit_possible = False
 
     def find_commit(self) -> Commit | None:
         """Return the commit in the table. Raises CommitUnknown if the check fails although a commit is possible.
@@ -43,6 +45,15 @@ class CommitStatus:
         return poll_for_commit(
             self._format, self._claim.plan, error, delays=self._retry_delays, until_found=until_found
         )
+
+    @property
+    def can_withdraw_unowned(self) -> bool:
+        """True if this run may withdraw its own work although another executor may own the plan.
+
+        False if the work may be committed: the other executor records the commit, a later plan replaces it, and then
+        the table may no longer show it, while its files are kept for readers.
+        """
+        return self.commit is None and not self.is_own_commit_possible
 
     def _should_cancel(self) -> bool:
         self._lease.assert_owned()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ends a run after an error: first withdraw pending work, then record the result in the database.
+"""Ends a run after an error: first withdraws pending work, then records the result in the database.
 
 The order matters. While pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
 inflight. The table's answer that there is no commit is final only if nothing is pending.
@@ -69,7 +69,7 @@ class RunFailure:
             return self.end_lost(lost)
         except Exception as silent:
             # If the database does not answer, another executor may own the plan and its other instants.
-            self._uncommitted.withdraw_own()
+            self._withdraw_own()
             return self.end_inflight(silent)
         # This executor owns the plan, so it withdraws all pending work; a suspended executor could commit the rest.
         if not self._uncommitted.withdraw_all() and self._uncommitted.can_be_pending():
@@ -97,9 +97,14 @@ class RunFailure:
 
     def end_lost(self, error: LeaseLost) -> RunOutcome:
         """Record nothing, and withdraw only the instant of this epoch: no other executor may have a record of it."""
-        self._uncommitted.withdraw_own()
+        self._withdraw_own()
         log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
         return self._outcome(RunResult.LEASE_LOST, error)
+
+    def _withdraw_own(self) -> None:
+        """Withdraw the instant of this run, unless it may be committed: then the new owner or the sweep ends it."""
+        if self._commit_status.can_withdraw_unowned:
+            self._uncommitted.withdraw_own()
 
     def _error_or_cancellation(self, error: Exception) -> Exception:
         """Return ``error``, or CancelRequested if an operator requested to cancel and the error is less important."""

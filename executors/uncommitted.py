@@ -49,7 +49,10 @@ class UncommittedWork:
             self._try_withdraw((self.instant,))
 
     def withdraw_all(self) -> bool:
-        """Withdraw all uncommitted work of the plan. False if some work may remain."""
+        """Withdraw all uncommitted work of the plan. False if work of an earlier attempt may remain.
+
+        No other executor can commit work that remains of the first attempt; the sweep withdraws it.
+        """
         return self._try_withdraw(None) or self._claim.epoch == 1
 
     def can_be_pending(self) -> bool:

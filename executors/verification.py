@@ -2,10 +2,11 @@
 """Verification before a commit: the written files hold the rows that were read, partition by partition.
 
 First, the files' own statistics are compared: rows, types, and for each leaf column the null count and bounds that are
-exact on both sides. This costs next to nothing for files with footers. With ``verification = hash`` every value is read
-again and compared as an order-free fingerprint. The footers of inputs do not show the merged rows of slices with logs,
-or the values of a column that the table has since dropped or given another type. Such inputs are always fingerprinted,
-as a reader of the table sees them.
+exact on both sides. This costs next to nothing for Parquet files. The statistics of ORC files are computed from their
+values, unless all stripes were copied unchanged. With ``verification = hash`` every value is read again and compared as
+an order-free fingerprint. The footers of inputs do not show the merged rows of slices with logs, or the values of a
+column that the table has since dropped or given another type. Such inputs are always fingerprinted, as a reader of the
+table sees them.
 """
 
 import itertools
@@ -167,7 +168,7 @@ class _FileReader:
     def has_copied_stripes(
         self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
     ) -> bool:
-        """True if the new files have the stripes of the old files, byte by byte, with equal statistics.
+        """True if the new files consist of exactly the stripes of the old files, byte by byte, in any order.
 
         Raises Integrity if a new file has another number of rows than reported.
         """

@@ -29,7 +29,7 @@ _BACKOFF_MAX_SECONDS = 60.0
 class WorkerSettings:
     """The pace of a worker. ``slots`` plans run at once; ``poll_interval`` passes between checks of an empty queue.
 
-    ``drain_timeout`` is how long a draining worker waits for a plan that is not due yet. A plan whose backoff, or whose
+    ``drain_timeout`` is how long ``run_once`` waits for a plan that is not due yet. A plan whose backoff, or whose
     silent executor's lease, ends later is left to other workers.
     """
 

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import pyarrow as pa
 
+from lake.actions import ActionPage
 from lake.errors import Rejected
 from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
@@ -124,7 +125,7 @@ class RollsBack(Protocol):
     """The part of a ``TableWriter`` that rolls back uncommitted work of other processes (``Capability.ROLL_BACK``)."""
 
     def roll_back(self, instant: str) -> str:
-        """Roll back the uncommitted work that another process began as ``instant``. Returns what was done, as a text.
+        """Roll back the uncommitted work that another process began as ``instant``. Returns a text with the result.
 
         The instant of a lakefold plan is withdrawn even if another database has the plan: the caller must check its own
         database first. Raises Conflict if the instant is completed or its owner is alive, Rejected if the instant can't
@@ -179,7 +180,7 @@ class UsesRetention(Protocol):
     ``retention`` is the retention now in force. Some tables record which files lakefold's rewrites replaced, and when.
     Then deletions and the table's own services retain all files that a rewrite replaced within the retention. This
     covers rewrites of any lakefold installation, also if the caller's database does not have them. For a table without
-    such records, the check for other readers of a file may be older if the file was replaced longer ago.
+    such records, a longer retention allows an older check for other readers of a file.
     """
 
     retention: timedelta
@@ -259,6 +260,26 @@ class ListedInMetastore(Protocol):
 
 
 @runtime_checkable
+class ListedInCatalog(Protocol):
+    """The part of a ``TableFormat`` whose tables a catalog of the format lists without a Spark session.
+
+    The catalog is one of the settings that ``UsesSparkSettings`` receives; ``TableRef.catalog`` names it.
+    """
+
+    def lists_catalog(self, catalog: str) -> bool:
+        """Return True if the settings define ``catalog`` as a catalog of this format."""
+
+    def discover_in_catalog(
+        self, catalog: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
+        """Yield the tables of the format in ``catalog``, named ``database.table``; a nested database has dots.
+
+        ``database_pattern`` and ``table_pattern`` are shell patterns of names. A table that can't be read is yielded as
+        ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
+        """
+
+
+@runtime_checkable
 class CatalogOnly(Protocol):
     """The part of a ``TableFormat`` whose commits are seen only by programs that read file locations from a catalog.
 
@@ -287,7 +308,8 @@ class HasIdentity(Protocol):
 
     Then lakefold notices that a table was dropped and recreated. It runs no plan of the old table on the new one, and
     deletes no files that were superseded in the old one. ``TableRef.identity`` is the expected identity. The writer
-    compares it as well, in the same atomic step as its commit or deletion, and raises Conflict if it differs.
+    compares it as well, right before its commit or deletion or in the same atomic step, and raises Conflict if it
+    differs.
     """
 
     def identity(self, table: TableRef) -> str:
@@ -298,9 +320,9 @@ class HasIdentity(Protocol):
 class FindsStaged(Protocol):
     """The part of a ``TableFormat`` whose tables don't record staged work: only the database does.
 
-    A take-over requests the uncommitted work of earlier attempts and withdraws it before the plan is released. The
-    sweep requests the uncommitted work of ended attempts, and repeats this for a while. An executor that was suspended,
-    or a task on another host, may write after its attempt was withdrawn.
+    A takeover finds the uncommitted work of earlier attempts here, and withdraws it before the plan is released. The
+    sweep looks for uncommitted work of ended attempts, and repeats this for a while: an executor that was suspended, or
+    a task on another host, may write after its attempt was withdrawn.
     """
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
@@ -349,6 +371,27 @@ class KeepsHistory(Protocol):
         """Return the files at ``since`` and the commits from ``since`` to ``until``, as far as the table records them.
 
         ``superseded`` are the table's superseded versions. Raises as ``snapshot`` does; errors of ``check`` pass.
+        """
+
+
+@runtime_checkable
+class ListsActions(Protocol):
+    """The part of a ``TableFormat`` whose tables show the actions on them: when, by whom, and on which files."""
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """Return at most ``limit`` actions, newest first; with ``before``, the key of an action, only older ones.
+
+        Each action lists at most ``max_files`` added and as many removed files. ``superseded`` are the table's
+        superseded versions. A page reads no details of actions of other pages. Raises as ``snapshot`` does, and
+        Rejected for a ``before`` that is no key.
         """
 
 
@@ -480,6 +523,9 @@ class CopiesLateFiles(Protocol):
 
         A different file of the same name stays, or is put back at once.
         """
+
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """Remove the table's own record of a relocation that was begun and is given up. Idempotent."""
 
     def update_catalog(
         self,

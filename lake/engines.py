@@ -43,7 +43,7 @@ BYTES_PER_SECOND: Mapping[str, int] = MappingProxyType(
 
 
 class FileAddition(Protocol):
-    """What a format adds to one new Parquet file. The attempt at a task that writes the file creates it."""
+    """The additions of a format to one new Parquet file. Each attempt at a task creates its own."""
 
     @property
     def path(self) -> str:
@@ -57,9 +57,10 @@ class FileAddition(Protocol):
         """
 
     def add(self, rows: "pa.RecordBatch") -> "pa.RecordBatch":
-        """Return ``rows`` as the file has them; called for all rows in their order. Raises Rejected for a value.
+        """Return ``rows`` as the file has them; called for all rows in their order.
 
-        ``rows`` have all columns of the file, or at least those that ``FileAdditions`` names, in the file's order.
+        ``rows`` have all columns of the file, or at least the columns in ``FileAdditions``, in the file's order.
+        Raises Rejected if a value can't be written.
         """
 
     def footer_entries(self) -> Mapping[str, str]:
@@ -67,10 +68,10 @@ class FileAddition(Protocol):
 
 
 class FileAdditions(Protocol):
-    """What a format adds to the Parquet files that an engine writes for a task, and what it leaves out of them.
+    """The additions of a format to the Parquet files that an engine writes for a task, and its omissions.
 
-    Tasks of Spark receive it with their task: it can be pickled, and its module is among those that executors get. A
-    file that would have no rows is not written.
+    Spark's tasks receive it with their ``RewriteTask``, so it can be pickled, and its module is sent to the executors.
+    A file that would have no rows is not written.
     """
 
     @property
@@ -103,7 +104,7 @@ class FileAdditions(Protocol):
         """
 
 
-NO_ADDITIONS = "it can't add what the table's format adds to each file"
+NO_ADDITIONS = "it can't make the additions of the table's format to each file"
 """The reason for which an engine that ignores additions does not rewrite a task with them."""
 
 
@@ -135,7 +136,7 @@ def build_task(
         if item.log_files:
             raise Rejected(f"{which} has deltas ({', '.join(item.log_files)}), which engines do not read")
         if item.path is None:
-            raise Rejected(f"{which} has no data file, which is all that engines read")
+            raise Rejected(f"{which} has no data file, and engines read only data files")
     return RewriteTask(
         group=index,
         inputs=tuple(resolve_path(table.location, str(item.path)) for item in group.slices),

@@ -18,21 +18,21 @@ class LakefoldError(Exception):
 
 
 class Transient(LakefoldError):
-    """May succeed if tried again: the plan returns to requested with a backoff, failed after ``max_attempts``."""
+    """May succeed if tried again: the plan is requested again after a backoff, and fails after ``max_attempts``."""
 
 
 class SessionSpoiled(Transient):
     """All work of this kind fails in the process's Spark session and would succeed in another session.
 
-    The session is restarted, and the attempt does not count against ``max_attempts``.
+    The session is restarted. The first such attempt of a plan in a process does not count against ``max_attempts``.
     """
 
 
 class EarlierAttemptPending(Transient):
-    """Work of an earlier attempt of the plan is pending on the table, and a writer of the table may be executing it.
+    """The plan's instant is pending on the table already, and a writer of the table may be executing it.
 
-    The plan waits until the writer commits the work or gives it up; the attempt does not count against
-    ``max_attempts``.
+    The instant is that of an earlier attempt, or one that the plan adopted. The plan waits until the writer commits the
+    work or gives it up; the attempt does not count against ``max_attempts``.
     """
 
 
@@ -45,7 +45,7 @@ class CommitUnknown(LakefoldError):
 
 
 class LeaseLost(LakefoldError):
-    """Another executor owns the plan now (a newer epoch): stop silently and touch nothing."""
+    """Another executor owns the plan now (a newer epoch): stop, and write nothing to the database."""
 
 
 class Rejected(LakefoldError):
@@ -55,7 +55,7 @@ class Rejected(LakefoldError):
 class TableGone(Rejected):
     """The table no longer exists, though the storage answers; an unmounted or forbidden storage does not raise this.
 
-    A plan of a missing table may have committed, so it stays inflight until an operator requests its cancellation.
+    A plan of such a table that may have committed stays inflight until an operator requests its cancellation.
     """
 
 

@@ -107,7 +107,7 @@ class TableRef:
     (``lake.capabilities.HasIdentity``). It is null if the format has no identities, or if it has not been read yet.
     ``write_options`` are passed verbatim to the format's own writer (lock provider settings and the like).
     ``on_conflict`` matters with ``Concurrency.OCC``; null means the value in the write options, else ``PLAN_WINS``.
-    ``sessions_refresh``: its owner states that every session refreshes its cache of it; only scans set this.
+    ``sessions_refresh``: its owner states that every session refreshes its cache of it.
     """
 
     name: str

@@ -58,7 +58,8 @@ class PlanStore(Protocol):
     def claim(self, executor: str) -> Claim | None:
         """Claim the first due requested plan by compare-and-set. Returns None if there is none.
 
-        Skips paused and halted tables and tables at ``max_inflight_per_table``. Increments epoch and attempt.
+        Skips plans that wait for approval, paused and halted tables, tables at ``max_inflight_per_table``, and plans
+        that a budget or the hours of their table hold back. Increments epoch and attempt.
         """
 
     def heartbeat(
@@ -124,9 +125,10 @@ class PlanStore(Protocol):
         """
 
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
-        """After Transient, request the plan again with a backoff. False if it failed instead, after ``max_attempts``.
+        """After Transient, request the plan again with a backoff. False if it ended instead.
 
-        With ``counts_as_attempt=False`` the attempt does not count: as many attempts remain as before it.
+        It fails after ``max_attempts``, and is cancelled if an operator requested that. With
+        ``counts_as_attempt=False`` the attempt does not count: as many attempts remain as before it.
         """
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
@@ -149,7 +151,7 @@ class PlanStore(Protocol):
     def time_until_due(self) -> timedelta | None:
         """Return the time until a requested plan is due or an inflight lease runs out; zero if that is now.
 
-        None if only paused and halted tables have live plans.
+        None if all live plans wait for a person, such as those of paused and halted tables.
         """
 
     def plan_state(self, plan_id: str) -> PlanState | None:
@@ -166,10 +168,10 @@ class PlanStore(Protocol):
         """
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Renew the locks of ``partitions`` for some minutes. Returns those that ``owner`` had locked without a break.
+        """Renew the locks of ``partitions`` for some minutes. Returns the ones that ``owner`` had locked without a gap.
 
-        That a partition is not locked by another owner now is not enough: another owner may have locked and released
-        it while ``owner`` was suspended.
+        A partition is left out even if no other owner has it now: another owner may have locked and released it while
+        ``owner`` was suspended.
         """
 
     def clock(self) -> float:

@@ -290,7 +290,7 @@ class TableFormat(FormatFeatures, Protocol):
         """
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
-        """Return those of ``versions``, by index, that lakefold may no longer delete, each with the reason.
+        """Return the indexes of the ``versions`` that lakefold may no longer delete, each with the reason.
 
         Their replacement was undone, or they are gone already. Versions that can be deleted later are left out. Raises
         as ``snapshot`` does.

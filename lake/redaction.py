@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Removes secrets from all text that people or collectors read: shown settings, log lines, errors, stored texts.
 
-Settings are hidden by their names, and passwords inside values by their form. This is guaranteed.
-A second line of defence replaces each secret of the configuration in force wherever a text has it, such as an error
-message of a library.
+Settings are hidden by their names, and passwords inside values by their form. As a second line of defence, each secret
+of the configuration in force is replaced in every text, such as an error message of a library.
 """
 
 import re
@@ -11,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Protocol, runtime_checkable
 
 REDACTED = "***"
-#: settings whose value is a secret: those that Spark and Hadoop hide by default, and names of object stores and formats
+#: settings whose value is a secret: settings that Spark and Hadoop hide by default, and names of object stores and
+#: formats
 _SECRET_NAME = re.compile(
     r"passw(or)?d|passphrase|secret|token|credential|signature"
     r"|(access|account|api|private|encryption|shared|storage|master)[._-]?key",

@@ -34,7 +34,7 @@ class RelocationStore(PlanStore, Protocol):
         """Return the table's partitions that are halted by themselves, each with the reason. Cheap."""
 
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
-        """Record the relocations of a second commit of a completed plan. False for other plans and known commits."""
+        """Record the relocations of a second commit of a completed plan. Returns False if nothing is recorded."""
 
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
         """Return the tokens of all relocations of the table that are known under its name."""
@@ -53,8 +53,8 @@ class RelocationStore(PlanStore, Protocol):
     def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
         """Return this store for one sweep, whose writes below each renew the partition's lock in the same transaction.
 
-        They raise LeaseLost if ``owner`` has not had the lock without a break: otherwise a sweep could undo the writes
-        of a later one.
+        They raise LeaseLost if ``owner`` has lost the lock, even for a moment: otherwise a sweep could undo the writes
+        of a later sweep.
         """
 
     def unfinished_partitions(self, table: TableRef) -> Collection[str]:
@@ -122,7 +122,7 @@ class RelocationStore(PlanStore, Protocol):
         """Record that a relocation was made; its previous files await their deletion under its plan."""
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Delete the records of relocations that were begun and not made."""
+        """Record that relocations were begun and not made. If the catalog makes one late, the partition is put back."""
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]

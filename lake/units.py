@@ -36,7 +36,7 @@ def is_unitless(value: object) -> bool:
 
 
 def parse_bytes(text: str | int) -> int:
-    """Return ``300MiB``, ``1.5 GB`` or 0 as an integer; ValueError otherwise, for a number without a unit too."""
+    """Return a size such as ``300MiB`` or 0 in bytes. Raises ValueError, also for a number without a unit."""
     if is_unitless(text):
         number = str(text).strip()
         raise ValueError(f"{number} has no unit; write {number}B or {number}MiB, whichever is meant")
@@ -59,7 +59,7 @@ def format_bytes(count: float) -> str:
 
 
 def parse_duration(text: str | int | float | timedelta) -> timedelta:
-    """Return the duration ``15min``, ``7d``, ``30s`` or 0; ValueError otherwise, for a number without a unit too."""
+    """Return a duration such as ``15min``, ``7d`` or 0. Raises ValueError, also for a number without a unit."""
     if isinstance(text, timedelta):
         return text
     if is_unitless(text):

@@ -26,7 +26,7 @@ _CONFLICTING_DELTAS = tuple(kind for kind in DeltaKind if kind.is_conflicting)
 
 
 class SliceDetails(Protocol):
-    """The details needed for few slices or policies only; ``rows`` are positions in ``Candidates``."""
+    """The details that only few slices or policies need; ``rows`` are positions in ``Candidates``."""
 
     @property
     def uncompacted_commits(self) -> int:
@@ -45,7 +45,7 @@ class SliceDetails(Protocol):
         """Return which of ``rows`` have deltas of one of ``kinds``; None if the table has no deltas of these kinds."""
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
-        """Return the share (0 to 1) of each base file's rows that deltas delete, NaN if unknown; None if all are."""
+        """Return the share (0 to 1) of each base file's rows that deltas delete: NaN if unknown, None without any."""
 
     def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         """Return the positions of ``rows`` sorted by ``run``, then by file id."""

@@ -120,6 +120,8 @@ class CostInputs:
     rates: Rates = field(default_factory=Rates)
     prices: Prices = field(default_factory=Prices)
     retention: timedelta = timedelta(days=7)
+    #: the policy has the observed rate of reads, not the configured one
+    are_reads_observed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +133,7 @@ class Benefit:
     bytes and CPU seconds that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without
     prices; ``cpu_hour`` is the price used. ``payback_days`` is cost divided by savings per day, in money if there are
     prices, else in CPU seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates
-    were fitted.
+    were fitted. ``reads_per_day`` is the assumed rate of reads, observed or configured.
     """
 
     cpu_seconds: float
@@ -146,6 +148,8 @@ class Benefit:
     currency: str
     cpu_hour: float
     history: int
+    reads_per_day: float
+    are_reads_observed: bool
 
     @property
     def benefit_cost_ratio(self) -> float:
@@ -180,6 +184,8 @@ def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInpu
         currency=prices.currency,
         cpu_hour=prices.cpu_hour,
         history=cost_inputs.rates.plans,
+        reads_per_day=policy.reads_per_day,
+        are_reads_observed=cost_inputs.are_reads_observed,
     )
 
 

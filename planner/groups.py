@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Candidates put into groups: neighbours in an order, of one partition and group key, within the policy's bounds.
+"""Puts candidates into groups: neighbours in an order, of one partition and group key, within the policy's bounds.
 
 Both strategies cut an ordered row of slices into runs; they differ in the order, in the size that counts for a slice,
 and in where they cut. All partitions are cut at once, with one round for each group of the partition with the most

@@ -83,7 +83,7 @@ class PlanningResult:
 
     @property
     def waiting_seconds(self) -> int | None:
-        """How long no plan can be made only because reducible slices were modified within the quiet period.
+        """The seconds until the quiet periods of all reducible slices are over.
 
         None if there is a plan, or if no reducible slice waits for the quiet period.
         """

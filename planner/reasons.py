@@ -133,7 +133,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
                 return "no payback: the table is not read (reads_per_day is 0)"
             return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
         case Reason.OVER_BUDGET:
-            return f"never starts: its group is {format_bytes(number)}, more than all of {detail}"
+            return f"over budget: its group would be {format_bytes(number)}, more than all of {detail}"
         case Reason.NEXT_PLAN_GROUPS:
             return f"next plan: this one has its {policy.max_num_groups} groups"
         case Reason.NEXT_PLAN_BYTES:

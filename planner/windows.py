@@ -86,7 +86,7 @@ class RunSchedule:
     def _opening_candidates(self, now: datetime) -> Iterator[datetime]:
         """Yield moments from today on, in UTC, among them the next opening of the schedule.
 
-        The schedule opens when a window begins (twice if the zone's clock is set back over the begin), or when the
+        The schedule opens when a window begins (twice if the zone's clock is set back over this time), or when the
         clock is changed. Two weeks suffice, even if a clock change skips one window of a weekly schedule.
         """
         zone, today = ZoneInfo(self.zone), now.date()

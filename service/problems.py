@@ -120,7 +120,7 @@ class ServiceError(LakefoldError):
 
 
 class ProblemError(ServiceError):
-    """An error for the person at the terminal: one line, and the kind of problem."""
+    """An error for the person or program that made a request: one line, and the kind of problem."""
 
     def __init__(self, problem: Problem, detail: str, **facts: Any) -> None:
         super().__init__(detail)

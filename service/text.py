@@ -20,6 +20,8 @@ _MAX_AGE = timedelta(days=18_000)
 #: an absolute path, or an address with a scheme
 _PATH_FIRST = re.compile(r"(/|[a-z][a-z0-9]*://)\S")
 #: types that JSON holds without conversion
+#: a process's name: host, process id and the part that makes it unique over time
+_PROCESS_NAME = re.compile(r"[^/]+/\d+/.")
 _JSON_TYPES = frozenset({type(None), bool, int, float, str})
 
 
@@ -82,7 +84,7 @@ def format_age(then: datetime | None, now: datetime) -> str:
 
 
 def cause_first(error: str) -> str:
-    """Return an error that begins with a path or an address with its cause first: a row may be narrow."""
+    """Return ``error`` with a path or an address at its beginning moved behind the cause, since a row may be narrow."""
     what, separator, cause = error.partition(": ")
     return f"{cause} ({what})" if separator and _PATH_FIRST.match(what) else error
 
@@ -95,6 +97,22 @@ def format_size(number: int | None) -> str:
 def plural(count: int, noun: str) -> str:
     """Return ``1 file``, ``3 files``; for nouns whose plural ends in s."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def describe_file_changes(changes: Mapping[str, Any]) -> str:
+    """Return ``3 files, 1.2 MiB`` for the files that an action added or removed; '' for none."""
+    if not changes["count"]:
+        return ""
+    size = "" if changes["bytes"] is None else f", {format_size(changes['bytes'])}"
+    return f"{plural(changes['count'], 'file')}{size}"
+
+
+def describe_figures(figures: Mapping[str, int]) -> str:
+    """Return the figures of a message in words: ``812 input files, 2.00 GiB input bytes``."""
+    return ", ".join(
+        f"{format_size(value) if 'bytes' in name else format(value, ',')} {name.replace('_', ' ')}"
+        for name, value in figures.items()
+    )
 
 
 def format_percent(share: float | None) -> str:
@@ -126,6 +144,11 @@ def short_id(plan_id: str) -> str:
 def process_label(name: str) -> str:
     """Return a process's name for people: host and process id, without the part that makes it unique over time."""
     return "/".join(name.split("/")[:2])
+
+
+def actor_label(actor: str) -> str:
+    """Return an actor for people, with the names of processes in it as ``process_label`` has them."""
+    return " ".join(process_label(word) if _PROCESS_NAME.match(word) else word for word in actor.split(" "))
 
 
 def join_names(words: Sequence[str], most: int = 5) -> str:

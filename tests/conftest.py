@@ -264,13 +264,16 @@ def spark() -> Iterator["SparkSession"]:
     from executors.spark import S3_EXCLUDES, S3_PACKAGES, spark_session
     from lake.formats.hudi.jvm.class_cache import cached_jvm
     from lake.formats.hudi.session import BUNDLE as HUDI
+    from lake.formats.iceberg.session import RUNTIME as ICEBERG
 
     session = spark_session(
         {
             "spark.master": "local[2]",
             **HEAP,
             "spark.sql.shuffle.partitions": "2",
-            "spark.jars.packages": ",".join((f"{HUDI.rpartition(':')[0]}:{BUNDLE}", *S3_PACKAGES)),
+            "spark.jars.packages": ",".join(
+                (f"{HUDI.rpartition(':')[0]}:{BUNDLE}", ICEBERG, "org.xerial:sqlite-jdbc:3.49.1.0", *S3_PACKAGES)
+            ),
             "spark.jars.excludes": S3_EXCLUDES,
         },
         locations=["s3a://bucket/of-some-tests"],

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Statistics of Parquet files: from the footer, in a fraction of a millisecond a file; for INT96 from the values.
 
-These statistics are inexact: statistics that a row group lacks, bounds of strings and bytes that may have been cut,
-bounds with NaN, and bounds of INT96.
+A statistic is inexact if a row group lacks it. Bounds of strings and bytes that may have been cut, bounds with NaN, and
+bounds of INT96 are inexact as well.
 """
 
 import json

@@ -11,9 +11,9 @@ from lake.ports import SparkProvider
 
 
 def create_engines(spark: SparkProvider) -> tuple[RewriteEngine, ...]:
-    """Return every engine. ``spark`` gives the session whose executors do the work.
+    """Return every engine. ``spark`` gives the session in which they work.
 
-    ORC files are stitched last: their stripes stay as small as they are.
+    The engine that copies ORC stripes comes last, since small stripes stay small.
     """
     return (
         ParquetStitchEngine(SparkTasks(spark)),

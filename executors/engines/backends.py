@@ -17,7 +17,7 @@ GroupResult = tuple[int, list[EngineOutput] | LakefoldError, float]
 """A group, its outputs or the error that prevented them, and the CPU seconds used."""
 
 TaskRewriter = Callable[[RewriteTask, RewriteOptions, Callable[[], None]], list[EngineOutput]]
-"""Writes the outputs of a group. It calls its last argument between parts, which may raise to end the work.
+"""Writes the outputs of a group. Between parts it calls its last argument, which may raise to end the work.
 
 Raises Conflict with the skipped group if an input can't be read, Transient if storage fails, Rejected if a value can't
 be written.
@@ -41,7 +41,10 @@ class RewriteBackend(Protocol):
         cancelled: threading.Event,
         rewriter: TaskRewriter,
     ) -> Iterator[GroupResult]:
-        """Yield each group as it ends; some may be missing once ``cancelled``. Raises Transient if the run fails."""
+        """Yield each group as it ends. Raises Transient if the run fails.
+
+        Once ``cancelled``, the other groups end with CancelRequested, or CancelRequested is raised.
+        """
 
 
 class InProcessBackend:

@@ -32,9 +32,9 @@ _ROW_GROUP_BYTES = 8 << 20
 def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group, each to a path of this attempt's own if the file system can rename.
 
-    With additions the paths are theirs. ``check`` is called between batches and may raise to end the work. Raises
-    Conflict with the skipped group if an input can't be read, Transient if storage fails, Rejected if a value can't be
-    written.
+    The format's additions, if there are any, choose the paths instead. ``check`` is called between batches and may
+    raise to end the work. Raises Conflict with the skipped group if an input can't be read, Transient if storage fails,
+    Rejected if a value can't be written.
     """
     with skipping_changed(task):
         found = []
@@ -93,7 +93,7 @@ def _write(
 
 
 def attempt_path(path: str) -> str:
-    """Return a hidden path of its own beside ``path``."""
+    """Return a new hidden path beside ``path``."""
     folder, _, name = path.rpartition("/")
     return f"{folder}/.{name}.{uuid.uuid4().hex}"
 
@@ -105,7 +105,7 @@ def write_rows(
     most_rows: int,
     addition: FileAddition | None = None,
 ) -> ParquetOutput:
-    """Write a file with ``most_rows`` rows a row group. Raises Transient if storage fails, Rejected for a value."""
+    """Write a file with at most ``most_rows`` rows per row group. Raises the errors of ``writing_output``."""
     filesystem, fs_path = filesystem_of(path)
     with writing_output(path), ParquetOutput(writing, filesystem, fs_path, most_rows, addition) as output:
         for batch in batches:
@@ -115,7 +115,7 @@ def write_rows(
 
 @contextmanager
 def writing_output(path: str) -> Iterator[None]:
-    """Turn write errors in the block into Transient if storage fails, or into Rejected for a value."""
+    """Turn write errors in the block into Transient if storage fails, into Rejected if a value can't be written."""
     try:
         yield
     except LakefoldError:

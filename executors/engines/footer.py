@@ -101,9 +101,9 @@ class RawParquetFooter:
         return list(self._fields[_KEY_VALUES][1][1]) if _KEY_VALUES in self._fields else []
 
     def without_dictionary_claims(self, columns: Collection[str]) -> bytes:
-        """Return the footer, which no longer says that all values of ``columns`` are in a dictionary.
+        """Return the footer without the statement that all values of ``columns`` are in a dictionary.
 
-        ``columns`` are paths in lower case. A reader can't skip their chunks by a dictionary: parquet-java uses the
+        ``columns`` are paths in lower case. No reader then skips their chunks by a dictionary: parquet-java uses the
         statistics of encodings. Without them it uses the list of encodings, in which PLAIN stands for pages without a
         dictionary.
         """
@@ -127,8 +127,8 @@ class RawParquetFooter:
         """Return ``written``, a footer for pages of the same columns, with this footer's schema and metadata.
 
         ``with_author`` also takes over ``created_by``. ``special_floats`` takes the row counts of the row groups and
-        returns, for each, the columns with values because of which readers would skip it wrongly. The bounds and
-        filters that these readers use are left out. ``entries`` are further key-value metadata.
+        returns for each the columns with NaN or zeros, by which readers would skip it wrongly. The bounds and filters
+        that these readers use are left out. ``entries`` are further key-value metadata.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):

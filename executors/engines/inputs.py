@@ -152,7 +152,7 @@ class CommonLayout:
     has_page_index: bool
     #: whether timestamps are INT96, whose interpretation depends on the writer
     has_int96: bool
-    #: the unit in which INT96 is read: Spark's INT96 has no nanoseconds, but years beyond their range
+    #: the unit in which INT96 is read: microseconds for Spark's, whose years exceed the range of nanoseconds
     int96_unit: str
     int96_columns: Sequence[str]
     #: the columns as pyarrow shows them; an input must still have them when it is read

@@ -4,7 +4,7 @@
 INT96 has a Julian day and the nanoseconds of that day. Arrow's nanoseconds reach from 1677 to 2262, its microseconds
 about 292,000 years; a timestamp outside of them silently becomes another time. Impala and Hive write any year with
 nanoseconds. Spark writes microseconds, and a negative day for its last years, which Arrow takes for a day of the far
-future. Such columns are therefore read a second time, in milliseconds, which every day has, and compared.
+future. INT96 columns are therefore read a second time, in milliseconds, which reach every day, and compared.
 """
 
 from collections.abc import Iterable, Iterator

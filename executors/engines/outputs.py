@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """New Parquet files with the layout of the files that they replace: the writer's settings, row groups, footer."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -12,13 +12,13 @@ from pyarrow import fs as pafs
 
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
-from executors.engines.plain_types import without_views
+from executors.engines.plain_types import replace_leaf_types, without_views
 from executors.engines.special_floats import SpecialFloatTracker
 from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
-#: bytes of decoded values, which a row group holds in memory until it is written
+#: the bytes of decoded values, held in memory, at which a row group is written
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
 #: those of parquet-java, which most inputs have; pyarrow's level for gzip takes three times as long for the same size
@@ -111,7 +111,7 @@ class ParquetWriteSettings:
 class ParquetOutput:
     """A file that is being written, within a ``with`` block. If the block fails the file is removed.
 
-    ``addition`` is what the table's format adds to the file.
+    ``addition`` is the addition of the table's format to the file.
     """
 
     def __init__(
@@ -221,20 +221,13 @@ def _stored(shape: CommonLayout) -> pa.Schema:
     schema = without_views(shape.schema)
     if not shape.has_int96:
         return schema
-    leaves = iter([shape.parquet_schema.column(index) for index in range(len(shape.parquet_schema))])
-    return pa.schema([column.with_type(_as_stored_type(column.type, leaves)) for column in schema])
+    leaves = map(shape.parquet_schema.column, range(len(shape.parquet_schema)))
 
+    def stored_type(kind: pa.DataType) -> pa.DataType:
+        leaf = next(leaves)
+        return pa.int64() if pat.is_timestamp(kind) and leaf.physical_type == "INT64" else kind
 
-def _as_stored_type(kind: pa.DataType, leaves: Iterator[Any]) -> pa.DataType:
-    if pat.is_struct(kind):
-        return pa.struct([child.with_type(_as_stored_type(child.type, leaves)) for child in kind])
-    if pat.is_map(kind):
-        key = kind.key_field.with_type(_as_stored_type(kind.key_type, leaves))
-        return pa.map_(key, kind.item_field.with_type(_as_stored_type(kind.item_type, leaves)))
-    if pat.is_list(kind):
-        return pa.list_(kind.value_field.with_type(_as_stored_type(kind.value_type, leaves)))
-    leaf = next(leaves)
-    return pa.int64() if pat.is_timestamp(kind) and leaf.physical_type == "INT64" else kind
+    return replace_leaf_types(schema, stored_type)
 
 
 def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Arrow types with plain values in place of views and dictionaries, at any level of nesting."""
+"""Arrow types that are replaced at any level of nesting, such as views and dictionaries by plain values."""
 
 from collections.abc import Callable
 
@@ -9,20 +9,23 @@ import pyarrow.types as pat
 
 def without_views(schema: pa.Schema) -> pa.Schema:
     """Return the schema with strings and bytes in place of their views, for which Arrow can't reorder rows."""
-    return _replaced(schema, _of_view)
+    return replace_leaf_types(schema, _of_view)
 
 
 def without_dictionaries(schema: pa.Schema) -> pa.Schema:
     """Return the schema with the types of values in place of dictionaries: a batch refers to a whole dictionary."""
-    return _replaced(schema, lambda kind: kind.value_type if pat.is_dictionary(kind) else kind)
+    return replace_leaf_types(schema, lambda kind: kind.value_type if pat.is_dictionary(kind) else kind)
 
 
 def _of_view(kind: pa.DataType) -> pa.DataType:
     return pa.string() if pat.is_string_view(kind) else pa.binary() if pat.is_binary_view(kind) else kind
 
 
-def _replaced(schema: pa.Schema, replace: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
-    """Return the schema in which ``replace`` gives the type in place of each type without children."""
+def replace_leaf_types(schema: pa.Schema, replace: Callable[[pa.DataType], pa.DataType]) -> pa.Schema:
+    """Return the schema in which ``replace`` gives the type in place of each type without children.
+
+    ``replace`` is called once for each, in the order of Parquet's columns.
+    """
 
     def field(one: pa.Field) -> pa.Field:
         return one.with_type(of(one.type))

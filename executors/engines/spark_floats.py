@@ -33,7 +33,7 @@ def zero_columns_without_dictionary(metadata: pq.FileMetaData) -> Iterator[str]:
 
 
 def zero_columns_with_dictionary(metadata: pq.FileMetaData, columns: Collection[str]) -> list[str]:
-    """Return those of ``columns`` that may hold a zero in a chunk that has a dictionary."""
+    """Return the ``columns`` that may hold a zero in a chunk that has a dictionary."""
     return [path for path, chunks in _zero_chunks(metadata) if path in columns and any(map(_has_dictionary, chunks))]
 
 
@@ -55,7 +55,7 @@ def _may_hold_zero(chunk: pq.ColumnChunkMetaData) -> bool:
 
 
 def _is_all_in_dictionary(chunk: pq.ColumnChunkMetaData) -> bool:
-    """True if all values are in a dictionary and the encodings are those that Spark records for such a chunk."""
+    """True if all values are in a dictionary and Spark records the same encodings for such a chunk."""
     return "PLAIN_DICTIONARY" in chunk.encodings and "PLAIN" not in chunk.encodings
 
 

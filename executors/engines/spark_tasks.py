@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _POLL_SECONDS = 0.1
 #: how long tasks of a cancelled job may take to end
 _ENDS_SECONDS = 10.0
-#: of each format the files that ``lake.engines.FileAdditions`` may need
+#: the modules that tasks import; of each format the modules that ``lake.engines.FileAdditions`` may need
 _PACKED_FILES = (
     "lake/*.py",
     "lake/relocation/*.py",

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Thrift's compact protocol without a schema. Decoding and encoding leaves data unchanged, also unknown fields.
 
-``decode`` and ``encode`` have a struct as a dictionary from field number to type and value, and a list as the type of
-its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
+``decode`` and ``encode`` represent a struct by a dictionary from field number to type and value, and a list by the type
+of its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
 ``replace_values`` and ``replace_parts`` replace these values and leave all other bytes as they are.
 """
 

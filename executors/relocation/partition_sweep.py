@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """One round of the sweep in one partition: locks it, decides about its previous locations and executes the decision.
 
-The database has a record of each step before the step is executed, and each step can be repeated: a late copy is a
-record before it is a file, a relocation back is a record before the catalog is called. So the next round continues
-after a round that crashed at any point. A partition is changed only while it is locked, which excludes the cleaner,
-other rounds, and commits of plans. Files that are copied while a plan rewrites the partition are handled at the plan's
-commit like files that any writer adds.
+Late copies and relocations back are recorded in the database before they are made, and each step can be repeated. So
+the next round continues after a round that crashed at any point. A partition is changed only while it is locked, which
+excludes the cleaner, other rounds, and commits of plans. Files that are copied while a plan rewrites the partition are
+handled at the plan's commit like files that any writer adds.
 """
 
 import logging
@@ -93,7 +92,7 @@ class PartitionSweep:
         self._reverted_to: tuple[str, str | None] | None = None
 
     def run(self) -> SweepReport:
-        """Lock and sweep the partition; only defer it if it is locked or changed by another process."""
+        """Lock and sweep the partition. If another process has locked it or changes it, the report defers it."""
         if not self._lock.lock({self._partition}):
             self._report.deferred.append(self._partition)
             return self._report
@@ -131,7 +130,9 @@ class PartitionSweep:
             self._fenced_store.end_relocation(self._table, begun)
             record, state = self._inspect()
         elif record.begun_relocations:
-            # These relocations were not made: their round's lock lasted longer than a call to the catalog can take.
+            # Their round's lock lasted longer than this client waits for the catalog, which may still execute the call.
+            for relocation in record.begun_relocations:
+                self._writer.discard_relocation(relocation)
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
             record, state = self._inspect()
         if state.token not in (None, record.latest.token):
@@ -246,11 +247,11 @@ class PartitionSweep:
     def _remove_stale_copies(
         self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision
     ) -> Collection[str]:
-        """Remove unfinished copies of this and earlier rounds, but not the copies that readers see; return these.
+        """Remove unfinished copies of this and earlier rounds. Copies that readers see stay; returns their paths.
 
-        Without the removal, the copies would be read when the partition is at their location the next time. If a
+        Otherwise readers would see the copies as soon as the partition is at their location again. If a
         partition was dropped and recreated, its copies are removed as well: files of the old partition were dropped
-        with it. Files that are still to be copied get new names, since a suspended round could yet remove a copy with
+        with it. Files that are still to be copied get new names, since a suspended round may still remove a copy with
         the old name.
         """
         is_the_same = state.token == record.latest.token or self._reverted_to is not None
@@ -398,8 +399,8 @@ class PartitionSweep:
                 )
         self._report.superseded += len(moved)
         log.warning(
-            "table %s, partition %s was dropped: %d replaced files of its own directory are moved aside, since "
-            "readers would see them if the partition were added again",
+            "table %s, partition %s was dropped: %d replaced files of its directory were moved aside, since readers "
+            "see them there once the partition is added again",
             self._table.name,
             self._partition,
             len(moved),

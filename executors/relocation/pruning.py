@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Deletes records of relocations whose locations no longer exist, so that the records do not grow without limit.
 
-The table's record of a relocation is deleted first, and the database's record afterwards: a relocation that only the
-table has on record would be added to the database again, after its successors. If a writer recreates a location whose
-record was deleted, the sweep finds it by its directory, see ``executors.relocation.watch``.
+The table's record of a relocation is deleted first, and the database's record afterwards: in the other order, a sweep
+could add the relocation to the database again, after its successors. If a writer recreates a location whose record was
+deleted, the sweep finds it by its directory, see ``executors.relocation.watch``.
 """
 
 import logging
@@ -16,7 +16,7 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 PRUNE_AFTER = timedelta(days=30)
-"""A record is pruned this long, at the earliest, after its location was left and its replaced files were deleted."""
+"""The time from the relocation, and from the deletion of its replaced files, until its record may be pruned."""
 
 _MAX_PARTITIONS = 500
 
@@ -29,7 +29,7 @@ def prune_relocations(
     after: str = "",
     age: timedelta = PRUNE_AFTER,
 ) -> tuple[int, str]:
-    """Prune relocations of some partitions, the first ones after ``after``. Returns a count and the next ``after``.
+    """Prune relocations of the next partitions by name after ``after``. Returns their number and the next ``after``.
 
     The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises the
     errors of format and store.

@@ -31,7 +31,7 @@ from lake.relocation_store import RelocationStore, relocation_store
 
 log = logging.getLogger(__name__)
 
-#: one directory that can't be listed costs 14 failed calls among 10,000 partitions; without a metastore all calls fail
+#: if one of 10,000 partitions can't be inspected, about 14 calls fail until it is found; without a metastore all fail
 _MAX_FAILED_INSPECTIONS = 40
 
 
@@ -65,9 +65,9 @@ def sweep_partitions(
 ) -> SweepReport:
     """Sweep the previous locations of ``partitions``, or of all relocated partitions.
 
-    Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halt, of the table or of
-    a partition, does not prevent the sweep: a halt stops rewriting only. Raises the errors of format and store; an
-    error of one partition is raised after the other partitions have been swept.
+    Partitions locked by the cleaner, or by a plan at its commit, are left to the next round. A halted table is swept,
+    and so is a halted partition, unless only a person can decide what to do there. Raises the errors of format and
+    store; an error of one partition is raised after the other partitions have been swept.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -101,7 +101,7 @@ def resolve_partitions(
 ) -> SweepReport:
     """Execute a person's choice for each partition whose files do not show a late writer's intent.
 
-    Only for ``partitions`` if they are given. Partitions locked by the sweep or a plan are deferred in the report.
+    ``partitions`` limits it to these partitions. Partitions locked by the sweep or a plan are deferred in the report.
     """
     if not isinstance(format, RelocatesPartitions):
         return SweepReport()
@@ -119,8 +119,8 @@ def restore_original_locations(
 ) -> SweepReport:
     """Relocate partitions last relocated longer than ``older_than`` ago back into their own directories.
 
-    So a table at rest is an ordinary table again. A partition whose own directory is not empty waits: replaced files
-    there are deleted when their retention has passed.
+    Without further plans, the table becomes an ordinary table again. A partition whose own directory is not empty
+    waits: replaced files there are deleted when their retention has passed. Halted partitions are left out.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -264,11 +264,11 @@ def _quarantine_stalled_files(
 def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:
     """Return why a round has to process a partition; None if nothing is to be done there."""
     if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
-        return f"{partition_label(record.partition)}: a round of the sweep has begun to copy late files"
+        return f"{partition_label(record.partition)}: a round of the sweep is not finished"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     if unrecorded_growth(record, state):
-        return f"{partition_label(record.partition)} has replaced files of which the database has an earlier size"
+        return f"{partition_label(record.partition)} has replaced files that have grown since they were recorded"
     decision = decide(record, state, timedelta())
     is_quiet = (
         decision.action is RelocationAction.NOTHING and not decision.superseded_files and not decision.emptied_locations

@@ -12,7 +12,7 @@ from lake.relocation_store import RelocationStore
 log = logging.getLogger(__name__)
 
 _MIN_ROTATION_SIZE = 50
-"""How many partitions a sweep inspects in rotation, even if no change was detected."""
+"""The minimum number of partitions that each sweep inspects in rotation, even if no change was detected."""
 
 _SWEEPS_PER_ROTATION = 240
 """The number of sweeps in which all partitions of a large table are inspected once: an hour of sweeps."""
@@ -47,7 +47,11 @@ class PartitionWatch:
         known.pending |= known.detector.find_changed_partitions()
         for partition, locations in known.detector.recreated_locations.items():
             if store.add_recreated_locations(table, partition, locations):
-                log.warning("table %s: %s was pruned, and a writer has recreated it", table.name, min(locations))
+                log.warning(
+                    "table %s: a writer recreated %s, whose record was pruned: it is swept again",
+                    table.name,
+                    min(locations),
+                )
                 known.pending.add(partition)
         some = max(_MIN_ROTATION_SIZE, -(-known.last_count // _SWEEPS_PER_ROTATION))
         turn = store.next_relocated_partitions(table, known.last_partition, some)

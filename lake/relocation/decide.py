@@ -2,8 +2,8 @@
 """Decides on the sweep's actions for a relocated partition, from its record and the files found.
 
 A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
-the relocation ends in the old directory and reports success. ``decide`` determines whether the job's rows are retained
-or lost. ``decide`` reads nothing itself: the sweep passes the evidence and carries out the decision.
+the relocation ends in the old directory and reports success. A wrong decision would lose the job's rows. ``decide``
+reads nothing itself: the sweep passes the evidence and carries out the decision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -31,13 +31,13 @@ from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartiti
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""The time after which a person has to decide about files that are missing from a previous location."""
+"""How long a decision may be to wait if no writer is known to be at work; after that the partition is halted."""
 
 
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
-    PREVIOUS = "previous"  #: a location that the partition had left and a writer has changed
+    PREVIOUS = "previous"  #: the previous location that a writer has changed
     CURRENT = "current"  #: its present location
 
 
@@ -45,24 +45,25 @@ class RelocationAction(StrEnum):
     """The sweep's decision on a partition's previous locations."""
 
     NOTHING = "nothing"
-    REPLACE_COPIES = "replace"  #: a writer filled or rewrote a file: replace its copy as well
+    REPLACE_COPIES = "replace"  #: a writer extended or rewrote a file under its name: replace its copy
     COPY_LATE_FILES = "carry"  #: writers added files to a previous location: copy them to the partition's location
-    REAPPLY = "restore"  #: a writer wrote back the location from before the latest relocation: relocate again
+    REAPPLY = "restore"  #: a writer wrote back an earlier location: set the latest one again
     RELOCATE_BACK = "move back"  #: a writer overwrote a previous location: relocate the partition back to it
-    WAIT = "wait"  #: a writer is at work, or has removed files and written none: the next sweep checks again
-    HALT = "halt"  #: only a person can decide; retain everything
+    WAIT = "wait"  #: a writer is at work, or its work looks incomplete: the next sweep checks again
+    HALT = "halt"  #: only a person can decide: all files stay
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationDecision:
-    """An action and its reason. ``files_to_copy`` are copied to the partition's location after the action.
+    """An action and its reason. ``files_to_copy`` are copied to the location that the partition has after the action.
 
-    ``superseded_files`` are files that a later overwrite has removed for readers: they stay until their retention has
-    passed. ``target_location`` is the location to which the partition is relocated back. ``emptied_locations`` are
-    previous locations that an overwrite of another location has emptied: from then on no files are expected there.
-    ``copies_to_remove`` are copies of superseded files that the overwrite did not remove: a sweep made them while the
-    overwrite was at work. ``concerns_table``: the reason for the halt affects all partitions, such as another lakefold
-    that relocates them. ``modified_files`` are files whose copies are to be replaced.
+    The rows of ``superseded_files`` were overwritten, are in another file, or were rejected by a person: these files
+    stay until their retention has passed. ``target_location`` is the location to which the partition is relocated back.
+    ``emptied_locations`` are previous locations that an overwrite of another location, or the owner, has emptied: their
+    recorded files are no longer expected. ``copies_to_remove`` are copies of superseded files that the overwrite did
+    not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
+    all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
+    replaced.
     """
 
     action: RelocationAction
@@ -81,14 +82,14 @@ def decide(
 ) -> RelocationDecision:
     """Return the action for one relocated partition. ``waited`` is how long the decision has been WAIT.
 
-    ``state.locations`` must have all of ``record.locations``; else KeyError. Ambiguous evidence results in a halt and
-    never in a guess: then all files stay, and readers continue to read the same files.
+    ``state.locations`` must contain all of ``record.locations``. Ambiguous evidence results in a halt, never in a
+    guess: all files stay, and readers continue to read the same files.
     """
     state = with_recorded_arrivals(record, state)
     if reverted_by_writer(record, state) is not None:
         return _decide_reverted(record, state, waited, grace)
     if _is_exchanged(record, state):
-        # An overwrite of a dropped partition shows the same, until it has added the partition with its new files.
+        # An overwrite of a dropped partition looks the same until it has added the partition with its new files.
         reason = _exchange_reason(record)
         return _halt(reason) if waited >= grace else RelocationDecision(action=RelocationAction.WAIT, reason=reason)
     since_relocation = _decide_changed_partition(record, state)
@@ -108,8 +109,8 @@ def decide(
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
     # An overwrite by Spark also empties a partition's own directory, wherever the partition is. An overwrite of a whole
-    # table empties the table's entire directory, for an unpartitioned table with every version in it. And an owner who
-    # moves a partition may remove the files that it has copied.
+    # table empties the table's entire directory; in an unpartitioned table, it contains every version. And an owner who
+    # moves a partition may remove its files from the previous location.
     by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
     overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
     if unsettled := unsettled or overwriting:
@@ -203,7 +204,7 @@ def _decide_changed(
     late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if here.change is LocationChange.OVERWRITTEN:
         began = overwrite_start_ms(here.late_files)
-        # If all directories above were removed, the present files may be additions or may be all rows.
+        # If the directory above was removed as well, the present files may be additions or all rows.
         is_later = all(
             latest_arrival_ms(*item, state) < began for one in overwritten for item in one.late_files.items()
         )
@@ -229,7 +230,7 @@ def _decide_changed(
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
     """Return the decision after a person has chosen the location that holds the rows of a halted partition.
 
-    The other location's files are superseded. A halt means that the choice is not sufficient either.
+    The other location's files are superseded. Returns a halt if the choice is not sufficient.
     """
     if reverted_by_writer(record, state) is not None:
         state = replace(state, location=record.latest.location, token=record.latest.token)
@@ -298,9 +299,9 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
 def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
-    If its owner has added the partition again, readers see the files already: in the directory that it has now. A
-    partition that only lost its properties has no such files. The files stay while another table or partition is read
-    from the directory.
+    If the owner has added the partition again, these are the replaced files in the directory that it has now: readers
+    already see them. A partition that only lost its properties has no such files. Returns none while another table or
+    partition is read from the directory.
     """
     is_recreated = (
         state.token is None
@@ -322,7 +323,7 @@ def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
 
     Hive's ``EXCHANGE PARTITION`` does this: it renames the directory with the partition's name, wherever the partition
-    is read from. A program that drops a partition deletes the directory that it is read from, or nothing.
+    is read from. DROP PARTITION deletes the directory from which the partition is read, or nothing.
     """
     if state.location is not None or record.original_location not in state.locations:
         return False
@@ -413,11 +414,10 @@ def _decide_modified(
     record: RelocatedPartition,
     state: PartitionState,
 ) -> RelocationDecision:
-    """Decide about files of previous locations that a writer has filled or rewritten, if no file is missing.
+    """Decide about files of previous locations that a writer extended or rewrote, each under its name.
 
     A file is identified by its name, and its present content is complete. So its copy is replaced. If a rewrite has
-    merged the copy, its rows can't be distinguished from other rows: the partition is relocated back to its original
-    files.
+    merged the copy, its rows can't be distinguished from other rows: then ``_decide_undo`` decides.
     """
     replaced = []
     for one in regrown:
@@ -444,7 +444,7 @@ def _decide_undo(
     record: RelocatedPartition,
     state: PartitionState,
 ) -> RelocationDecision:
-    """Relocate back to the location that the latest relocation left, since one of its files was rewritten later."""
+    """Relocate back to the location that the latest relocation left, where a merged file has changed since; or halt."""
     what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:

@@ -15,11 +15,13 @@ class LocationChange(StrEnum):
 
     UNCHANGED = "quiet"  #: no recorded file is missing; in a previous location, there are no other files either
     APPENDED = "appended"  #: files were added to a previous location
-    MODIFIED = "regrown"  #: some recorded files were filled or rewritten, each under its name
-    OVERWRITTEN = "overwritten"  #: other files are there in place of all recorded files
-    EMPTIED = "cleared"  #: the recorded files were removed, and nothing new is there
-    IN_PROGRESS = "unsettled"  #: a writer is at work, or has removed some files and not all
-    AMBIGUOUS = "untold"  #: files were added, and it is unknown which files were there before
+    MODIFIED = "regrown"  #: recorded files were extended or rewritten under their names
+    OVERWRITTEN = "overwritten"  #: all recorded files are missing, and other files are there
+    #: a previous location: all recorded files are missing, and no other file is there; the current location: recorded
+    #: files are missing, and so are lakefold's own data beside the directory
+    EMPTIED = "cleared"
+    IN_PROGRESS = "unsettled"  #: a writer is at work, or some recorded files are missing
+    AMBIGUOUS = "untold"  #: files were added after lakefold began to delete there: they may replace the others
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,7 +54,7 @@ def inspect_current_location(
 ) -> LocationFinding:
     """Return the change of the partition's location; ``late_files`` are its files that lakefold did not publish.
 
-    A file that was filled in one of the ``previous`` locations may be the same file here, under a second name.
+    A file that was extended in one of the ``previous`` locations may be the same file here, under a second name.
     """
     location = record.latest.location
     targets = {late_copy.target for late_copy in record.late_copies}
@@ -86,8 +88,8 @@ def inspect_current_location(
 def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) -> PartitionState:
     """Return ``state`` with the recorded arrival times of files with a late copy, if they are earlier.
 
-    Both a second name and the removal of that name make a file look newer. An overwrite removes the name after it has
-    written its own files.
+    Both a second name (a hard link) and the removal of that name make a file look newer. An overwrite removes the
+    second name after it has written its own files.
     """
     recorded = {
         late_copy.source: late_copy.arrived_ms for late_copy in record.late_copies if late_copy.arrived_ms is not None
@@ -105,13 +107,13 @@ def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) ->
 
 
 def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> str | None:
-    """Return the first of these files that must not be copied yet, in words; None if there is none."""
+    """Return in words the first of these files that must not be copied yet, and why; None if there is none."""
     path = min((file.path for file in late_files if file.path in state.unready), default=None)
     return None if path is None else f"{path} {state.unready[path]}"
 
 
 def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionState) -> LocatedFile | None:
-    """Return the copy of ``source`` in the partition's location; None if ``source`` was rewritten or not copied.
+    """Return the copy of ``source`` in the partition's location; None if it was merged, or ``source`` was not copied.
 
     A sweep's copy has the name of its target. Otherwise the copy has the source's own name, since a commit that brings
     a file along keeps its name.
@@ -130,7 +132,7 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
 def unrecorded_growth(
     record: RelocatedPartition, state: PartitionState
 ) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
-    """Return files of previous locations that grew, whose copies a sweep replaced before a later relocation.
+    """Return by previous location the files that grew, and whose copies a sweep replaced before a later relocation.
 
     A copy keeps name, size and time of its file, and the later relocation recorded the copy as a file that it left. So
     all rows of the file are in the partition. Only a database that was rebuilt from the table has the file's old size.

@@ -118,8 +118,8 @@ class PastRelocation:
     """A relocation that was made; ``relocation_id`` is its id in the database.
 
     ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
-    ``is_by_plan``: a plan made it. For any other relocation, the ones before and after show in a table that it was
-    made.
+    ``is_by_plan``: a plan made it. In a table, only the relocations before and after any other relocation show that it
+    was made.
     """
 
     relocation_id: int
@@ -142,9 +142,9 @@ class RelocationHistory:
 
         The first one stays, since it shows which directory was the partition's own, and so do the last two. Any
         other one may be pruned if it is cleaned up and its previous location is missing, or is the own directory and a
-        later relocation left it again. Of consecutive prunable relocations the last one stays: the only fact known
-        before it is a missing location. If a relocation that no plan made stays, the relocations before and after it
-        stay as well, because they show in a table that it was made.
+        later relocation left it again. Of consecutive prunable relocations the last one stays, and stands for the
+        earlier ones. If a relocation that no plan made stays, the relocations before and after it stay as well, because
+        they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
@@ -170,7 +170,7 @@ class RelocationHistory:
 
 
 def _indexes_until_plan(relocations: Sequence[PastRelocation], start: int) -> set[int]:
-    """Return the indexes from ``start`` to the first relocation that a plan made."""
+    """Return the indexes from ``start`` to the first relocation that a plan made or that led to the own directory."""
     indexes = set()
     for index in range(start, len(relocations)):
         indexes.add(index)
@@ -180,7 +180,7 @@ def _indexes_until_plan(relocations: Sequence[PastRelocation], start: int) -> se
 
 
 class UnreadyReason(StrEnum):
-    """Why a file is not treated as one of the partition's yet; the next sweep checks it again."""
+    """Why an unrecorded file must not be copied yet; the next sweep checks it again."""
 
     DIRECTORY = "is a directory"
     WRITING = "is being written"
@@ -190,7 +190,7 @@ class UnreadyReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModifiedFile:
-    """A file that a writer filled or rewrote under its name: ``recorded`` is the record, ``current`` the present file.
+    """A file that a writer extended or rewrote under its name: its record, and the ``current`` file.
 
     ``copy_path`` is the path at which readers of the partition read the copy of ``recorded``.
     """
@@ -230,7 +230,7 @@ class FoundRelocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryResult:
-    """The result of a search for commits that only the table has recorded: how many ``commits`` are recorded now.
+    """The result of a search for commits that only the table has recorded: how many the database has recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
     executors record them.

@@ -198,7 +198,7 @@ IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
                 "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution",
                 "hoodie.clustering.preserve.commit.metadata",
             ],
-            "it belongs among the table's write options, not into its policy",
+            "it belongs in the table's write options, not in its policy",
         ),
         **dict.fromkeys(
             [

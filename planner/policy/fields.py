@@ -67,11 +67,11 @@ class PlanningSettings:
     )
     max_num_groups: int = field(default=30, metadata={"meaning": "the largest number of groups in a plan"})
     max_bytes_per_plan: int = field(
-        default=60 * GIB, metadata={"meaning": "the most bytes that a plan rewrites and carries along"}
+        default=60 * GIB, metadata={"meaning": "the largest number of bytes that a plan reads, logs included"}
     )
     reads_per_day: float = field(
         default=24.0,
-        metadata={"meaning": "how often a file is read per day, that is how many opens each removed file saves"},
+        metadata={"meaning": "how often a file is read per day: the number of opens that each removed file saves"},
     )
     payback: timedelta = field(
         default=timedelta(days=365),

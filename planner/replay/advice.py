@@ -44,8 +44,9 @@ class SmallFileSource:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriterSavings:
-    """The savings of a setting in the whole history. ``writer_bytes`` are the additional bytes of the writer; negative:
-    fewer.
+    """The savings of a setting in the whole history.
+
+    ``writer_bytes`` are the bytes that the writer writes in addition; they are negative if it writes fewer.
     """
 
     files: float

@@ -151,7 +151,7 @@ def _recommend(outcomes: Sequence[PolicyOutcome], days: float) -> tuple[str, str
             f"; the configured policy keeps {in_use.files:,.0f} files and rewrites {_rewritten_text(in_use, days)}"
         )
         return least.variant.name, reason + instead
-    return CONFIGURED, f"{reason}; no policy that does nearly as well rewrites a tenth less"
+    return CONFIGURED, f"{reason}; no policy with nearly as few files rewrites a tenth less"
 
 
 def _rewritten_text(outcome: PolicyOutcome, days: float) -> str:

@@ -12,7 +12,8 @@ at a burn rate of 1 over 3 d, which spends 10 %. A second window, a twelfth as l
 alert ends soon after its cause.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from types import MappingProxyType
@@ -71,6 +72,19 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BurnPoint:
+    """The rest of an error budget at one time (ms since 1970), as a share; below 0 if more was spent.
+
+    ``missed_share`` is the share of the time until the next point in which the objective was missed; 0 at the last
+    point.
+    """
+
+    at_ms: int
+    budget_left: float
+    missed_share: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Compliance:
     """The state of an objective at its last observation, ``observed_at_ms`` since 1970, and its history.
 
@@ -124,6 +138,51 @@ class Compliance:
     def burn_rates(self, goal: float) -> dict[str, float]:
         """Return ``burn_rate`` over each of ``BURN_RATE_WINDOWS``."""
         return {name: self.burn_rate(window, goal) for name, window in BURN_RATE_WINDOWS.items()}
+
+    def burn_history(self, window: timedelta, goal: float, points: int = 48) -> "list[BurnPoint]":
+        """Return the rest of the error budget at ``points`` equal distances of the ``window``, oldest first.
+
+        The first point is at the begin of the window, or of the oldest bucket if that is later; the last one at the
+        last observation. Empty without buckets. A bucket counts in proportion, as in ``met_and_missed_ms``.
+        """
+        if not self.buckets or points < 2:
+            return []
+        window_ms = _to_ms(window)
+        begin, end = max(self.observed_at_ms - window_ms, float(self.buckets[0].begin_ms)), float(self.observed_at_ms)
+        if begin >= end:
+            return []
+        missed_until = self._missed_until()
+        moments = [begin + (end - begin) * number / (points - 1) for number in range(points)]
+        return [
+            BurnPoint(
+                at_ms=round(moment),
+                budget_left=1 - (missed_until(moment) - missed_until(moment - window_ms)) / window_ms / (1 - goal),
+                missed_share=(missed_until(after) - missed_until(moment)) / (after - moment) if after > moment else 0.0,
+            )
+            for moment, after in zip(moments, [*moments[1:], end], strict=True)
+        ]
+
+    def _missed_until(self) -> Callable[[float], float]:
+        """Return the milliseconds missed from the first bucket until a moment, as a function of the moment."""
+        times, sums, total = [], [], 0.0
+        for bucket in self.buckets:
+            for moment, missed in (
+                (bucket.begin_ms, 0),
+                (min(bucket.end_ms, self.observed_at_ms), bucket.missed_ms),
+            ):
+                total += missed
+                times.append(float(moment))
+                sums.append(total)
+
+        def until(moment: float) -> float:
+            after = bisect_right(times, moment)
+            if after in (0, len(times)):
+                return sums[-1] if after else 0.0
+            span = times[after] - times[after - 1]
+            share = (moment - times[after - 1]) / span if span > 0 else 1.0
+            return sums[after - 1] + share * (sums[after] - sums[after - 1])
+
+        return until
 
     def budget_left(self, window: timedelta, goal: float) -> float:
         """Return the share of the error budget that is left; below 0 if more was spent."""

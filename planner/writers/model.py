@@ -130,7 +130,7 @@ class WriterModel(Protocol):
 
     @property
     def files(self) -> Sequence[SimulatedFile]:
-        """The files that readers see, by partition and name."""
+        """The files that readers see, sorted by partition."""
 
     @property
     def row_bytes_estimate(self) -> int | None:

@@ -18,12 +18,14 @@ from service.cli.commands import (
     audit,
     clean,
     config,
+    history,
     init,
     notifications,
     pause,
     plans,
     relocate,
     replay,
+    report,
     serve,
     simulate,
     status,
@@ -79,9 +81,11 @@ def _root(
 init.add_to(app)
 serve.add_to(app)
 status.add_to(app)
+report.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
 relocate.add_to(tables.app)
+history.add_to(tables.app)
 replay.add_to(tables.app)
 app.add_typer(tables.app, name="tables")
 app.add_typer(plans.app, name="plans")

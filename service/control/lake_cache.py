@@ -20,6 +20,7 @@ from lake.plan import PlanState
 from service.control.store import (
     ConflictCount,
     Figures,
+    GroupWait,
     Leader,
     PlanView,
     ProcessView,
@@ -62,10 +63,11 @@ class _Derived:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LakeState:
-    """The state of all tables at one moment: three scans of each table (last, last and first successful), and plans.
+    """The state of all tables at one moment.
 
-    ``recent_plans`` are the last completed plans, newest first. ``failed_plans`` has the newest plan of each table if
-    this plan failed. ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancel most
+    Of each table it has the last, the last successful and the first successful scan. ``recent_plans`` are the last
+    completed plans, newest first. ``failed_plans`` has the newest plan of each table if this plan failed.
+    ``running_plans`` are the inflight plans. ``contested`` has the tables whose writers cancelled most of their newest
     plans. ``retrying_plans`` are the live plans of each table of which an attempt failed. ``trend_points`` are the
     points of all tables in modes propose and compact together.
     """
@@ -81,7 +83,7 @@ class LakeState:
     running_plans: Sequence[PlanView]
     contested: Mapping[str, ConflictCount]
     trend_points: Sequence[TrendPoint]
-    #: the requested plan that is or will be due first, without those that wait for approval
+    #: the requested plan that is or will be due first; plans that wait for approval are left out
     next_due_plan: PlanView | None = None
     work: WorkBudget = field(default_factory=WorkBudget)
     #: the parts of sources that the last search for tables could not read
@@ -89,6 +91,8 @@ class LakeState:
     #: the objectives of each table
     objectives: Mapping[str, Sequence[TableObjective]] = field(default_factory=dict)
     retrying_plans: Mapping[str, Sequence[RetryingPlan]] = field(default_factory=dict)
+    #: the plans of each table that wait for an executor, and their resource group
+    waiting_by_group: Mapping[str, GroupWait] = field(default_factory=dict)
     #: values computed once for each reading; a reading limited to some tables has its own
     _derived: "_Derived" = field(default_factory=lambda: _Derived(), init=False, compare=False, repr=False)
 
@@ -151,6 +155,7 @@ def read_lake_state(store: Store, row_cache: RowCache | None = None) -> LakeStat
         source_problems=store.source_problems(),
         objectives=store.objectives(),
         retrying_plans=store.retrying_plans(),
+        waiting_by_group=store.waiting_by_group(),
         failed_plans=store.newest_failed_plans(
             sorted({row.table for row in figures.plans if row.state is PlanState.FAILED})
         ),

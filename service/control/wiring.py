@@ -11,7 +11,13 @@ from lake.model import TableRef
 from lake.redaction import add_secrets_of_settings
 from lake.storage import hdfs, s3
 from service.control.config.limits import ConfiguredLimits
-from service.control.config.loader import Config, ConfigError, load_config, load_config_for_source
+from service.control.config.loader import (
+    Config,
+    ConfigError,
+    catalog_listers,
+    load_config,
+    load_config_for_source,
+)
 from service.control.config.tables import check_rules, global_settings
 from service.control.store import Store, StoreError, StoreSettings
 
@@ -59,7 +65,9 @@ def store_settings(config: Config) -> StoreSettings:
         max_inflight_per_table=settings.max_inflight_per_table,
         limits=ConfiguredLimits(config),
         cores_per_plan=config.cost.cores_per_plan,
+        resource_groups=frozenset(config.daemon.resource_groups) or None,
         notify_events=config.notify.selected_events,
+        channel_events={channel.name: channel.selected_events for channel in config.notify.channels},
     )
 
 
@@ -91,15 +99,16 @@ def start_spark(config: Config, *tables: TableRef, active_formats: Callable[[], 
 
 
 def session_formats(config: Config, active_formats: Collection[str]) -> list[str]:
-    """Return the formats for which a process starts its session: those that sources name, and ``active_formats``.
+    """Return the formats for which a process starts its session: formats that sources name, and ``active_formats``.
 
-    A path or a metastore without a format may have tables of several formats; for these, ``active_formats`` has the
-    formats of the tables to rewrite. Only a session finds the tables of a catalog database, so a catalog database
-    without a format needs all formats.
+    A path, a metastore or a catalog without a format may have tables of several formats; for these, ``active_formats``
+    has the formats of the tables to rewrite. Only a session finds the tables of a catalog database that no format lists
+    itself, so such a catalog database without a format needs all formats.
     """
     named = {source.format for source in config.sources if source.format is not None}
     has_catalog_without_format = any(
-        source.format is None and source.path is source.metastore is None for source in config.sources
+        source.format is None and source.path is source.metastore is None and not catalog_listers(source)
+        for source in config.sources
     )
     return sorted({*named, *active_formats, *(lake.formats.FORMATS if has_catalog_without_format else ())})
 

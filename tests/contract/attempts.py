@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from hdfs_paths import place, remove_tree
 
 from contract.case import Case
-from lake.capabilities import FindsStaged, ListedInMetastore, pending_instants
+from lake.capabilities import FindsStaged, ListedInCatalog, ListedInMetastore, pending_instants
 from lake.model import TableRef
 from lake.plan import Commit, Plan, StagedWork
 from lake.ports import PreparedPlan, Rewrite, TableWriter
@@ -86,5 +86,8 @@ def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
     """What the format finds where the table is: in its catalog where it has one, else at its place."""
     if table.catalog is None:
         return case.format.discover(table.location)
+    database, _, name = table.catalog.table.rpartition(".")
+    if isinstance(case.format, ListedInCatalog):
+        return case.format.discover_in_catalog(table.catalog.name, database, name)
     assert isinstance(case.format, ListedInMetastore)
-    return case.format.discover_in_metastore(table.catalog.name, *table.catalog.table.split("."))
+    return case.format.discover_in_metastore(table.catalog.name, database, name)

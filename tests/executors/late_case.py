@@ -253,6 +253,9 @@ class Mover:
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         return late_files.archive_files(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
 
+    def discard_relocation(self, relocation: Relocation) -> None:
+        self.fence()
+
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         return deletion.delete(self.table.ref, versions, timedelta(), self.fence, self.clock)
 

@@ -156,6 +156,20 @@ def test_int96_of_other_writers_keeps_its_nanoseconds(tmp_path_factory, moments)
     assert says(new) == says(path)
 
 
+def test_int96_inside_of_lists_that_arrow_s_schema_calls_large_stays_int96(tmp_path: Path):
+    kind = pa.timestamp("ns")
+    events = pa.large_list(pa.struct([("at", kind), ("number", pa.int64())]))
+    columns = {"lists": pa.array([[{"at": 1, "number": 7}], None], events), "at": pa.array([2, None], kind)}
+    fixed = pa.array([[3, 4], [5, 6]], pa.list_(kind, 2))
+    rows = pa.table(columns | {"fixed": fixed})
+    path = write(tmp_path / "pandas", rows, use_deprecated_int96_timestamps=True)
+    (new,) = rewrite(task_of([path, path], tmp_path))
+    before, after = (pq.ParquetFile(one).read() for one in (path, new))
+    assert before.schema.types == rows.schema.types
+    assert after.equals(pa.concat_tables([before, before]))
+    assert says(new) == says(path)
+
+
 @pytest.mark.parametrize("year_in_microseconds", [253_402_300_799_999_999, -62_135_596_800_000_000])
 @pytest.mark.parametrize("nested", [True, False])
 def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tmp_path, year_in_microseconds, nested):

@@ -5,14 +5,16 @@ import threading
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from toys import timeline
-from toys.bench import Background, Bench
-from toys.cases import no_spark
+from toys.bench import Background, Bench, bench_at
+from toys.cases import LocationsCase, no_spark
 from waiting import wait_for
 
 from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.run import run_plan
+from lake.errors import Transient
 
 
 def test_an_operators_cancel_stops_the_rewrite_and_discards_it(bench: Bench):
@@ -126,3 +128,30 @@ def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
     assert taken is not None
     assert bench.run(taken).result is RunResult.COMPLETED
     assert (bench.commits(plan), bench.pending(), bench.unowned()) == (1, {}, ())
+
+
+@pytest.mark.parametrize("answer", ["none", "the connection broke"])
+def test_a_sleeper_leaves_its_commit_alone_that_another_executor_recorded_and_the_table_has_forgotten(
+    tmp_path: Path, answer: str
+):
+    """The files of the commit were replaced meanwhile, and the retention keeps them for readers."""
+    with bench_at(tmp_path, LocationsCase()) as bench:
+        plan, claim = bench.request(), bench.claim()
+        kept: set[str] = set()
+
+        def sleep() -> None:
+            bench.format.hooks.clear()
+            bench.expire()
+            assert bench.rescue() is not None
+            assert bench.state(plan) == "completed"
+            kept.update(item["path"] for item in bench.format.live(bench.table))
+            bench.request()
+            assert bench.run(bench.claim("second")).result is RunResult.COMPLETED
+            assert bench.case.forget(bench.table)
+            if answer != "none":
+                raise Transient(answer)
+
+        bench.format.hooks["landed"] = sleep
+        assert bench.run(claim, heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+        assert len(kept) == 2
+        assert kept <= set(bench.stored())

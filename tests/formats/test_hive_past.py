@@ -4,8 +4,13 @@
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
+from lake.actions import ActionPage
+from lake.errors import Rejected
 from lake.formats.hive.commit.version_names import output_file_name
 from lake.formats.hive.files.listing import ListedFile, PartitionListing
+from lake.formats.hive.inspection.actions import list_actions
 from lake.formats.hive.inspection.history import reconstruct_history
 from lake.history import ChangeKind
 from lake.plan import SupersededVersion
@@ -98,3 +103,34 @@ def test_of_what_was_deleted_long_ago_the_file_that_was_made_of_it_is_left():
     found = told([live(output(V1), 3 * MIB, -9), live("dt=1/b", MIB, 3)])
     assert [file.bytes for file in found.files] == [3 * MIB]
     assert replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT).final_totals.bytes == 4 * MIB
+
+
+def test_a_page_of_actions_names_writer_plan_and_files_newest_first():
+    listing = PartitionListing(
+        partition=Somewhere("dt=1"),
+        files=(live("dt=1/000000_0", MIB, -5), live(output(V2), 3 * MIB, 5), live("dt=1/000001_0", MIB, 6)),
+    )
+    gone = replaced("dt=1/x", MIB, 1, V2), replaced("dt=1/y", 2 * MIB, 2, V2)
+
+    def page(limit: int, before: str | None = None) -> ActionPage:
+        return list_actions(LAKE, [listing], gone, limit=limit, max_files=1, before=before)
+
+    whole = page(10)
+    newest, rewrite, *rest = whole.actions
+    assert [action.operation for action in whole.actions] == ["insert", "rewrite", "insert", "insert", "insert"]
+    assert (newest.by, newest.added.files[0].file_id) == ("Hive", "000001_0")
+    assert (rewrite.plan_id, rewrite.epoch, rewrite.by) == ("0198-b", 2, "lakefold")
+    assert (rewrite.removed.count, rewrite.removed.bytes, len(rewrite.removed.files)) == (2, 3 * MIB, 1)
+    assert rest[-1].by == "Hive"
+    assert rest[0].by is None
+    assert any("keeps no history" in note for note in whole.notes)
+    seen, before = [], None
+    while True:
+        found = page(2, before)
+        seen += [action.key for action in found.actions]
+        before = found.next_key
+        if before is None:
+            break
+    assert seen == [action.key for action in whole.actions]
+    with pytest.raises(Rejected, match="is no action of a Hive table"):
+        page(1, "20260110.commit!")

@@ -8,6 +8,7 @@ import shutil
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -221,27 +222,40 @@ def test_a_dropped_table_does_not_appear_again(lake: Lake, tmp_path: Path) -> No
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("when", ["before the file", "before its footer"])
-def test_a_task_whose_instant_is_withdrawn_or_taken_over_finishes_no_file(
-    lake: Lake, tmp_path: Path, when: str
-) -> None:
-    inflight = tmp_path / ".hoodie/inflight"
+def begun(lake: Lake, tmp_path: Path) -> tuple[RewriteTask, BaseFileAdditions, Path]:
+    """A task of a rewrite that has begun, with its additions and the inflight file."""
+    inflight = tmp_path / f".hoodie/timeline/{INSTANT}.clustering.inflight"
+    inflight.parent.mkdir()
     inflight.touch()
-    written_at = TableStorage(str(tmp_path)).info(".hoodie/inflight").mtime
+    path = str(inflight.relative_to(tmp_path))
     task = lake.task()
-    assert task.additions is not None
-    task = replace(task, additions=replace(task.additions, inflight_file=(".hoodie/inflight", written_at)))
+    assert isinstance(task.additions, BaseFileAdditions)
+    additions = replace(task.additions, inflight_file=(path, TableStorage(str(tmp_path)).info(path).mtime))
+    return replace(task, additions=additions), additions, inflight
+
+
+@pytest.mark.parametrize("when", ["before the file", "before its footer"])
+@pytest.mark.parametrize("end", ["withdrawn", "taken over", "committed", "committed, layout 1"])
+def test_a_task_whose_instant_ended_or_was_taken_over_finishes_no_file(
+    lake: Lake, tmp_path: Path, end: str, when: str
+) -> None:
+    task, additions, inflight = begun(lake, tmp_path)
+    (inflight.parent / f"1{INSTANT[1:-1]}0_{INSTANT}.replacecommit").touch()  # of another instant
     assert len(lake.rewrite(task)) == 1
     files = sorted((tmp_path / lake.partition).iterdir())
-    file = task.additions.create_file(task.outputs[0])
-    if when == "before its footer":
-        os.utime(inflight, (1, 1))
-        with pytest.raises(Transient, match="no longer pending, or another process executes it"):
-            file.footer_entries()
-    else:
-        inflight.unlink()
-        with pytest.raises(Transient, match="no longer pending, or another process executes it"):
-            lake.rewrite_unasked(task)
+    file = additions.create_file(task.outputs[0])
+    match end:
+        case "withdrawn":
+            inflight.unlink()
+        case "taken over":
+            os.utime(inflight, (1, 1))
+        case "committed":  # the inflight file stays until the archiver deletes it
+            (inflight.parent / f"{INSTANT}_20261126101112999.replacecommit").touch()
+        case _:
+            (inflight.parent / f"{INSTANT}.replacecommit").touch()
+    act = file.footer_entries if when == "before its footer" else partial(lake.rewrite_unasked, task)
+    with pytest.raises(Transient, match="no longer pending, or another process executes it"):
+        act()
     assert sorted((tmp_path / lake.partition).iterdir()) == files
 
 
@@ -251,15 +265,11 @@ def test_a_task_whose_instant_ends_while_it_decodes_creates_no_file(
     """``hybrid`` decodes between the marker and the file: a commit in between has deleted all files that it drops."""
     lake = Lake(tmp_path, "hybrid")
     lake.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
-    inflight = tmp_path / ".hoodie/inflight"
-    inflight.touch()
-    written_at = TableStorage(str(tmp_path)).info(".hoodie/inflight").mtime
-    task = lake.task()
-    task = replace(task, additions=replace(task.additions, inflight_file=(".hoodie/inflight", written_at)))  # type: ignore[type-var]
+    task, _, inflight = begun(lake, tmp_path)
     add, opened = BaseFile.add, []
 
     def commit_meanwhile(file: BaseFile, rows: pa.RecordBatch) -> pa.RecordBatch:
-        inflight.unlink(missing_ok=True)
+        (inflight.parent / f"{INSTANT}_20261126101112999.replacecommit").touch()
         return add(file, rows)
 
     class Watched(RangeWriter):

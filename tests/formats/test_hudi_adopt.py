@@ -13,7 +13,8 @@ from hudi_templates import edit_avro, timeline_file
 from hudi_writing import FORMAT, Table, ignore
 
 from lake.capabilities import PendingAction
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, EarlierAttemptPending, Transient
+from lake.formats.hudi.client import client
 from lake.formats.hudi.pending import attempt_files
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, InstantState, extra_metadata
 from lake.plan import Plan, PlanKind, RewriteOptions
@@ -188,11 +189,44 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
 def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Scheduled) -> None:
     table, plan = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")
-    requested.with_name(requested.name.replace(".requested", ".inflight")).write_bytes(b"")
-    with table.writer() as writer, pytest.raises(Transient, match=r"another process has begun clustering .* rollback"):
-        writer.prepare(plan, 1)
+    inflight = requested.with_name(requested.name.replace(".requested", ".inflight"))
+    inflight.write_bytes(b"")
+    begun = r"another process has begun clustering .* rollback"
+    with table.writer() as writer:
+        with pytest.raises(EarlierAttemptPending, match=begun):
+            writer.prepare(plan, 1)
+        for file in (requested, inflight):
+            os.utime(file, (1e9, 1e9))
+        with pytest.raises(Transient, match=begun) as silent:
+            writer.prepare(plan, 1)
+    assert not isinstance(silent.value, EarlierAttemptPending), "its owner may be dead, which an operator must judge"
     (entry,) = FORMAT.pending_actions(table.ref)
     assert entry.is_begun
+
+
+def test_a_clustering_whose_executor_died_in_hudis_begin_is_taken_back_at_once(
+    scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from py4j.protocol import Py4JNetworkError
+
+    monkeypatch.setattr(attempt_files, "_RENEWAL_INTERVAL", timedelta(hours=1))
+    table, plan = scheduled()
+    before = table.rows()
+
+    def dead(_: str) -> None:
+        raise Py4JNetworkError("Answer from Java side is empty")
+
+    with table.writer() as executor, table.writer() as successor:
+        with monkeypatch.context() as patched:
+            patched.setattr(client, "failpoint", dead)  # at begun_unrecorded
+            with pytest.raises(Transient, match="did not answer"):
+                executor.prepare(plan, 1)
+        (entry,) = FORMAT.pending_actions(table.ref)
+        assert entry.is_begun
+        assert successor.abort_adopted(plan.adopted_instant, plan.plan_id, epoch=2)
+        silence(table)
+        commit = successor.commit(successor.rewrite(successor.prepare(plan, 3), ignore))
+    assert (table.rows(), commit.instant) == (before, plan.adopted_instant)
 
 
 def test_trap_a_stale_clustering_of_others_would_lose_rows_and_is_left_to_its_owner(scheduled: Scheduled) -> None:

@@ -6,6 +6,7 @@ import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from support import SOAK
 from test_hudi_batches import EVERY_TYPE
 
 from executors.engines import create_engines
-from lake.errors import CancelRequested, Conflict, EngineUnavailable, Rejected
+from lake.errors import CancelRequested, Conflict, EngineUnavailable, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import SIMPLE, BloomFilterSettings
@@ -236,11 +237,16 @@ def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soo
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan_of(trips, engine), 1), ignore)
         instant = rewrite.prepared.instant
-        early = repeated(trips, rewrite)
+        assert writer._client is not None
+        assert writer._client.inflight_file is not None
+        began = writer._client.inflight_file.own_file
+        early = repeated(trips, rewrite, inflight_file=began)
         assert trips.rows() == before
         commit = writer.commit(rewrite)
         assert not (trips.base / early).exists()
         assert trips.rows() == before
+        with pytest.raises(Transient, match=f"{instant} is no longer pending"):
+            repeated(trips, rewrite, inflight_file=began)
         late = repeated(trips, rewrite)
         assert len(trips.rows()) == len(before), "two files of one file group: no reader reads both"
         assert FORMAT.instants_with_stragglers(trips.ref) == [instant]
@@ -250,8 +256,8 @@ def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soo
     assert trips.temporary() == []
 
 
-def repeated(trips: Table, rewrite: Rewrite) -> str:
-    """The path of a file that another attempt at the first output's task has written."""
+def repeated(trips: Table, rewrite: Rewrite, inflight_file: tuple[str, datetime] | None = None) -> str:
+    """The path of a file that another attempt at the first output's task has written; it asks once, at its start."""
     output = rewrite.outputs[0]
     file = parse_file_name(output.path)
     assert file is not None
@@ -261,6 +267,7 @@ def repeated(trips: Table, rewrite: Rewrite) -> str:
         partition=file.partition,
         bloom_filter=BloomFilterSettings(entries=10, false_positive_rate=0.1, max_entries=10, type=SIMPLE),
         spark_version="",
+        inflight_file=inflight_file,
     )
     path = additions.create_file(f"{trips.base}/{file.partition}/{file.file_id}").path
     shutil.copyfile(Path(trips.base) / output.path, path)

@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import fastavro
 import pytest
@@ -28,7 +29,9 @@ from lake.formats.hudi.pending.attempt_files import (
 from lake.formats.hudi.plans import adoption, compaction
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
+from lake.formats.hudi.writer import HudiWriter
 from lake.identity import Process
+from lake.plan import Plan, PlanKind, RewriteOptions, StagedWork
 
 
 @pytest.fixture
@@ -41,6 +44,9 @@ def table(tmp_path: Path) -> ByHand:
     made.complete(T2, "deltacommit", log)
     made.request_compaction(T3, base, [log])
     return made
+
+
+PID = SimpleNamespace(pid=os.getpid)
 
 
 def begin(
@@ -195,3 +201,39 @@ def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_
     successor = begin(table, epoch=2)
     assert (asleep.attempt.turn, successor.attempt.turn) == (1, 1)
     assert (asleep.is_superseded(), successor.is_superseded()) == (True, False)
+
+
+def test_the_attempt_at_an_adopted_plan_is_opened_once_however_often_the_timeline_moves(table: ByHand) -> None:
+    (entry,) = FORMAT.pending_actions(table.ref)
+    plan = Plan(
+        plan_id="0198-adopter",
+        table=table.ref,
+        kind=PlanKind.COMPACTION,
+        groups=entry.groups,
+        options=RewriteOptions(target_file_max_bytes=1 << 30),
+        snapshot_instant=T2,
+        adopted_instant=T3,
+    )
+    storage, looks, running = TableStorage(str(table.base)), list[StagedWork](), threading.active_count()
+    client = without_java(table)
+    client.jvm = SimpleNamespace(
+        java=SimpleNamespace(lang=SimpleNamespace(ProcessHandle=SimpleNamespace(current=lambda: PID)))
+    )
+    client.plan, client.engine = plan, "Hudi's own"
+    client.begin_rewrite = lambda kind, instant: (kind, instant)
+    client.run_when_idle, client.close = lambda end: end(), lambda: None
+
+    def write_meanwhile(staged: StagedWork) -> None:
+        looks.append(staged)
+        if len(looks) in (1, 2):
+            (table.base / f".hoodie/2026010200000{len(looks)}000.deltacommit.requested").touch()
+
+    for epoch in (1, 2):
+        with HudiWriter(table.ref, lambda: None) as writer:
+            writer._client, writer.journal = client, write_meanwhile
+            assert writer.prepare(plan, epoch).instant == T3
+            (signed,) = list_attempts(storage)[T3]
+            assert (signed.attempt.epoch, signed.attempt.turn) == (epoch, 1)
+        assert list_attempts(storage) == {}
+        assert threading.active_count() == running, "nothing renews an attempt that has ended"
+    assert len(looks) == 4, "the first look was taken three times"

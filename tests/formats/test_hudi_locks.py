@@ -4,12 +4,14 @@
 import socket
 import subprocess
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pyspark
 import pytest
 from hive_metastore import MetastoreServer
@@ -32,6 +34,7 @@ from lake.formats.hudi.lock_settings.on_conflict import (
     UPDATES_STRATEGY_KEY,
     WRITER_WINS_OPTIONS,
 )
+from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
 
@@ -359,3 +362,41 @@ def test_every_lock_setting_reaches_hudi_as_it_was_written(table: NewTable, prov
         assert config.isClusteringBlockForPendingIngestion()
     finally:
         client.close()
+
+
+@pytest.mark.parametrize("is_adopted", [False, True])
+def test_the_inputs_of_a_sorted_plan_are_read_and_sorted_without_the_tables_lock(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, is_adopted: bool
+) -> None:
+    """To build the write of a sort, Spark reads all rows."""
+    trips = table("cow", **LOCK)
+    before = trips.rows()
+    plan = trips.plan(sort_columns=("fare",))
+    if is_adopted:
+        with trips.writer() as owner:
+            plan = replace(plan, adopted_instant=owner.prepare(plan, 1).instant)
+        plan = replace(plan, plan_id="0198-adopted")
+    begin, sort, jobs = HudiClient.begin_rewrite, execute.sort_inputs, dict[str, int]()
+
+    def counted(call: Callable[..., Any], name: str) -> Callable[..., Any]:
+        def count() -> int:
+            return int(trips.spark.sparkContext._jsc.sc().statusStore().jobsList(None).size())
+
+        def run(*arguments: Any) -> Any:
+            assert (trips.base / ".hoodie/lock").exists() == (name == "begin")
+            earlier = count()
+            result = call(*arguments)
+            jobs[name] = count() - earlier
+            return result
+
+        return run
+
+    monkeypatch.setattr(HudiClient, "begin_rewrite", counted(begin, "begin"))
+    monkeypatch.setattr(execute, "sort_inputs", counted(sort, "sort"))
+    commit = trips.run(plan)
+    assert jobs["begin"] == 0
+    assert jobs["sort"] > 0
+    assert trips.rows() == before
+    for output in commit.outputs:
+        fares = pq.read_table(trips.base / output.path, columns=["fare"])["fare"].to_pylist()
+        assert fares == sorted(fares)

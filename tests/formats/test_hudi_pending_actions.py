@@ -2,7 +2,7 @@
 """Which pending actions of others lakefold waits for before it changes a Hudi table; tables made by hand, no JVM."""
 
 import io
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import fastavro
@@ -30,7 +30,22 @@ ROLLBACK = {
                 "name": "target",
                 "fields": [{"name": "commitTime", "type": "string"}, {"name": "action", "type": "string"}],
             },
-        }
+        },
+        {
+            "name": "RollbackRequests",
+            "type": {
+                "type": "array",
+                "items": {
+                    "type": "record",
+                    "name": "request",
+                    "fields": [
+                        {"name": "partitionPath", "type": "string"},
+                        {"name": "filesToBeDeleted", "type": {"type": "array", "items": "string"}},
+                    ],
+                },
+            },
+            "default": [],
+        },
     ],
 }
 
@@ -46,9 +61,11 @@ def request(table: ByHand, kind: str, time: str = T4) -> None:
     (table.base / f".hoodie/{time}.{kind}.requested").touch()
 
 
-def request_rollback(table: ByHand, target: str) -> None:
+def request_rollback(table: ByHand, target: str, deleted: Sequence[str] = ()) -> None:
+    """A pending rollback, which deletes files of partition ``p``."""
     buffer = io.BytesIO()
-    record = {"instantToRollback": {"commitTime": target, "action": "commit"}}
+    requests = [{"partitionPath": "p", "filesToBeDeleted": [f"file:{table.base}/p/{name}" for name in deleted]}]
+    record = {"instantToRollback": {"commitTime": target, "action": "commit"}, "RollbackRequests": requests}
     fastavro.writer(buffer, fastavro.parse_schema(ROLLBACK), [record])
     (table.base / f".hoodie/{T4}.rollback.requested").write_bytes(buffer.getvalue())
 
@@ -80,6 +97,35 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
     else:
         with pytest.raises(Transient, match=rf"withdrawing a plan waits for the pending .* {T4}, which {why}"):
             check_preconditions(client, "withdrawing a plan", is_withdrawal=True)
+
+
+@pytest.mark.parametrize(
+    ("kind", "is_completed", "remedy"),
+    [
+        ("deltacommit", True, "the next write of the table's writer finishes it"),
+        ("compaction", False, f"the next execution of compaction {T3} finishes it, .* lakefold tables rollback t {T3}"),
+        ("compaction", True, f"roll compaction {T3} back .*rollback_to_instant.* instant_time => '{T3}'"),
+    ],
+)
+def test_a_pending_rollback_is_finished_by_what_hudi_lets_finish_it(
+    table: ByHand, kind: str, is_completed: bool, remedy: str
+) -> None:
+    """A write finishes a dead writer's rollback, but skips those of compactions and clusterings."""
+    if kind == "compaction":
+        table.request_compaction(T3, table.base_file(T1), [])
+    if is_completed:
+        table.complete(T3, "commit" if kind == "compaction" else kind)
+    request_rollback(table, T3)
+    own = OwnInstant(time=T3, is_pending=True)
+    with pytest.raises(Transient, match=rf"rollback {T4}, which rolls back .*If its process died, {remedy}"):
+        check_preconditions(without_java(table), "committing", own=own)
+
+
+def test_a_rollback_that_deletes_an_input_is_waited_for_though_its_target_is_gone(table: ByHand) -> None:
+    request_rollback(table, T2, deleted=[table.log_file(T1, 2)])
+    log = OwnInstant(time=T3, inputs=["p/.f-0_20260101000001000.log.2_0-1-1"])
+    with pytest.raises(Transient, match=rf"which rolls back {T2} and with it rows of p/\.f-0_{T1}\.log\.2_0-1-1"):
+        check_preconditions(without_java(table), "committing", own=log)
 
 
 @pytest.mark.parametrize(

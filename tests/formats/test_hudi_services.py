@@ -165,6 +165,17 @@ def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heart
     assert trips.rows() == rows
 
 
+def test_a_live_plan_is_not_rolled_back_where_writers_let_clusterings_expire(table: NewTable) -> None:
+    expiry = {"enable.expirations": "true", "expiration.threshold.mins": "0"}
+    trips = table(**FS_LOCK, **{f"hoodie.clustering.{key}": value for key, value in expiry.items()})
+    rows = trips.rows()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        assert maintain(trips, "rollback") == []
+        assert writer.commit(rewrite).instant == rewrite.prepared.instant
+    assert trips.rows() == rows
+
+
 def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) -> None:
     trips = table()
     rows = trips.rows()

@@ -2,6 +2,7 @@
 """Inputs that can't be read and new files that are not what they should be: found before the commit, and named."""
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hudi_writing import FORMAT, NewTable, ignore
 
 from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity
+from lake.formats.hudi.jvm.bundle import Bundle
 from lake.plan import VerificationLevel
 
 pytestmark = pytest.mark.spark
@@ -41,17 +43,44 @@ def test_a_damaged_page_in_the_middle_of_an_input_is_found_by_reading_it(table: 
     plan = trips.plan()
     victim = plan.groups[1].slices[0].path
     assert victim is not None
-    content = bytearray((trips.base / victim).read_bytes())
-    column = pq.ParquetFile(trips.base / victim).metadata.row_group(0).column(5)
-    start = column.dictionary_page_offset or column.data_page_offset
-    content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
-    (trips.base / victim).write_bytes(content)
-    (trips.base / victim).with_name("." + Path(victim).name + ".crc").unlink()
+    damage_page(trips.base / victim)
     with trips.writer() as writer:
         with pytest.raises(Conflict) as caught:
             writer.rewrite(writer.prepare(plan, 1), ignore)
         assert [left.quarantine for left in caught.value.args[1]] == [(victim,)]
         writer.withdraw(plan.plan_id, None)
+
+
+@pytest.mark.parametrize("sorts_after_begin", [True, False])
+def test_a_sorted_plan_with_a_damaged_page_is_withdrawn_and_continues_without_that_group(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch, sorts_after_begin: bool
+) -> None:
+    """With the bundles before 1.2, Hudi reads all inputs of a sorted plan in the call that begins the plan."""
+    monkeypatch.setattr(Bundle, "can_begin_before_sorting", sorts_after_begin)
+    trips = table()
+    plan = trips.plan(sort_columns=("id",))
+    victim = plan.groups[1].slices[0].path
+    assert victim is not None
+    damage_page(trips.base / victim)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        with pytest.raises(Conflict) as caught:
+            writer.rewrite(prepared, ignore)
+        assert [left.quarantine for left in caught.value.args[1]] == [(victim,)]
+        assert writer.withdraw(plan.plan_id, (prepared.instant,)) == 1
+        assert trips.timeline().find(prepared.instant) is None
+        commit = writer.commit(writer.rewrite(writer.prepare(replace(plan, groups=plan.groups[:1]), 1), ignore))
+    assert {output.partition for output in commit.outputs} == {plan.groups[0].partition}
+
+
+def damage_page(file: Path) -> None:
+    """Overwrite the pages of one column; footer and size stay."""
+    content = bytearray(file.read_bytes())
+    column = pq.ParquetFile(file).metadata.row_group(0).column(5)
+    start = column.dictionary_page_offset or column.data_page_offset
+    content[start : start + column.total_compressed_size] = b"\xff" * column.total_compressed_size
+    file.write_bytes(content)
+    file.with_name(f".{file.name}.crc").unlink()
 
 
 def test_an_input_deleted_underneath_is_named_but_not_quarantined(table: NewTable) -> None:

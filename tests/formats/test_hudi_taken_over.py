@@ -2,23 +2,30 @@
 """Plans of ours that a writer's inline clustering executes: it runs whatever is pending, by whoever it was planned."""
 
 import os
+import shutil
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from hudi_tables import METADATA, run_service
 from hudi_writing import ARCHIVING, FORMAT, LOCK, Table, ignore, insert, make_table
 
-from lake.errors import Conflict, EarlierAttemptPending, LakefoldError, Transient
+from lake.errors import CommitLost, Conflict, EarlierAttemptPending, LakefoldError, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.jvm.bundle import bundle_of
+from lake.formats.hudi.pending.late_files import find_instants_with_late_files, record_path
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
+from lake.formats.hudi.writer import HudiWriter
+from lake.plan import SupersededVersion
 
 pytestmark = pytest.mark.spark
 
@@ -231,6 +238,54 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     assert commit.instant == prepared.instant
 
 
+def test_a_compaction_that_a_writer_executes_is_waited_for_and_not_cancelled(spark: Any, tmp_path: Path) -> None:
+    trips = make_table(spark, tmp_path, "mor")
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+    HudiClient(trips.ref, spark).write_client.compact(prepared.instant, False)  # begun, as inline compaction does
+    record = Path(trips.base) / record_path(prepared.instant)
+    noted = record.stat().st_mtime_ns
+    with trips.writer() as successor:
+        assert successor.withdraw(plan.plan_id, [prepared.instant]) == 0
+        with pytest.raises(EarlierAttemptPending, match=f"{prepared.instant}, an earlier attempt of this plan, is"):
+            successor.prepare(plan, 2)
+        assert record.stat().st_mtime_ns == noted
+        silent(trips, prepared.instant)
+        assert successor.withdraw(plan.plan_id, [prepared.instant]) == 1
+        before = trips.rows(), trips.other_rows()
+        commit = successor.commit(successor.rewrite(successor.prepare(plan, 2), ignore))
+    assert (trips.rows(), trips.other_rows()) == before
+    assert commit.epoch == 2
+
+
+def test_a_begin_that_hudi_refuses_since_a_writer_has_just_begun_leaves_the_instant_to_the_writer(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan = trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        client = writer._client
+        assert client is not None
+
+        def cluster(instant: str, _: bool) -> None:
+            """Hudi's own change of the instant, after which a writer's change of the same instant is refused."""
+            hudi, meta = trips.spark._jvm.org.apache.hudi.common, client.meta.reloadActiveTimeline()
+            requested = client.bundle.requested_clustering(client.meta, instant)
+            for _ in range(2):  # the writer's begin, and ours
+                hudi.util.ClusteringUtils.transitionClusteringOrReplaceRequestedToInflight(
+                    requested, client.empty_option, meta
+                )
+
+        monkeypatch.setattr(client, "write_client", SimpleNamespace(cluster=cluster, close=lambda: None))
+        with pytest.raises(Transient):
+            writer.rewrite(prepared, ignore)
+        assert writer.withdraw(plan.plan_id, None) == 0
+    assert [entry.is_begun for entry in FORMAT.pending_actions(trips.ref)] == [True]
+    execute_pending(trips)
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
+
+
 def waits_to_take_back(trips: Table) -> bool:
     """Whether a thread of the JVM waits for the table's lock, to take an inflight clustering back."""
     dump = trips.spark._jvm.java.lang.management.ManagementFactory.getThreadMXBean().dumpAllThreads(False, False)
@@ -238,39 +293,56 @@ def waits_to_take_back(trips: Table) -> bool:
     return any({"rollbackInflightInstant", "lock"} <= names for names in stacks)
 
 
+PATIENCE = dict.fromkeys(("hoodie.write.lock.client.num_retries", "hoodie.write.lock.num_retries"), "600") | {
+    "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
+    "hoodie.write.lock.wait_time_ms_between_retry": "100",
+    "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
+    "hoodie.clean.failed.writes.policy": "LAZY",
+}
+
+
+class Killed(BaseException):
+    """The end of an executor: nothing of lakefold runs after it."""
+
+
+def commit_while_a_writer_waits(trips: Table) -> tuple[str | None, str]:
+    """Commit a plan whose instant a writer with inline clustering, waiting for the lock, is about to take back.
+
+    What it returns: the instant, None if the executor was killed, and the writer's error.
+    """
+    others: list[Future[None]] = []
+    with ThreadPoolExecutor() as pool, trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+
+        def fence() -> None:
+            if not others:
+                run = partial(run_service, trips.spark, "run_clustering", Path(trips.base), "execute")
+                others.append(pool.submit(run, **LOCK | PATIENCE))
+                while not (others[0].done() or waits_to_take_back(trips)):
+                    time.sleep(0.05)
+
+        writer.fence = fence
+        committed = None
+        with suppress(Killed):
+            committed = writer.commit(rewrite).instant
+        return committed, str(others[0].exception())
+
+
 @pytest.mark.slow
 def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take_its_commit_back(
     spark: Any, tmp_path: Path
 ) -> None:
     """Hudi looks at the instant before it waits for the lock and not after it."""
-    patience = dict.fromkeys(("hoodie.write.lock.client.num_retries", "hoodie.write.lock.num_retries"), "600")
-    patience |= {
-        "hoodie.write.lock.client.wait_time_ms_between_retry": "100",
-        "hoodie.write.lock.wait_time_ms_between_retry": "100",
-        "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
-        "hoodie.clean.failed.writes.policy": "LAZY",
-    }
     trips = make_table(spark, tmp_path, "metadata", LOCK)
-    options = LOCK | patience
     before = trips.rows(), trips.other_rows()
-    with ThreadPoolExecutor() as pool, trips.writer() as writer:
-        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
-        others: list[Future[None]] = []
-
-        def fence() -> None:
-            if not others:
-                others.append(pool.submit(run_service, spark, "run_clustering", Path(trips.base), "execute", **options))
-                while not (others[0].done() or waits_to_take_back(trips)):
-                    time.sleep(0.05)
-
-        writer.fence = fence
-        commit = writer.commit(rewrite)
-        assert "Error rolling back using marker files" in str(others[0].exception())
+    commit, errors = commit_while_a_writer_waits(trips)
+    assert commit is not None
+    assert "Error rolling back using marker files" in errors
     assert (trips.rows(), trips.other_rows()) == before
     FORMAT.check(trips.ref)
     assert find_instants_with_late_files(TableStorage(str(trips.base)), trips.timeline()) == []
     insert(trips, 6, **ARCHIVING | METADATA | {"hoodie.clean.automatic": "true"})
-    assert trips.timeline().find(commit.instant) is None, "the archiver has been at work"
+    assert trips.timeline().find(commit) is None, "the archiver has been at work"
     assert trips.temporary() == []
     assert len(trips.rows()) == len(before[0]) + 12
 
@@ -292,3 +364,119 @@ def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_pa
             java.restoreToSavepoint(*trips.timeline().savepoints())
     assert trips.files_of(commit.instant) == set()
     assert (trips.rows(), trips.other_rows()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("kind", "markers"), [("cow", "there"), ("cow", "deleted"), ("metadata", "deleted")])
+def test_plus_a_commit_that_a_writer_took_back_since_its_executor_was_killed_before_the_guard_is_lost_and_recoverable(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, markers: str
+) -> None:
+    """Hudi deletes the markers after it completed the instant, and lakefold writes the guard after that."""
+    trips = make_table(spark, tmp_path, kind, LOCK)
+    before, plan = (trips.rows(), trips.other_rows()), trips.plan()
+    temporary, copy = Path(trips.base) / ".hoodie/.temp", tmp_path / "markers"
+    commit_clustering = type(bundle_of(spark)).commit_clustering
+
+    def commit(*arguments: Any) -> None:
+        shutil.copytree(temporary, copy)
+        commit_clustering(*arguments)
+
+    def killed(*_: Any) -> None:
+        if markers == "there":
+            shutil.copytree(copy, temporary, dirs_exist_ok=True)
+        raise Killed
+
+    monkeypatch.setattr(type(bundle_of(spark)), "commit_clustering", commit)
+    monkeypatch.setattr(execute, "write_rollback_guard", killed)
+    monkeypatch.setattr(execute.HudiClient, "lock_loss_reason", killed)
+    committed, _ = commit_while_a_writer_waits(trips)
+    monkeypatch.undo()
+    assert committed is None
+    if (kind, markers) == ("cow", "deleted"):  # Hudi finds nothing to take back
+        assert (trips.rows(), trips.other_rows()) == before
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
+        FORMAT.check(trips.ref)
+        return
+    (instant,) = (entry.time for entry in trips.timeline().completed if entry.kind == "clustering")
+    assert trips.rows() == []
+    lost = {"there": r"\.parquet is gone: rollback \d+ of a writer that took it for begun work deleted its files"}
+    why = lost.get(markers, f"removed the completed clustering {instant} from the metadata table")
+    with pytest.raises(CommitLost, match=rf"{why}.*CALL rollback_to_instant\(table => …, instant_time => '{instant}'"):
+        FORMAT.find_commit(trips.ref, plan.plan_id)
+    with pytest.raises(CommitLost, match=why):
+        FORMAT.recent_commits(trips.ref, {plan.plan_id})
+    replaced = [
+        SupersededVersion(partition=group.partition, path=str(slice_.path), bytes=slice_.bytes, instant=instant)
+        for group in plan.groups
+        for slice_ in group.slices
+    ]
+    assert all(why is not None for why in FORMAT.deletion_blockers(trips.ref, replaced).values())
+    with pytest.raises(Rejected, match=why):
+        FORMAT.check(trips.ref)
+    with trips.writer() as cleaner, pytest.raises(Rejected, match=why):
+        cleaner.delete(replaced)
+    with trips.writer() as owner:
+        owner._open().write_client.rollback(instant)
+    assert (trips.rows(), trips.other_rows()) == before
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
+    FORMAT.check(trips.ref)
+    with trips.writer() as sweep:
+        assert sweep.withdraw(plan.plan_id, None) == 1, "the request is on the timeline again"
+    trips.run(trips.plan("0198-next"))
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+def schedule_rollback(trips: Table, writer: HudiWriter, instant: str) -> None:
+    """Plan the rollback of a clustering that is taken for inflight, as a writer does that dies right after it."""
+    client = writer._open()
+    table = trips.spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+    inflight = client.bundle.inflight_clustering(client.meta, instant)
+    table.scheduleRollback(client.context, client.new_instant(), inflight, False, True, False)
+
+
+@pytest.mark.slow
+def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back_as_the_message_says(
+    trips: Table,
+) -> None:
+    before, plan = (trips.rows(), trips.other_rows()), trips.plan()
+    instant = trips.run(plan).instant
+    with trips.writer() as dead:
+        schedule_rollback(trips, dead, instant)
+    with pytest.raises(CommitLost, match=rf"is pending, although clustering {instant} has completed.*CALL rollback_to"):
+        FORMAT.find_commit(trips.ref, plan.plan_id)
+    with trips.writer() as owner:
+        owner._open().write_client.rollback(instant)
+    FORMAT.check(trips.ref)
+    with trips.writer() as sweep:
+        sweep.withdraw(plan.plan_id, None)
+    trips.run(trips.plan("0198-next"))
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["its execution", "lakefold tables rollback"])
+def test_a_rollback_of_a_plan_whose_process_died_is_finished_as_the_message_says_and_by_no_write(
+    trips: Table, how: str
+) -> None:
+    before, plan = trips.rows(), trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        instant = rewrite.prepared.instant
+        schedule_rollback(trips, writer, instant)
+        with pytest.raises(
+            Transient, match=rf"next execution of clustering {instant} finishes .* tables rollback trips {instant}"
+        ):
+            writer.commit(rewrite)
+    insert(trips, 4)
+    assert [entry.kind for entry in trips.timeline().pending] == ["clustering", "rollback"]
+    silent(trips, instant)
+    if how == "its execution":
+        execute_pending(trips)
+        assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
+    else:
+        with trips.writer() as operator:
+            assert "is withdrawn: its files are deleted" in operator.roll_back(instant)
+    assert trips.timeline().pending == ()
+    now = trips.rows()
+    assert [row for row in now if row in before] == before
+    assert FORMAT.verify(trips.ref, (), rows=False).missing == ()

@@ -233,7 +233,7 @@ def test_a_budget_that_no_group_fits_is_the_reason_of_its_files_which_stay_reduc
     planning = limited([File(id=f"{n:02}", bytes=10 * KIB) for n in range(20)], "1KiB")
     assert planning.plan is None
     assert set(texts(planning).values()) == {
-        "never starts: its group is 200 KiB, more than all of budget_bytes_per_hour (1.0 KiB)"
+        "over budget: its group would be 200 KiB, more than all of budget_bytes_per_hour (1.0 KiB)"
     }
     assert planning.setting(Reason.OVER_BUDGET) == "budget_bytes_per_hour"
     assert (planning.reducible_files, planning.reducible_bytes) == (20, 200 * KIB)
@@ -243,7 +243,7 @@ def test_a_budget_of_cpu_time_is_named_with_the_bytes_that_it_allows():
     limit = plan_size_limit(Budget(), Budget.from_settings(0, 0, 0.001, 0), Rates())
     planning = plan([File(id=name, bytes=MIB) for name in "ab"], budget=limit)
     assert texts(planning)["a"] == (
-        "never starts: its group is 2.0 MiB, more than all of work.cpu_hours_per_hour (0.001, which allows 0 B)"
+        "over budget: its group would be 2.0 MiB, more than all of work.cpu_hours_per_hour (0.001, which allows 0 B)"
     )
 
 
@@ -272,7 +272,9 @@ def test_the_bound_of_a_plan_that_a_budget_lowers_is_said_to_be_the_budgets():
 
 def test_a_slice_whose_logs_no_budget_pays_for_is_over_budget_by_its_own_size():
     planning = limited([File(id="a", bytes=GIB, log_bytes=GIB)], "100MiB")
-    assert texts(planning)["a"].startswith("never starts: its group is 2.0 GiB, more than all of budget_bytes_per_hour")
+    assert texts(planning)["a"].startswith(
+        "over budget: its group would be 2.0 GiB, more than all of budget_bytes_per_hour"
+    )
     assert planning.reducible_bytes == 2 * GIB
 
 

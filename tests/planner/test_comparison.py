@@ -73,7 +73,7 @@ def test_of_policies_that_keep_nearly_as_few_files_the_one_that_rewrites_least_i
 def test_the_configured_policy_stays_where_nothing_does_as_well_for_noticeably_less() -> None:
     found = compared(small_files(400), never=SizingPolicy(min_input_files=5000))
     assert found.recommended == CONFIGURED
-    assert found.reason.endswith("no policy that does nearly as well rewrites a tenth less")
+    assert found.reason.endswith("no policy with nearly as few files rewrites a tenth less")
 
 
 def test_where_no_policy_helps_none_is_recommended() -> None:

@@ -2,6 +2,7 @@
 """The arithmetic of error budgets: no time is lost or counted twice, whoever looks and however often."""
 
 from datetime import timedelta
+from itertools import pairwise
 
 import pytest
 from hypothesis import given
@@ -68,6 +69,20 @@ def test_a_window_holds_no_more_time_than_it_is_long_and_no_more_than_there_was(
     assert 0 <= met <= found.met_ms
     assert 0 <= missed <= found.missed_ms
     assert met + missed <= min(window / timedelta(milliseconds=1), found.met_ms + found.missed_ms) + 1e-3
+
+
+@given(LOOKS, st.booleans(), st.sampled_from([timedelta(hours=6), timedelta(days=3), WINDOW]))
+def test_the_history_of_a_budget_ends_at_the_budget_and_has_all_the_time_missed(looks, first: bool, window: timedelta):
+    found = seen(looks, first=first)
+    history = found.burn_history(window, GOAL)
+    if not history:
+        assert not found.met_ms + found.missed_ms
+        return
+    assert history[-1].budget_left == pytest.approx(found.budget_left(window, GOAL), abs=1e-6)
+    assert (history[-1].at_ms, history[-1].missed_share) == (found.observed_at_ms, 0)
+    missed = sum(point.missed_share * (after.at_ms - point.at_ms) for point, after in pairwise(history))
+    assert missed == pytest.approx(found.met_and_missed_ms(window)[1], abs=60)
+    assert all(-1e-9 <= point.missed_share <= 1 + 1e-9 for point in history)
 
 
 @given(LOOKS, st.booleans())

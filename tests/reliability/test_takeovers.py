@@ -9,9 +9,12 @@ import signal
 import pytest
 from harness import Installation, stop_group
 from hudi_tables import FS_LOCK, rows, table_rows, write
-from invariants import check_plan_landed_once, ids_in_hudi_rs
+from invariants import check_plan_landed_once, ids_in_hudi_rs, pending_instants
 from support import record_figure
 from waiting import is_stopped, wait_for
+
+from service.control.wiring import open_config
+from service.server.daemon.process import Daemon
 
 
 @pytest.mark.spark
@@ -122,3 +125,29 @@ def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_m
         f"kill -9 of a compaction at {len(names)} failpoints, an upsert before the take-over",
         f"{len(names)} plans committed exactly once, rows the same",
     )
+
+
+@pytest.mark.spark
+def test_an_adopted_plan_killed_while_hudi_begins_it_is_executed_by_the_next_process(spark, tmp_path):
+    base = tmp_path / "lake" / "trips"
+    schedules = {"hoodie.clustering.schedule.inline": "true", "hoodie.clustering.async.max.commits": "2"}
+    for commit in range(2):
+        write(rows(spark, commit * 60, commit * 60 + 60).coalesce(1), base, options=schedules)
+    before = table_rows(spark, base)
+    installation = Installation(
+        home=tmp_path,
+        url=f"sqlite:///{tmp_path}/lakefold.db",
+        tables={"t.trips": base},
+        policy={"lease": "1h", "adopt_pending": "true"},
+    )
+    with Daemon(open_config(installation.config), "scheduler") as daemon:
+        daemon.run_once()
+    (plan,) = installation.json("plans", "list")
+    assert plan["adopted_instant"] in pending_instants(base)
+    killed = installation.run("worker", "--once", failpoints="begun_unrecorded=kill", expect=None)
+    assert killed.returncode == -9, killed.stderr[-3000:]
+    assert list((base / ".hoodie/timeline").glob("*.clustering.inflight"))
+    installation.expire_leases()
+    installation.work(spark)
+    check_plan_landed_once(installation, "t.trips", base, plan["plan_id"])
+    assert table_rows(spark, base) == before

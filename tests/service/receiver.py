@@ -25,6 +25,8 @@ class Receiver:
     url: str = ""
     requests: list[Received] = field(default_factory=list)
     answer: Callable[[Received], tuple[int, dict[str, str]]] = lambda request: (200, {})
+    #: the body of each answer
+    text: bytes = b""
     #: set when the block ends, for answers that take too long
     ended: threading.Event = field(default_factory=threading.Event)
 
@@ -43,9 +45,10 @@ def receiving() -> Iterator[Receiver]:
             status, answered = receiver.answer(request)
             with suppress(ConnectionError):  # who asked may have waited for long enough
                 self.send_response(status)
-                for name, value in {"content-length": "0", **answered}.items():
+                for name, value in {"content-length": str(len(receiver.text)), **answered}.items():
                     self.send_header(name, value)
                 self.end_headers()
+                self.wfile.write(receiver.text)
 
         do_GET = do_POST = _take  # noqa: N815 - the base class's names
 

@@ -23,7 +23,8 @@ from service.text import to_jsonable
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
 RULES += '[[tables]]\nmatch = "sales.*"\nmode = "compact"\nconcurrency = "single_writer"\n'
-RULES += '[[tables]]\nmatch = "ops.*"\nowner = "desk"\n'
+RULES += '[[tables]]\nmatch = "ops.*"\nowner = "desk"\ntags = ["pii"]\n'
+RULES += '[[tables]]\nmatch = "*.a"\ntags = ["core", "pii"]\n'
 
 
 @pytest.fixture
@@ -148,7 +149,7 @@ def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added
     for number, name in enumerate(("sales.b", "ops.a", "ops.c")):
         ref = TableRef(name=name, format="toy", location=f"/lake/{name}")
         table = configure_table(context.config, ref)
-        context.store.register_table(ref, table.mode, table.owner)
+        context.store.register_table(ref, table.mode, table.owner, table.tags)
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), files=number, bytes=number * 10))
 
     def names(query):
@@ -158,6 +159,8 @@ def test_tables_are_listed_in_any_order_found_by_their_owner_jumped_to_and_added
     assert names("sort=-files") == ["sales.orders", "ops.c", "ops.a", "sales.b"]
     assert names("owner=desk") == ["ops.a", "ops.c"]
     assert client.get("/v1/tables?owner=desk").json()["items"][0]["owner"] == "desk"
+    assert client.get("/v1/tables?owner=desk&sort=name").json()["items"][0]["tags"] == ["core", "pii"]
+    assert (names("tag=pii&sort=name"), names("tag=core"), names("tag=co")) == (["ops.a", "ops.c"], ["ops.a"], [])
     assert names("database=ops&sort=-name") == ["ops.c", "ops.a"]
     second = client.get("/v1/tables?sort=name&limit=3&page=2").json()
     assert ([item["table"] for item in second["items"]], second["total"], second["pages"]) == (["sales.orders"], 4, 2)

@@ -16,6 +16,7 @@ from daemon_toys import known
 from support import needs_server
 from toys.timeline import ToyFormat
 
+import lake.formats
 from lake.model import CatalogRef, TableRef
 from lake.storage.locations import location_identity
 from service.control import serializers
@@ -388,3 +389,29 @@ def test_a_catalog_database_is_resolved_by_a_session_and_from_memory_without_one
     remembered = catalog(text, registered=lambda: [ref])
     assert remembered.table_refs() == [ref]
     assert remembered.find("orders").ref == ref
+
+
+def test_an_iceberg_catalog_is_searched_by_its_settings_and_patterns(catalog, tmp_path, request):
+    from iceberg_tables import jdbc_settings, owner_catalog
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
+    owner = owner_catalog(tmp_path)
+    for namespace in ("sales", "raw"):
+        owner.create_namespace(namespace)
+        owner.create_table(f"{namespace}.orders", Schema(NestedField(1, "id", LongType())))
+    owner.engine.dispose()
+    lake.formats.configure(jdbc_settings(tmp_path))
+    request.addfinalizer(lambda: lake.formats.configure({}))
+    found = catalog('[[sources]]\ncatalog = "prod"\ndatabase = "s*"\nprefix = "lake."\n')
+    assert names(found) == {"lake.sales.orders": "orders"}
+    (ref,) = found.table_refs()
+    assert found.covers(ref)
+    assert not catalog('[[sources]]\ncatalog = "prod"\ntable = "x*"\n').covers(ref)
+
+
+def test_a_catalog_without_settings_is_reported_with_what_to_paste(catalog):
+    found = catalog('[[sources]]\ncatalog = "prod"\n')
+    assert names(found) == {}
+    (problem,) = found.problems
+    assert '"spark.sql.catalog.prod"' in problem

@@ -97,6 +97,8 @@ def test_the_commands_are_those_of_the_contract():
         "tables databases",
         "tables show",
         "tables explain",
+        "report",
+        "tables history",
         "tables replay",
         "tables advise",
         "tables rollback",

@@ -105,7 +105,7 @@ def test_variables_that_nothing_reads_are_named_with_the_nearest_that_something_
     code, _, err = run("config", "check")
     assert code == 0
     hint = "did you mean 'LAKEFOLD_DATABASE__URL'?"
-    assert err == f"warning: environment variable LAKEFOLD_DATABASE_URL is read by nothing; {hint}\n"
+    assert err == f"warning: environment variable LAKEFOLD_DATABASE_URL is unknown and has no effect; {hint}\n"
     assert json.loads(run("config", "check", "--json")[1])["unknown_variables"] == ["LAKEFOLD_DATABASE_URL"]
 
 

@@ -73,6 +73,8 @@ def test_a_session_is_started_for_the_formats_that_sources_name_and_those_of_tab
     assert formats(anything, at_work=("hudi",)) == ["hudi"]
     assert formats(anything, 'path = "/more"\nformat = "hudi"') == ["hudi"]
     assert formats('metastore = "thrift://one:9083"', at_work=("hive",)) == ["hive"]
+    catalog = '"spark.sql.catalog.prod" = "org.apache.iceberg.spark.SparkCatalog"'
+    assert formats(f'catalog = "prod"\n[spark]\n{catalog}') == [], "Iceberg lists its catalogs without a session"
     assert formats('database = "sales"') == list(lake.formats.FORMATS), "a session is what finds them"
 
 

@@ -20,7 +20,7 @@ from service.control.config.loader import ConfigError, load_config
 from service.control.config.notify import EVENTS, NotifySettings, parse_signing_keys
 from service.control.wiring import open_store
 from service.server.daemon.process import Daemon
-from service.server.notify.delivery import WebhookDelivery, open_webhook, retry_delay
+from service.server.notify.delivery import MessageDelivery, open_webhook, retry_delay
 from service.server.notify.heartbeat import Heartbeat
 from service.server.notify.webhook import Webhook, signature_headers
 from service.server.observability.metrics import Metrics
@@ -57,7 +57,7 @@ class Rig:
         config = load_config()
         self.store, self.metrics, self.leading = open_store(config), Metrics("scheduler"), True
         self.webhook = open_webhook(config)
-        self.delivery = WebhookDelivery(
+        self.delivery = MessageDelivery(
             config.notify, self.store, self.webhook, self.metrics, is_leader=lambda: self.leading
         )
 

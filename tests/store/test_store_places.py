@@ -103,6 +103,7 @@ def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_fr
     assert (known(store).latest.token, known(store).begun_relocations) == ("v1", (back,))
     store.discard_relocations(TRIPS, [back])
     assert known(store).begun_relocations == ()
+    assert ("dt=1", "back") in known(store).earlier_locations, "the catalog may make it late"
     store.begin_relocation(TRIPS, back, plan.plan_id, [NEW])
     for _ in range(2):
         store.end_relocation(TRIPS, back)

@@ -66,7 +66,8 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
     assert worth["errors"] == {"cpu_seconds": pytest.approx(0.436), "bytes": 0.0, "files_saved": 0.0}
     assert dict(describe_cost(worth)) == {
         "predicted": "5.64 s of CPU, 16.0 MiB rewritten, 1 file fewer; 0.00564 EUR (default estimate)",
-        "saves": "24 opens, 1.5 MiB and 480 ms of CPU a day, 0.00048 EUR; pays back after 11.7 d",
+        "saves": "24 opens, 1.5 MiB and 480 ms of CPU a day, 0.00048 EUR; pays back after 11.7 d "
+        "(24 reads a day, configured)",
         "actual": "10 s of CPU (estimated from the duration of its steps, off by 44 %), 16.0 MiB written, 1 file "
         "fewer; 0.01 EUR",
     }

@@ -38,7 +38,7 @@ def fill(store: Store) -> None:
     for number, name in enumerate(NAMES):
         format_, owner = ("hudi", "toy")[number % 2], (None, "ann", "bob")[number % 3]
         table = TableRef(name=name, format=format_, location=f"/lake/{number}")
-        store.register_table(table, ("compact", "observe", "off")[number // 3], owner)
+        store.register_table(table, ("compact", "observe", "off")[number // 3], owner, tags_of(number))
         if name == "never.seen":
             continue
         counts = [0] * (len(HISTOGRAM_EDGES_BYTES) + 1)
@@ -68,7 +68,12 @@ def fill(store: Store) -> None:
             TableRef(name=NAMES[number], format=("hudi", "toy")[number % 2], location=f"/lake/{number}"),
             ("compact", "observe", "off")[number // 3],
             (None, "ann", "bob")[number % 3],
+            tags_of(number),
         )
+
+
+def tags_of(number: int) -> tuple[str, ...]:
+    return ("pii",) if number % 4 == 0 else ("pii.eu", "core") if number % 4 == 1 else ()
 
 
 def held(store: Store, name: str, value: float, goal: float) -> None:
@@ -190,7 +195,11 @@ def test_tables_are_found_by_part_of_the_name_database_state_format_mode_and_own
     assert named(format="toy", owner="ann") == ["never.seen", "sales.Returns"]
     assert named(owner="bob", name="ops") == ["ops.100%"]
     assert named(owner="nobody") == []
-    assert store.table_labels() == {"format": ["hudi", "toy"], "owner": ["ann", "bob"]}
+    assert named(tag="pii") == sorted(NAMES[0::4]), "a tag is a whole word"
+    assert named(tag="core") == sorted(NAMES[1::4])
+    assert named(tag="%") == []
+    labels = {"format": ["hudi", "toy"], "owner": ["ann", "bob"], "tag": ["core", "pii", "pii.eu"]}
+    assert store.table_labels() == labels
     limited = store.limited_to(TableScope(("sales.*",)))
     assert limited.list_tables(TableOrder.ATTENTION, limit=99).total == 3
     assert [entry.database for entry in limited.database_sums(name="o")] == [

@@ -13,7 +13,6 @@ from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from service.control.store import ScanRecord
 from service.server.web.charts import (
     bucket_name,
-    column_chart,
     heat_level,
     histogram_chart,
     spans,
@@ -123,12 +122,6 @@ def test_steps_follow_each_other_and_the_shortest_is_seen():
     assert ask.length == 0.4
     assert rewrite.start == pytest.approx(0.0, abs=0.01)
     assert rewrite.start + rewrite.length <= 100.0
-
-
-def test_columns_of_days_stand_side_by_side_with_linear_heights():
-    chart = column_chart([0, 50, 100], width=300, height=144)
-    assert [round(column.height) for column in chart.columns] == [0, 50, 100]
-    assert chart.columns[1].x > chart.columns[0].x + chart.columns[0].width
 
 
 @pytest.mark.parametrize(("share", "step"), [(None, 0), (0.0, 0), (0.001, 1), (0.25, 1), (0.26, 2), (0.9, 4), (1.0, 4)])

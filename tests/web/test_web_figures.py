@@ -115,7 +115,7 @@ def test_a_budget_that_is_too_small_is_named_everywhere_and_its_files_stay_reduc
     lake.configure(setting, sections=section)
     answer = lake.scan()
     assert (answer.outcome, answer.plan_ids) == ("nothing", ())
-    reason = f"never starts: its group is {sum(lake.sizes()) / 1024:.0f} KiB, more than all of {name} ({value})"
+    reason = f"over budget: its group would be {sum(lake.sizes()) / 1024:.0f} KiB, more than all of {name} ({value})"
     assert [(line["text"], line["setting"]) for line in answer.reasons] == [(reason, name)]
     told = lake.json("tables", "explain", "orders")[0]
     assert (told["reason"], told["text"], told["setting"], told["files"]) == ("over_budget", reason, name, FILES)

@@ -4,6 +4,7 @@
 import re
 from dataclasses import replace
 from datetime import timedelta
+from urllib.parse import quote
 
 import pytest
 from api_toys import add_token, client_of, context_at
@@ -54,6 +55,33 @@ def test_settings_say_where_each_value_came_from(page):
     words = read(page, "/settings?table=sales.orders").words
     assert 'mode compact lakefold.toml [[tables]] #1 match "*"' in words
     assert "small_file_limit 300 MiB default" in words
+
+
+def test_settings_that_are_set_come_first_and_any_is_found_by_name_value_or_origin(page):
+    everything = page.get("/v1/settings?table=sales.orders").json()["items"]
+    changed = [one["setting"] for one in everything if one["origin"] != "default"]
+    words = read(page, "/settings?table=sales.orders").words
+    assert f"Changed {len(changed)} of {len(everything)} settings" in words
+    assert f"Default {len(everything) - len(changed)} settings" in words
+    first, later = words.split(" Changed ", 1)[1].split(" Default ", 1)
+    assert all(f"{name} " in first for name in changed)
+    assert "small_file_limit 300 MiB default" in later
+    for search, there in (("SMALL_FILE_L", True), ("300 mib", True), ("#1 match", False), ("frobs", False)):
+        words = read(page, f"/settings?table=sales.orders&search={quote(search)}").words
+        assert ("small_file_limit 300 MiB" in words) == there, search
+    assert "mode compact lakefold.toml" in read(page, "/settings?table=sales.orders&search=%231%20match").words
+    nothing = read(page, "/settings?search=frobs").words
+    assert "No changed setting matches." in nothing
+    assert "No setting with its default matches." in nothing
+
+
+def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigation(page):
+    html = page.get("/audit").text
+    navigation, rest = html.split("</nav>", 1)
+    for path in ("/audit", "/simulate", "/notifications"):
+        assert f'href="{path}"' in navigation
+        assert f'href="{path}"' not in rest.split("<footer>")[1]
+    assert '<a href="/audit" aria-current="page">' in navigation
 
 
 def test_an_empty_database_says_how_to_begin(fresh):

@@ -10,6 +10,7 @@ from web_lake import add_plan, claim_of, register
 from web_pages import read
 
 from lake.plan import RewriteProgress
+from lake.units import format_duration, format_elapsed
 from service.control.lake_cache import LakeCache
 from service.control.wiring import create_store
 
@@ -22,6 +23,48 @@ def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, l
     assert "pays back after" in words
     assert "Partition Files Expected Size Each" in words
     assert "dt=0 192 1 1.5 GiB 8.0 MiB → 1.5 GiB" in words
+
+
+def test_a_proposal_lists_cost_saving_and_payback_and_says_what_decline_and_cancel_mean(page, lake):
+    plan = page.get(f"/v1/plans/{lake[1]['proposed']}").json()
+    predicted = plan["cost_benefit"]["predicted"]
+    costs, saves = (format_elapsed(predicted[name]) for name in ("cpu_seconds", "cpu_seconds_saved_per_day"))
+    back = format_duration(predicted["payback_days"] * 86_400)
+    words = read(page, f"/plans/{lake[1]['proposed']}").words
+    price, saved = (f"{predicted[name]:.3g} EUR" for name in ("cost", "savings_per_day"))
+    assert f"Costs {costs} {price} Saves a day {saves} {saved} Pays back after {back}" in words
+    meaning = "Decline: {} never runs, and its files are not proposed again until the files or the settings"
+    assert meaning.format("the plan") in words
+    assert "Cancel: the plan ends, and the next scan proposes its files again." in words
+    listed = read(page, "/plans?proposed=true").words
+    assert f"{costs}{price} {saves}{saved} after {back}" in listed
+    assert meaning.format("a plan") in listed
+    running = read(page, f"/plans/{lake[1]['inflight']}").words
+    assert "Cancel: the plan ends before its commit" in running
+    assert "Decline:" not in running
+
+
+def test_a_live_plan_shows_the_sizes_of_its_files_before_and_after(page, lake):
+    plan = page.get(f"/v1/plans/{lake[1]['proposed']}").json()
+    sizes = page.get(f"/v1/plans/{lake[1]['proposed']}/sizes").json()
+    assert (sizes["files_before"], sum(sizes["before"])) == (plan["input_files"], plan["input_files"])
+    assert (sizes["files_after"], sum(sizes["after"])) == (plan["output_files"], plan["output_files"])
+    assert sizes["before"][13] == plan["input_files"], "all of 8 MiB"
+    assert sizes["after"][21] == plan["output_files"], "all of 1.5 GiB"
+    shown = read(page, f"/plans/{lake[1]['proposed']}").words
+    assert f"4.0 – 8.0 MiB {plan['input_files']:,} 0" in shown
+    assert f"1.0 – 2.0 GiB 0 {plan['output_files']}" in shown
+    assert "File sizes before and after" not in page.get(f"/plans/{lake[1]['completed']}").text
+
+
+def test_names_of_processes_are_short_and_whole_in_their_title(fresh):
+    register(fresh.store, "a.b", "compact")
+    plan = add_plan(fresh.store, "a.b", "dt=1")
+    claim_of(fresh.store, plan, "host-1/4711/1/a.2")
+    with client_of(fresh) as client:
+        html = client.get(f"/plans/{plan.plan_id}").text
+    assert re.findall(r'title="(host-1/4711/1/a.2)">([^<]+)<', html) == [("host-1/4711/1/a.2", "host-1/4711")] * 2
+    assert ">host-1/4711/1/a.2" not in html
 
 
 def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):

@@ -199,6 +199,7 @@ def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page
         assert {"days": [str(other)], "q": ["s"]} in [parse_qs(link.split("#")[0].removeprefix("?")) for link in links]
     drawn = re.findall(r'<svg class="trend".*?aria-label="([^"]+)"', page.get(f"{path}?days=30").text)
     moved, share, size = r"[\d.,]+( k)? → [\d.,]+( k)?", r"\d+ % → \d+ %", r"[\d.]+ GiB"
+    count, day = r"[\d.,]+(?: k)?", r"\d+ \w{3}"
     told = [
         f"Reducible files: {share}",
         f"Small files: {share}",
@@ -206,7 +207,15 @@ def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page
         f"Rewritten: {size}",
         f"Freed: {size}",
     ]
-    assert all(map(re.fullmatch, told, drawn[:5])), drawn
+    if path == "/":
+        told = [rf"Files: {count}, {count} on {day}", rf"Reducible files: \d+ %, {count} files; \d+ % on {day}"]
+        told += [rf"{name}: {size}, since {day}" for name in ("Rewritten", "Freed")]
+    assert all(map(re.fullmatch, told, drawn[: len(told)])), drawn
+    text = page.get(f"{path}?days=30").text
+    charts = re.findall(r'<svg class="chart timed (wide|narrow)".*?aria-label="([^"]+)"', text)
+    assert [kind for kind, _ in charts][:4] == ["wide", "narrow"] * 2
+    assert re.match(rf"Files over time: files {count} at first, {count} now; reducible files {count} at", charts[0][1])
+    assert re.match(rf"Bytes rewritten and freed: rewritten 0 B at first, {size} now; freed 0 B at first", charts[2][1])
 
 
 def test_a_lakefold_of_this_hour_shows_no_trend(fresh):

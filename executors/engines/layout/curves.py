@@ -17,7 +17,7 @@ POSITION_BITS = 64
 
 
 def coordinate_bits(dimensions: int) -> int:
-    """Return the bits of each coordinate of a point with so many coordinates; 20 tell a million ranks apart."""
+    """Return the bits of each coordinate of a point in so many ``dimensions``; 20 bits distinguish a million ranks."""
     return min(20, POSITION_BITS // dimensions)
 
 

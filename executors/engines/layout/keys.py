@@ -80,8 +80,8 @@ class SortedColumn:
 class KeyPlaces:
     """Finds the places of rows among distinct rows, by several columns.
 
-    The place of a row that equals the ``i``-th of these ``count`` rows is ``2 * i + 1``. That of a row between the one
-    before and the ``i``-th is ``2 * i``.
+    The place of a row that equals the ``i``-th of these ``count`` rows is ``2 * i + 1``. The place of a row between the
+    one before and the ``i``-th is ``2 * i``.
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:
@@ -105,7 +105,7 @@ class KeyPlaces:
 def _codes(before: Indices, column: SortedColumn, values: pa.Array) -> Indices:
     """Return numbers in the order of the rows by their places ``before`` and then by ``values``.
 
-    Only if a row's place and value are those of a known row, their numbers are equal.
+    The numbers of two rows are equal only if the rows agree in place and value, or if neither value is in ``column``.
     """
     smaller, not_greater = column.rank_ranges(values)
     return before * (2 * column.count + 1) + smaller + not_greater

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The order of rows along a curve through their ranks: the scale and the distribution of a column do not matter.
 
-A row's coordinate in a column is the share of the rows with a smaller value, and half of those with an equal one. So
-each column takes part in a curve to the same degree. The shares are those of a sample of the rows. With 65,536 rows a
-share is off by 0.2 % of all rows on average, and a file among 64 has an eighth of each of two columns.
+A row's coordinate in a column is the share of the rows with a smaller value, plus half the share of the rows with an
+equal value. So each column takes part in a curve to the same degree. The shares are those in a sample of the rows. With
+65,536 rows a share is off by 0.2 % of all rows on average; each of 64 files covers an eighth of each of two columns.
 """
 
 from collections.abc import Sequence
@@ -47,7 +47,7 @@ class RankCurve:
 
 
 class CellCounts:
-    """The number of rows in cells of a curve, which are as small as the positions of a sample can show.
+    """The number of rows in each cell of a curve. The positions of a sample determine the cells.
 
     Counting the rows of small cells takes a bounded amount of memory, unlike sorting all positions.
     """
@@ -66,7 +66,7 @@ class CellCounts:
         self._rows += np.bincount(cells, minlength=len(self._rows))
 
     def rows_per_file(self, files: int, max_rows: int) -> list[int]:
-        """Return the number of rows of each of so many files of about equal size.
+        """Return the number of rows of each of ``files`` files of about equal size.
 
         A file ends where the curve enters a large cell, at up to a fifth more or fewer rows than an equal share, and
         with at most ``max_rows``. Otherwise it would reach into two cells, and cover twice the range of a column's
@@ -75,7 +75,7 @@ class CellCounts:
         count, before = int(self._rows.sum()), np.cumsum(self._rows)[:-1]
         ends: list[int] = []
         start = 0
-        # What earlier files have left must not end up in the last one.
+        # The rows that earlier files leave out must not all end up in the last one.
         max_rows = min(max_rows, round(count / files * (1 + 2 * _TOLERANCE)))
         for left in range(files, 1, -1):
             share = (count - start) / left
@@ -94,7 +94,7 @@ class CellCounts:
 
 
 def equal_shares(rows: int, files: int) -> list[int]:
-    """Return the number of rows of each of so many files of equal size."""
+    """Return the number of rows of each of ``files`` files of equal size."""
     return [end - start for start, end in pairwise(rows * number // files for number in range(files + 1))]
 
 

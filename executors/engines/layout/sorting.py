@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sorts the rows of a group of any size in bounded memory, through files on local disk.
 
-The sort columns are read first, for a sample of their rows and for whether the rows are in order already. Then each row
-is written to a bucket by its place among rows of the sample. One bucket after the other is sorted in memory, or by the
-same way if it is too large. Along a curve the rows are sorted by their position, which the sample determines; for a
-group of fewer rows than a sample has, the positions are those of the exact ranks.
+The sort columns are read first: a sample of their rows is taken, and rows that are in order already are only copied.
+Otherwise each row is written to a bucket by its place among rows of the sample. Then each bucket is sorted in memory,
+or in the same way if it is too large. Along a curve the rows are sorted by their position, which the sample determines;
+in a group of fewer rows than a sample has, the positions are those of the exact ranks.
 """
 
 import shutil
@@ -37,7 +37,7 @@ _BUCKET_BYTES = 48 << 20
 _MAX_HELD_BYTES = 64 << 20
 """The most memory of rows that are sorted at once. Buckets are meant to be smaller, but a sample is not exact."""
 _BYTES_A_KEY = 16
-"""What sorting takes for each row and sort column, besides the row itself."""
+"""The memory that sorting takes for each row and sort column, besides the row itself, in bytes."""
 _MIN_BUCKETS, _MAX_BUCKETS = 4, 256
 """With fewer buckets a sort might not end; more would be too many open files."""
 _BATCH_ROWS = 1 << 16
@@ -90,7 +90,7 @@ def sorted_rows(
     options: RewriteOptions,
     check: Callable[[], None],
 ) -> Iterator[tuple[Sequence[int], Iterator[pa.RecordBatch]]]:
-    """Give the number of rows of each output of ``task``, and all rows of ``inputs`` in the order of ``options``.
+    """Yield the number of rows of each output of ``task``, and all rows of ``inputs`` in the order of ``options``.
 
     ``names`` are the sort columns. The rows can be read within the ``with`` block. ``check`` is called between batches
     and may raise to end the work. Raises Transient if the local disk can't be written.
@@ -145,7 +145,7 @@ def _without_last_column(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class KeySample:
-    """A uniform sample of so many ``rows``, of bounded size. It is the same for the same rows, as a retry needs it."""
+    """A uniform sample of so many ``rows``, of bounded size. The same rows give the same sample, as a retry needs."""
 
     def __init__(self, rows: int) -> None:
         wanted = np.random.default_rng(_SEED).choice(rows, min(rows, _SAMPLE_ROWS), replace=False, shuffle=False)
@@ -284,7 +284,7 @@ class _Buckets:
         self.is_ordered = [False]
         self._bucket_of = np.zeros(len(found), dtype=np.int64)
         for place in range(1, len(found), 2):
-            # At least the row of an edge leaves a bucket, so that the sort of too large a bucket comes to an end.
+            # Each edge ends a bucket, so a bucket that is sorted again is divided further until it is small.
             is_frequent = found[place] * 2 * count >= len(order)
             self.is_ordered += [True, False] if is_frequent else [False]
             self._bucket_of[place : place + 2] = len(self.is_ordered) - 1

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a table's format adds to files of copied row groups: see ``lake.engines.FileAdditions``.
+"""The additions of a table's format to files of copied row groups: see ``lake.engines.FileAdditions``.
 
 Of each row group only the columns that the format reads or replaces are decoded. pyarrow writes the replaced columns to
 a temporary file, with a row group for each row group of the output.

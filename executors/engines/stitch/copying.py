@@ -28,7 +28,7 @@ _KERNEL_COPY_BYTES = 64 << 20
 
 
 class RangeReader:
-    """An open file of which byte ranges are read or copied, within a ``with`` block.
+    """An open file whose byte ranges are read or copied, within a ``with`` block.
 
     Raises OSError or ``pa.ArrowException`` if the file can't be read.
     """

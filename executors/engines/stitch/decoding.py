@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rows of single row groups among those that are otherwise copied, decoded by pyarrow."""
+"""Rows of single row groups, decoded by pyarrow, among row groups that are copied."""
 
 from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property

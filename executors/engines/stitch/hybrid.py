@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Row groups of a group's files copied where they are large enough, and merged where several small ones follow another.
+"""Copies the large row groups of a group's files, and merges consecutive small ones.
 
-pyarrow writes each run of small row groups to a temporary file, under the footer that the inputs have. Its row groups
-are then copied like row groups of an input. So one output holds copied and merged row groups, in the order of the rows.
+pyarrow writes each run of small row groups to a temporary file, under the footer of the inputs. Its row groups are then
+copied like row groups of an input. So one output holds copied and merged row groups, in the order of the rows.
 If the table's format adds columns to its files, these are replaced in all row groups.
 """
 
@@ -52,7 +52,7 @@ class Run:
 
 
 def divide_runs(groups: Sequence[SourceGroup], min_bytes: int) -> list[Run]:
-    """Return ``groups`` in their order as runs. Two or more that are smaller than ``min_bytes`` are merged."""
+    """Return ``groups`` in their order as runs. A run of two or more smaller than ``min_bytes`` each is merged."""
     found = []
     for is_small, part in groupby(groups, key=lambda one: one.group.bytes < min_bytes):
         run = list(part)
@@ -72,7 +72,7 @@ def merged_row_group_rows(run: Run, outputs: int, total_bytes: int) -> int:
 
 
 def estimated_sizes(runs: Sequence[Run], outputs: int) -> list[int]:
-    """Return the bytes of the row groups that the outputs will have, if a merge saves no bytes."""
+    """Return the bytes of the outputs' row groups, on the assumption that a merge saves no bytes."""
     total, sizes = sum(run.bytes for run in runs), list[int]()
     for run in runs:
         if run.is_merged:
@@ -153,7 +153,7 @@ class _TemporaryFiles:
 
 
 class _Merging:
-    """Merges runs of small row groups of a group's files, whose footer ``first`` has."""
+    """Merges runs of small row groups of a group's files, under the footer of ``first``."""
 
     def __init__(
         self,
@@ -168,7 +168,7 @@ class _Merging:
         self._decoder, self._folder = decoder, folder
 
     def merged(self, run: Run) -> Sequence[SourceGroup]:
-        """Return the row groups that stand for ``run`` in the outputs."""
+        """Return the row groups that replace ``run`` in the outputs."""
         if not run.is_merged:
             return run.groups
         most_rows = merged_row_group_rows(run, len(self._task.outputs), self._total_bytes)

@@ -159,7 +159,7 @@ def read_inputs(task: RewriteTask) -> list[RawParquetFile]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddedFile:
-    """What a table's format adds to an output: columns, and footer entries. See ``lake.engines.FileAdditions``."""
+    """The columns and footer entries that a table's format adds to an output. See ``lake.engines.FileAdditions``."""
 
     addition: FileAddition
     #: the numbers of the replaced columns among the leaf columns
@@ -261,7 +261,7 @@ class _Shifts:
 
 
 class _Source:
-    """A file of which the output gets some column ``chunks``."""
+    """A file from which the output gets column ``chunks``."""
 
     def __init__(self, file: RawParquetFile, reader: RangeReader, chunks: Sequence[ColumnChunk]) -> None:
         self.file, self._reader = file, reader
@@ -414,7 +414,7 @@ def _copy(
 ) -> list[_CopiedGroup]:
     """Append the column chunks and Bloom filters of some row groups of one input to the output.
 
-    Each row group has other chunks in place of those that are ``replaced``.
+    Other chunks take the place of the ``replaced`` chunks of each row group.
     """
     kept = [
         chunk

@@ -35,7 +35,8 @@ def delete(
 ) -> DeletionResult:
     """See ``TableWriter``. ``fence`` raises if another process may have the partition locks now.
 
-    ``clock`` is another machine's, in seconds: this machine may be suspended at any file, with all its clocks.
+    ``clock`` returns another machine's time, in seconds: this machine may be suspended at any file, with all its
+    clocks.
     """
     files = file_io_of(ref.location)
     since_check = Stopwatch(clock)

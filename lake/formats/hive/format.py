@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from functools import cache
 from posixpath import dirname
 
+from lake.actions import ActionPage
 from lake.capabilities import LikelyWriter, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected
@@ -32,6 +33,7 @@ from lake.formats.hive.directories.shared_directories import (
 from lake.formats.hive.files.listing import ListedFile, list_partition_files, slices_table
 from lake.formats.hive.files.row_counts import count_rows
 from lake.formats.hive.inspection import likely_writers as likely
+from lake.formats.hive.inspection.actions import list_actions
 from lake.formats.hive.inspection.history import reconstruct_history
 from lake.formats.hive.relocation import record_pruning
 from lake.formats.hive.relocation.change_detection import HiveChangeDetector
@@ -52,7 +54,7 @@ class HiveFormat:
 
     Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``ListedInMetastore``, ``FindsStaged``,
     ``HasIdentity``, ``CatalogOnly``, ``DetectsWriters``, ``DetectsChanges``, ``RelocatesPartitions``,
-    ``RecordsRelocations``, ``PrunesRelocations`` and ``KeepsHistory``.
+    ``RecordsRelocations``, ``PrunesRelocations``, ``KeepsHistory`` and ``ListsActions``.
     """
 
     name = "hive"
@@ -209,6 +211,20 @@ class HiveFormat:
         return reconstruct_history(
             table.location, list_partition_files(table.name, partitions), superseded, since, until, check
         )
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """See ``ListsActions``. Lists the table's files once, as a scan does."""
+        _, partitions = _load_partitions(table)
+        listings = list_partition_files(table.name, partitions)
+        return list_actions(table.location, listings, superseded, limit=limit, max_files=max_files, before=before)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

@@ -237,6 +237,11 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.archive_files(self._ref, files, self.fence)
 
+    def discard_relocation(self, relocation: Relocation) -> None:
+        """See ``CopiesLateFiles``."""
+        self.fence()
+        commit_record.remove_archived_record(self._ref, relocation.token)
+
     # Deleting.
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
@@ -343,7 +348,7 @@ class HiveWriter:
     def _relocated_partition(
         self, snapshot: PartitionSnapshot, prepared: PreparedPlan, files: Sequence[ListedFile]
     ) -> MetastorePartition | MetastoreTable:
-        """Return the partition at its new location, with the commit's name and true counts.
+        """Return the partition at its new location, with the commit's token and the counts of its files.
 
         Statistics that may no longer be right are dropped.
         """

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache Hudi: table versions 6, 8 and 9, copy-on-write and merge-on-read.
 
-The adapter is imported when it is first used: Spark's executors import modules of ``files``, and have no other ones.
+The adapter is imported at its first use, because Spark's executors import modules of ``files`` and have no others.
 """
 
 from importlib import import_module

@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from pyarrow import fs as pafs
 
+from lake.actions import ActionPage
 from lake.capabilities import CommitCallback, PendingAction, Resurrected, capabilities_of
 from lake.engines import RewriteEngine
 from lake.errors import Rejected, Transient
@@ -18,6 +19,7 @@ from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table
 from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.read.actions import list_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
     find_overlaps,
@@ -29,7 +31,7 @@ from lake.formats.hudi.read.describe import describe_table
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
 from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
-from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
+from lake.formats.hudi.read.undone_commits import refuse_lost_commit
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.formats.hudi.writer import HudiWriter
@@ -50,10 +52,10 @@ SEARCH_DEPTH = 4
 
 
 class HudiFormat:
-    """Apache Hudi tables of version 6, 8 and 9 on local file systems and S3.
+    """Apache Hudi tables of version 6, 8 and 9 on local file systems, HDFS and S3.
 
-    Implements ``lake.ports.TableFormat``, ``FindsResurrected``, ``FindsStragglers``, ``KeepsHistory`` and
-    ``ReportsCommits``.
+    Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``HasTimeline``, ``FindsResurrected``,
+    ``FindsStragglers``, ``KeepsHistory``, ``ListsActions`` and ``ReportsCommits``.
     """
 
     name = "hudi"
@@ -110,7 +112,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_commit(storage, timeline, plan_id)
             if found is not None:
-                refuse_lost_writes(table.name, timeline, found.instant)
+                refuse_lost_commit(table.name, storage, timeline, found.instant)
             return found
 
         return _retry_once(table, read_commit)
@@ -123,17 +125,17 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_recent_commits(storage, timeline, plan_ids)
             for commit in found.values():
-                refuse_lost_writes(table.name, timeline, commit.instant)
+                refuse_lost_commit(table.name, storage, timeline, commit.instant)
             return found
 
         return _retry_once(table, read_commits)
 
     def pending_instants(self, table: TableRef) -> Mapping[str, str]:
-        """See ``TableFormat``."""
+        """See ``HasTimeline``."""
         return _retry_once(table, lambda: pending_plan_ids(Timeline(TableStorage(table.location))))
 
     def pending_actions(self, table: TableRef) -> Sequence[PendingAction]:
-        """See ``TableFormat``."""
+        """See ``HasTimeline``."""
 
         def read_actions() -> Sequence[PendingAction]:
             storage = TableStorage(table.location)
@@ -160,7 +162,7 @@ class HudiFormat:
         return _retry_once(table, find_obsolete)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-        """See ``TableFormat``. Raises Rejected if ``rows`` is true and the table has log-only slices."""
+        """See ``TableFormat``. With ``rows``, raises Rejected if hudi-rs can't read or merge a slice."""
         return _retry_once(table, lambda: verify_table(TableStorage(table.location), superseded, rows=rows))
 
     def find_resurrected(self, table: TableRef) -> Sequence[Resurrected]:
@@ -196,6 +198,23 @@ class HudiFormat:
             return read_history(Timeline(storage), since, until, check)
 
         return _retry_once(table, read_commits)
+
+    def actions(
+        self,
+        table: TableRef,
+        superseded: Sequence[SupersededVersion],
+        *,
+        limit: int,
+        max_files: int,
+        before: str | None = None,
+    ) -> ActionPage:
+        """See ``ListsActions``."""
+
+        def read_actions() -> ActionPage:
+            timeline = Timeline(TableStorage(table.location))
+            return list_actions(timeline, limit=limit, max_files=max_files, before=before)
+
+        return _retry_once(table, read_actions)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
@@ -260,7 +279,10 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
 
 
 def _retry_once(table: TableRef, read: Callable[[], _Result]) -> _Result:
-    """Call ``read``, and once more if a file vanished: writers, cleaners and archivers run concurrently."""
+    """Call ``read``, and once more after a Transient error or if a file vanished.
+
+    Writers, cleaners and archivers run concurrently. A file that vanishes again is Transient.
+    """
     try:
         return read()
     except (FileNotFoundError, Transient) as error:

@@ -47,10 +47,10 @@ _VOLATILE = frozenset({"_hoodie_file_name"})
 class HudiWriter:
     """Changes one Hudi table through Hudi's own write client.
 
-    The files of a clustering may be written by one of ``engines``; Hudi commits them. Implements ``TableWriter``,
-    ``ReadsMerged`` and ``RepairsResurrected``. The table is opened at the first step that needs it. One thread uses the
-    writer from the first call to the last, since Hudi's locks belong to threads; only ``cancel`` may come from another
-    thread.
+    The files of a clustering may be written by one of ``engines``; Hudi commits them. Implements
+    ``lake.ports.TableWriter`` and, of ``lake.capabilities``, every protocol of a writer except ``UsesDatabaseClock``
+    and ``CopiesLateFiles``. The table is opened at the first step that needs it. One thread uses the writer from the
+    first call to the last, since Hudi's locks belong to threads; only ``cancel`` may come from another thread.
     """
 
     #: the table's lock is held until the commit has ended, or its end is unknown
@@ -144,7 +144,12 @@ class HudiWriter:
         return prepared
 
     def _open_attempt(self, client: HudiClient, timeline: Timeline, instant: str, plan: Plan, epoch: int) -> None:
-        """Record for every lakefold that this process works on ``instant``; call it under the lock."""
+        """Record for every lakefold that this process works on ``instant``, once; call it under the lock.
+
+        ``prepare`` has ended the writer's previous attempt. ``check_preconditions`` may call its fence several times.
+        """
+        if self._attempt is not None:
+            return
         java = Process.of(client.jvm.java.lang.ProcessHandle.current().pid())
         self._attempt = RunningAttempt(client.storage, timeline, instant, plan.plan_id, epoch, java)
 
@@ -230,14 +235,14 @@ class HudiWriter:
         return withdrawal.remove_late_files(client, instants)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """See ``TableWriter``."""
+        """See ``RunsTableServices``."""
         with translated_errors(self.table, "opening the table"):
             self._refuse_unsafe_state()
             client = self._open()
         return services.run_services(client, wanted, retained, self.retention)
 
     def roll_back(self, instant: str) -> str:
-        """See ``TableWriter``."""
+        """See ``RollsBack``."""
         with translated_errors(self.table, "opening the table"):
             client = self._open()
         return services.roll_back_instant(client, instant)

@@ -51,6 +51,9 @@ class Client(Protocol):
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         """Return the totals of each database's tables, the database with most bytes to rewrite first."""
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        """Return the tables' figures and savings added up ``by`` owner, tag or database; most rewritten bytes first."""
+
     def table(self, table: str) -> Document:
         """Return one table."""
 
@@ -58,6 +61,12 @@ class Client(Protocol):
         """List the table's files now and explain the planner's decisions, file by file with ``files``.
 
         The ``items`` of the document can be iterated once.
+        """
+
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        """Return ``items``, at most ``limit`` actions on the table, newest first, with ``notes`` and ``next``.
+
+        Each action lists at most ``files`` added and as many removed files.
         """
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:

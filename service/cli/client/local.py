@@ -81,6 +81,10 @@ class LocalClient:
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         return _to_documents(self.store.database_sums(**table_filter))
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        figures = read_lake_state(self.store).figures
+        return _to_documents(serializers.report(by, self.store.table_totals(**table_filter), figures))
+
     def table(self, table: str) -> Document:
         return _to_document(queries.load_table(self.store, self.catalog.find(table)))
 
@@ -88,13 +92,21 @@ class LocalClient:
         from lake.capabilities import likely_writers
         from service.control.planning import scan
         from service.control.planning.decision_summary import explanation_document
+        from service.control.planning.observed_reads import with_observed_reads
 
-        found = self.catalog.find(table)
+        found = with_observed_reads(self.store, self.catalog.find(table))
         decided = scan.explain_table(self.store, found, None if partition is None else partition.strip("/"))
         writers = likely_writers(found.adapter, decided.snapshot)
         document = explanation_document(found, decided, files=files, is_partial=partition is not None, writers=writers)
         # A table may have millions of files: each item is serialized when it is printed.
         return _to_document(document | {"items": ()}) | {"items": map(_to_document, document["items"])}
+
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        from service.control.planning.table_history import load_actions
+
+        found = load_actions(self.store, self.catalog.find(table), limit=limit, max_files=files, before=after)
+        items = _to_documents(serializers.action_documents(found))
+        return {"items": items, "notes": list(found.page.notes), "next": found.page.next_key}
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         from service.control.planning.replay import parse_grid, replay_table
@@ -112,9 +124,13 @@ class LocalClient:
     def settings(self, table: str | None) -> SettingList:
         if table is None:
             return SettingList(settings=_to_documents(serializers.service_settings(self.config)))
+        from service.control.planning.observed_reads import with_observed_reads
+
         found = self.catalog.find(table)
         return SettingList(
-            settings=_to_documents(serializers.table_settings(found)), table=found.name, location=found.ref.location
+            settings=_to_documents(serializers.table_settings(with_observed_reads(self.store, found))),
+            table=found.name,
+            location=found.ref.location,
         )
 
     def plans(self, plan_filter: "PlanFilter", *, limit: int, after: str | None) -> list[Document]:
@@ -229,7 +245,7 @@ class LocalClient:
         if word in self._registered_names():
             return word
         found = self.catalog.find(word)
-        self.store.register_table(found.ref, found.mode, found.owner)
+        self.store.register_table(found.ref, found.mode, found.owner, found.tags, found.resource_group)
         return found.name
 
     def _registered_names(self) -> set[str]:
@@ -256,7 +272,13 @@ def _matches_filter(table: "ConfiguredTable", table_filter: "TableFilter") -> bo
         "database": database_of(table.name),
         "name": table.name,
     }
-    part = (table_filter.get("name") or "").lower()
-    return part in table.name.lower() and all(
-        known[key] == value for key, value in table_filter.items() if value is not None and key != "name"
+    part, tag = (table_filter.get("name") or "").lower(), table_filter.get("tag")
+    return (
+        part in table.name.lower()
+        and (tag is None or tag in table.tags)
+        and all(
+            known[key] == value
+            for key, value in table_filter.items()
+            if value is not None and key not in ("name", "tag")
+        )
     )

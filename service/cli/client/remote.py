@@ -52,6 +52,9 @@ class RemoteClient:
     def databases(self, table_filter: "TableFilter") -> list[Document]:
         return list(self._document("/v1/databases", **table_filter)["items"])
 
+    def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
+        return list(self._document("/v1/report", by=by, **table_filter)["items"])
+
     def table(self, table: str) -> Document:
         if "/" not in table:
             try:
@@ -71,6 +74,9 @@ class RemoteClient:
             timeout_seconds=_EXPLAIN_SECONDS,
         )
         return document
+
+    def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
+        return self._get_history(table, "history", limit=limit, after=after, files=files)
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         return self._get_history(table, "replay", days=days, set=list(settings))

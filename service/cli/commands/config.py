@@ -110,7 +110,9 @@ def check(
 
 
 def _no_tables_text(source: "SourceSettings") -> str:
-    by_spark = source.path is None and source.metastore is None
+    from service.control.config.loader import catalog_listers
+
+    by_spark = source.path is None and source.metastore is None and not catalog_listers(source)
     return "not searched: only a process with Spark lists a catalog" if by_spark else "none"
 
 

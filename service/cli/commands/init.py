@@ -55,6 +55,7 @@ def init(
     observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exits 3 if a
     table can't be served, and 10 if there is no table.
     """
+    from lake.capabilities import ListedInCatalog
     from service.control.config.catalog import Catalog
     from service.control.planning.table_assessment import assess_tables
     from service.control.wiring import open_config_for_source
@@ -68,7 +69,7 @@ def init(
         tables = catalog.tables()
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
-            formats = ", ".join(adapter.name for adapter in settings.formats)
+            formats = ", ".join(one.name for one in settings.formats if not isinstance(one, ListedInCatalog))
             raise ProblemError(NOT_FOUND, f"no table of a supported format ({formats}) in {path}{why}", path=path)
         assessments = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(assessments)

@@ -3,7 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -11,7 +11,10 @@ from service.cli.commands.common import CommandRun, ConfigFile, Json, command_ru
 from service.cli.commands.output import TableColumn
 from service.former_names import both_names
 from service.problems import TRANSIENT, USAGE, ExitCode, ProblemError, exit_codes_help
-from service.text import format_age, parse_timestamp, plural
+from service.text import did_you_mean, format_age, parse_timestamp, plural
+
+if TYPE_CHECKING:
+    from service.server.notify.delivery import Receiver
 
 app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
 _CODES = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
@@ -48,6 +51,7 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
         (
             m["number"],
             m["event"],
+            m["channel"] or "webhook",
             m["table"] or "(all)",
             m["state"],
             m["attempts"],
@@ -56,7 +60,7 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
         )
         for m in found
     )
-    titles = ("NUMBER", "EVENT", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
+    titles = ("NUMBER", "EVENT", "TO", "TABLE", "STATE", "ATTEMPTS", "WRITTEN", "LAST ERROR")
     run.out.table([TableColumn(title, title in ("NUMBER", "ATTEMPTS")) for title in titles], rows)
     if len(found) == limit:
         run.out.note(f"More may follow: --after {found[-1]['number']}")
@@ -82,16 +86,18 @@ def drop(numbers: Numbers = None, everything: All = False, json: Json = False, c
 
 
 @app.command("test", epilog=exit_codes_help())
-def send_test(json: Json = False, config: ConfigFile = None) -> None:
-    """Send one signed message of the event "test" to the webhook now and print the answer."""
+def send_test(
+    channel: Annotated[
+        str | None, typer.Option("--channel", metavar="NAME", help="Send it to this channel, not to the webhook.")
+    ] = None,
+    json: Json = False,
+    config: ConfigFile = None,
+) -> None:
+    """Send one message of the event "test" to the webhook, signed, or to a channel now, and print the answer."""
     from uuid_utils import uuid7
 
-    from service.server.notify.delivery import open_webhook
-
     with command_run(json, config) as run:
-        webhook = open_webhook(run.config)
-        if webhook is None:
-            raise ProblemError(USAGE, "no webhook is configured; set notify.webhook_url and notify.webhook_secret")
+        receiver = _open_receiver(run, channel)
         body: dict[str, Any] = {
             "id": str(uuid7()),
             "event": "test",
@@ -103,15 +109,36 @@ def send_test(json: Json = False, config: ConfigFile = None) -> None:
             "figures": {},
             "link": None,
         }
-        with webhook:
-            answer = webhook.send(body)
+        try:
+            answer = receiver.send(body)
+        finally:
+            receiver.close()
+        label = f"{'webhook ' if channel is None else ''}{receiver.display_url}"
         if answer.error is not None:
-            raise ProblemError(TRANSIENT, f"webhook {webhook.display_url}: {answer.error}", answered=answer.status)
-        data = {"webhook": webhook.display_url, "response_status": answer.status, "id": body["id"]}
+            raise ProblemError(TRANSIENT, f"{label}: {answer.error}", answered=answer.status)
+        data = {"webhook": receiver.display_url, "response_status": answer.status, "id": body["id"]}
+        outcome = "took the message" if answer.status is None else f"answered {answer.status}"
         run.out.result(
             both_names("notification test", data),
-            lambda: run.out.line(f"{webhook.display_url} answered {answer.status}"),
+            lambda: run.out.line(f"{receiver.display_url} {outcome}"),
         )
+
+
+def _open_receiver(run: CommandRun, channel: str | None) -> "Receiver":
+    """Open the webhook, or a channel. Raises ProblemError if it is not configured, ConfigError if it can't be used."""
+    from service.server.notify.channels import open_channels
+    from service.server.notify.delivery import open_webhook
+
+    if channel is not None:
+        names = [one.name for one in run.config.notify.channels]
+        if channel not in names:
+            hint = did_you_mean(channel, names) or f"; configured: {', '.join(names) or 'none'}"
+            raise ProblemError(USAGE, f"--channel {channel!r} is not in notify.channels{hint}")
+        return open_channels(run.config)[channel]
+    webhook = open_webhook(run.config)
+    if webhook is None:
+        raise ProblemError(USAGE, "no webhook is configured; set notify.webhook_url and notify.webhook_secret")
+    return webhook
 
 
 def _check_selection(numbers: list[int] | None, everything: bool) -> None:

@@ -18,33 +18,43 @@ def add_to(root: typer.Typer) -> None:
     root.command("worker", epilog=epilog, short_help="Run plans, without scans.")(worker)
 
 
+ResourceGroups = Annotated[
+    list[str] | None,
+    typer.Option("--resource-group", metavar="NAME", help="Run only plans of this resource group; may be repeated."),
+]
+
+
 def serve(
     role: Annotated[
         Role, typer.Option("--role", help="Run only this role; other processes run the other roles.")
     ] = Role.ALL,
     once: Annotated[bool, typer.Option("--once", help="Do one round of work, then exit.")] = False,
+    resource_groups: ResourceGroups = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run the service until SIGTERM: scan, plan, rewrite, rescue, clean, and serve page, HTTP API and /metrics.
+    """Run the service until SIGTERM: scan, plan, rewrite, clean, and serve page, HTTP API and /metrics.
 
     The first signal lets running plans end, the second one stops them before their commit; SIGHUP reloads the
     configuration file. With --once exit 3 if a plan failed or still waits.
     """
-    return _serve(role, once=once, json=json, config=config)
+    return _serve(role, resource_groups, once=once, json=json, config=config)
 
 
 def worker(
     once: Annotated[bool, typer.Option("--once", help="Exit when no plan is waiting.")] = False,
+    resource_groups: ResourceGroups = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
     """Run plans, sweep and clean: serve --role executor. With --once only run plans; exit 3 if one failed or waits."""
-    return _serve(Role.EXECUTOR, once=once, json=json, config=config)
+    return _serve(Role.EXECUTOR, resource_groups, once=once, json=json, config=config)
 
 
-def _serve(role: Role, *, once: bool, json: bool, config: Path | None) -> int:
+def _serve(role: Role, resource_groups: list[str] | None, *, once: bool, json: bool, config: Path | None) -> int:
+    from service.control.config.loader import with_resource_groups
     from service.server.daemon.process import serve as run_daemon
 
     with command_run(json, config) as run:
-        return int(run_daemon(run.config, role.value, once, log_format="json" if json else None))
+        served = with_resource_groups(run.config, resource_groups) if resource_groups else run.config
+        return int(run_daemon(served, role.value, once, log_format="json" if json else None))

@@ -174,6 +174,8 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
     if data["no_executor_reason"]:
         waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}: "
         out.line(f"{waiting if data['requested'] else ''}{data['no_executor_reason']}.")
+    for group in data["unserved_groups"]:
+        out.line(f"{plural(group['plans'], 'plan')} wait{'s' if group['plans'] == 1 else ''}: {group['reason']}.")
 
 
 def _running_plans(process: Mapping[str, Any]) -> str:

@@ -67,6 +67,9 @@ def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
     out, now = run.out, datetime.now(UTC)
     scan, last_good = table["scan"], table["last_good_scan"]
     out.line(f"{table['table']}  {table['state']}  {table['location']}")
+    for label, words in (("owner", table["owner"]), ("tags", ", ".join(table["tags"]))):
+        if words:
+            out.line(f"  {label:<18} {words}")
     if table["halted_at"]:
         out.line(f"  halted {format_age(parse_timestamp(table['halted_at']), now)}: {table['halted_reason']}")
     for one in table["halted_partitions"]:

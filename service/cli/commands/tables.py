@@ -40,6 +40,8 @@ ModeOption = Annotated[
 ]
 OwnerOption = Annotated[str | None, typer.Option("--owner", help="Only tables with this owner in the configuration.")]
 
+TagOption = Annotated[str | None, typer.Option("--tag", help="Only tables with this tag in the configuration.")]
+
 
 @app.command("list", epilog=exit_codes_help(ExitCode.PENDING, ExitCode.DATABASE))
 def list_(
@@ -49,6 +51,7 @@ def list_(
     format: FormatOption = None,
     mode: ModeOption = None,
     owner: OwnerOption = None,
+    tag: TagOption = None,
     sort: Annotated[
         str,
         typer.Option(
@@ -65,8 +68,8 @@ def list_(
 ) -> int:
     """List the tables as of their last scans, tables with most bytes to rewrite first."""
     with command_run(json, config) as run:
-        table_filter = _build_table_filter(
-            run, name=name, database=database, state=state, format=format, mode=mode, owner=owner
+        table_filter = build_table_filter(
+            run, name=name, database=database, state=state, format=format, mode=mode, owner=owner, tag=tag
         )
         found = run.client.tables(table_filter, _check_sort(run, sort), limit)
         run.out.results(found.tables, lambda: print_tables(run, found.tables, filtered=bool(table_filter)))
@@ -84,13 +87,14 @@ def databases(
     format: FormatOption = None,
     mode: ModeOption = None,
     owner: OwnerOption = None,
+    tag: TagOption = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
     """Show the totals of each database; a table's database is its name up to the last dot."""
     with command_run(json, config) as run:
-        table_filter = _build_table_filter(
-            run, name=name, database=None, state=state, format=format, mode=mode, owner=owner
+        table_filter = build_table_filter(
+            run, name=name, database=None, state=state, format=format, mode=mode, owner=owner, tag=tag
         )
         found = run.client.databases(table_filter)
         columns = (
@@ -117,7 +121,7 @@ def databases(
         run.out.results(found, lambda: run.out.table(columns, rows))
 
 
-def _build_table_filter(run: CommandRun, **options: str | None) -> "TableFilter":
+def build_table_filter(run: CommandRun, **options: str | None) -> "TableFilter":
     """Build the filter from the options. Raises ProblemError for an unknown state or mode."""
     from service.control.store.views import EXTRA_STATE_FILTERS, TABLE_STATES
 
@@ -279,11 +283,17 @@ def explain(
         found = run.client.explain(table, partition, files=files)
         if json:
             run.out.results(found["items"], lambda: None)
-            of_table = {key: found[key] for key in ("table", "instant", "writers")}
+            of_table = {
+                key: found[key]
+                for key in ("table", "instant", "writers", "reads_per_day", "reads_source")
+                if key in found
+            }
             sums = {"total": True, **of_table, **found["total"]}
             run.out.results([sums], lambda: None)
             return
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
+        if found.get("reads_source", "configured") != "configured":  # a service of an earlier release names no source
+            run.out.note(f"{found['reads_per_day']:g} reads a day ({found['reads_source']})")
         for note in found["notes"]:
             run.out.note(note)
         for writer in found["writers"]:

@@ -15,13 +15,13 @@ from itertools import product
 from pathlib import Path
 from typing import Protocol
 
-from lake.capabilities import ListedInMetastore
+from lake.capabilities import ListedInCatalog, ListedInMetastore
 from lake.errors import LakefoldError, Rejected, first_line
 from lake.formats import FORMATS, load_formats
 from lake.model import CatalogRef, SearchFailure, TableRef
 from lake.ports import SparkProvider
 from lake.storage.locations import canonical_location, is_local, location_identity
-from service.control.config.loader import Config, source_adapters
+from service.control.config.loader import Config, catalog_listers, source_adapters
 from service.control.config.sections import SourceSettings
 from service.control.config.tables import ConfiguredTable, configure_table
 from service.problems import NOT_FOUND, USAGE, ProblemError
@@ -178,12 +178,18 @@ class Catalog:
     def _source_covers(self, source: SourceSettings, known: RegisteredTable) -> bool:
         if source.path is not None:
             return is_under(known.location, self._absolute_path(source.path))
-        if source.metastore is None:
-            return known.name.startswith(f"{source.prefix}{source.database}.")
-        if known.catalog is None or known.catalog.name != source.metastore:
-            return False
-        found = fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
-        return found and known.name == source.prefix + known.catalog.table
+        if source.metastore is not None:
+            if known.catalog is None or known.catalog.name != source.metastore:
+                return False
+            found = fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
+            return found and known.name == source.prefix + known.catalog.table
+        if catalog_listers(source):
+            if known.catalog is None or known.catalog.name != source.catalog:
+                return False
+            database, _, table = known.catalog.table.rpartition(".")
+            found = fnmatchcase(database, source.database or "*") and fnmatchcase(table, source.table or "*")
+            return found and known.name == source.prefix + known.catalog.table
+        return known.name.startswith(f"{source.prefix}{source.database}.")
 
     def _absolute_path(self, path: str) -> str:
         """Return ``path`` made absolute; paths in the file are relative to the file."""
@@ -199,6 +205,16 @@ class Catalog:
             yield from self._metastore_tables(source, source.metastore)
             return
         if source.path is None:
+            if listers := catalog_listers(source):
+                for lister in listers:
+                    yield from _listed_tables(lister, source)
+                return
+            if source.database is None or source.table is not None:
+                raise Rejected(
+                    f"catalog {source.catalog!r} is not an Iceberg catalog of [spark], so the source needs database, "
+                    f'and no table; for an Iceberg catalog paste its settings, "spark.sql.catalog.{source.catalog}" '
+                    "and the keys below it, into [spark]"
+                )
             yield from self._catalog_tables(source)
             return
         path = self._absolute_path(source.path)
@@ -259,6 +275,11 @@ class Catalog:
                         kind="spark", name=source.catalog or "", table=f"{source.database}.{listed['tableName']}"
                     ),
                 )
+
+
+def _listed_tables(adapter: ListedInCatalog, source: SourceSettings) -> Iterator[TableRef | SearchFailure]:
+    for ref in adapter.discover_in_catalog(source.catalog or "", source.database or "*", source.table or "*"):
+        yield ref if isinstance(ref, SearchFailure) else replace(ref, name=source.prefix + ref.name)
 
 
 def _search_or_report(

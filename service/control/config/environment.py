@@ -28,7 +28,7 @@ def unknown_variables() -> dict[str, str]:
     ]
     known = [*OTHER_VARIABLES, *_SECTIONS, *keys]
     return {
-        name: f"environment variable {name} is read by nothing{did_you_mean(name, known)}"
+        name: f"environment variable {name} is unknown and has no effect{did_you_mean(name, known)}"
         for name in sorted(os.environ)
         if name.startswith(ENV_PREFIX)
         and "__" not in name

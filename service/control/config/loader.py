@@ -12,7 +12,7 @@ import os
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
 from pathlib import Path
@@ -23,7 +23,7 @@ from pydantic_core import ErrorDetails
 from pydantic_settings import BaseSettings, EnvSettingsSource, PydanticBaseSettingsSource, SettingsConfigDict
 
 import lake.formats
-from lake.capabilities import ListedInMetastore
+from lake.capabilities import ListedInCatalog, ListedInMetastore
 from lake.ports import TableFormat
 from lake.redaction import is_secret
 from service.control.config.costs import CostSettings, WorkSettings
@@ -31,6 +31,7 @@ from service.control.config.field_types import SettingsSection, StringMap, flatt
 from service.control.config.http import HttpSettings
 from service.control.config.notify import NotifySettings
 from service.control.config.oidc import OidcSettings
+from service.control.config.reads import ReadsSettings
 from service.control.config.renamed import (
     RENAMED_KEYS,
     RenamedConflictError,
@@ -76,6 +77,7 @@ SECTIONS: Mapping[str, type[SettingsSection]] = {
     "daemon": DaemonSettings,
     "cost": CostSettings,
     "work": WorkSettings,
+    "reads": ReadsSettings,
     "notify": NotifySettings,
     "http": HttpSettings,
     "oidc": OidcSettings,
@@ -102,6 +104,7 @@ class _Settings(BaseSettings):
     daemon: DaemonSettings = Field(default_factory=DaemonSettings)
     cost: CostSettings = Field(default_factory=CostSettings)
     work: WorkSettings = Field(default_factory=WorkSettings)
+    reads: ReadsSettings = Field(default_factory=ReadsSettings)
     notify: NotifySettings = Field(default_factory=NotifySettings)
     openlineage: OpenLineageSettings = Field(default_factory=OpenLineageSettings)
     opentelemetry: OpenTelemetrySettings = Field(default_factory=OpenTelemetrySettings)
@@ -146,6 +149,14 @@ def source_adapters(source: SourceSettings) -> list[TableFormat]:
     return [one for one in adapters if _is_searchable(one, in_metastore=source.metastore is not None)]
 
 
+def catalog_listers(source: SourceSettings) -> "list[ListedInCatalog]":
+    """Return the formats that list the source's catalog themselves; empty if only a Spark session can list it."""
+    if source.catalog is None:
+        return []
+    adapters: list[Any] = source_adapters(source)
+    return [one for one in adapters if isinstance(one, ListedInCatalog) and one.lists_catalog(source.catalog)]
+
+
 def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
     if isinstance(adapter, ListedInMetastore):
         return in_metastore or not adapter.is_metastore_only
@@ -164,6 +175,7 @@ class Config:
     daemon: DaemonSettings
     cost: CostSettings
     work: WorkSettings
+    reads: ReadsSettings
     notify: NotifySettings
     openlineage: OpenLineageSettings
     opentelemetry: OpenTelemetrySettings
@@ -205,6 +217,15 @@ class Config:
     def rule_origin(self, number: int) -> str:
         """Return the name of the rule with this index in messages: ``lakefold.toml [[tables]] #2 match "sales.*"``."""
         return f'{self.file_name} [[tables]] #{number + 1} match "{self.table_rules[number].match}"'
+
+
+def with_resource_groups(config: Config, groups: Sequence[str]) -> Config:
+    """Return ``config`` for a process that takes only plans of ``groups``. Raises ConfigError for a bad name."""
+    try:
+        daemon = DaemonSettings(**{**config.daemon.model_dump(), "resource_groups": tuple(groups)})
+    except ValidationError as error:
+        raise ConfigError(f"--resource-group: {error.errors()[0]['msg']}") from None
+    return replace(config, daemon=daemon)
 
 
 def find_config_file(explicit_path: Path | None = None) -> Path | None:

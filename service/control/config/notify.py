@@ -29,8 +29,36 @@ _MIN_KEY_BYTES, _MAX_KEY_BYTES = 24, 64
 _KEY_HINT = "make one with: openssl rand -base64 32"
 
 
+class ChannelSettings(SettingsSection):
+    """A channel for people, such as Slack or e-mail, by its address in Apprise's notation."""
+
+    name: str = Field(pattern=r"^[\w.-]{1,50}$", description="required: the channel's name in lists and logs")
+    address: SecretStr | None = Field(default=None, description="the address, which is never shown")
+    address_file: Path | None = Field(
+        default=None,
+        description="the path of a file with the address, instead of `address`; a relative path is relative to the "
+        "configuration file",
+    )
+    events: tuple[str, ...] = Field(
+        default=("plan.failed", "plan.proposed", "table.halted", "scan.failing", "clean.failing"),
+        description="the events that are reported: names, or patterns such as `plan.*`",
+    )
+
+    @model_validator(mode="after")
+    def _check(self) -> "ChannelSettings":
+        _check_events(self.events)
+        if (self.address is None) == (self.address_file is None):
+            raise ValueError(f"channel {self.name!r} needs either address or address_file")
+        return self
+
+    @property
+    def selected_events(self) -> frozenset[str]:
+        """The events to send to the channel."""
+        return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))
+
+
 class NotifySettings(SettingsSection):
-    """``[notify]``: a webhook, and addresses that expect heartbeats. No address is set by default."""
+    """``[notify]``: a webhook, channels, and addresses that expect heartbeats. No address is set by default."""
 
     webhook_url: SecretAddress | None = Field(
         default=None,
@@ -60,6 +88,11 @@ class NotifySettings(SettingsSection):
     events: tuple[str, ...] = Field(
         default=("*",), description="the events that are reported: names, or patterns such as `plan.*`"
     )
+    channels: tuple[ChannelSettings, ...] = Field(
+        default=(),
+        description="channels for people (`[[notify.channels]]`): `name`, `address` or `address_file` in Apprise's "
+        "notation, and `events`, by default failures and proposals ([notifications.md](notifications.md#channels))",
+    )
     page_url: WebAddress | None = Field(
         default=None, description="the address of lakefold's page for people; if it is set, messages have a `link`"
     )
@@ -84,9 +117,10 @@ class NotifySettings(SettingsSection):
         for name, value in self:
             if isinstance(value, timedelta) and value <= timedelta(0):
                 raise ValueError(f"{name} must be above zero")
-        for pattern in self.events:
-            if not any(fnmatchcase(event, pattern) for event in EVENTS):
-                raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and matches none of them")
+        _check_events(self.events)
+        names = [channel.name for channel in self.channels]
+        if twice := sorted({name for name in names if names.count(name) > 1}):
+            raise ValueError(f"channels: two of them are called {twice[0]!r}")
         if self.webhook_secret is not None and self.webhook_secret_file is not None:
             raise ValueError("webhook_secret and webhook_secret_file exclude each other")
         if self.webhook_url is not None and self.webhook_secret is None and self.webhook_secret_file is None:
@@ -101,6 +135,13 @@ class NotifySettings(SettingsSection):
         if self.webhook_url is None:
             return frozenset()
         return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))
+
+
+def _check_events(patterns: tuple[str, ...]) -> None:
+    """Raise ValueError for a pattern that matches no event."""
+    for pattern in patterns:
+        if not any(fnmatchcase(event, pattern) for event in EVENTS):
+            raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and matches none of them")
 
 
 def parse_signing_keys(text: str) -> tuple[bytes, ...]:

@@ -73,8 +73,9 @@ def _table(keys: Sequence[_SettingRow]) -> str:
 
 
 def section_tables() -> dict[str, str]:
-    """Return the table of each section, by the section's name on the page. Raises ValueError for a key without a
-    meaning.
+    """Return the table of each section, by the section's name on the page.
+
+    Raises ValueError for a key without a meaning.
     """
     keys = {f"[{name}]": [*_section_keys(model)] for name, model in SECTIONS.items()}
     keys |= {

@@ -4,7 +4,7 @@
 import os
 from datetime import timedelta
 from pathlib import Path
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator, model_validator
 
@@ -63,15 +63,20 @@ class SourceSettings(SettingsSection):
         description="the address of a Hive metastore whose tables are served, such as `thrift://host:9083`; several "
         "servers of one metastore are separated by commas",
     )
-    catalog: str | None = Field(default=None, description="the catalog that `database` is in")
+    catalog: str | None = Field(
+        default=None,
+        description="the name of an Iceberg catalog whose tables are served; its settings are those of "
+        "`spark.sql.catalog.NAME` under `[spark]`. Of any other Spark catalog, the catalog that `database` is in",
+    )
     database: str | None = Field(
         default=None,
-        description="with `metastore`: a pattern for the names of the metastore's databases, `*` if unset. Without "
-        "`metastore`: the database of a Spark catalog whose tables are served; processes with a Spark session list the "
-        "tables, and all other processes read the list from lakefold's database",
+        description="with `metastore` or an Iceberg catalog: a pattern for the names of its databases (namespaces), "
+        "`*` if unset. Otherwise: the database of a Spark catalog whose tables are served; processes with a Spark "
+        "session list the tables, and all other processes read the list from lakefold's database",
     )
     table: str | None = Field(
-        default=None, description="with `metastore`: a pattern for the names of tables, `*` if unset"
+        default=None,
+        description="with `metastore` or an Iceberg catalog: a pattern for the names of tables, `*` if unset",
     )
 
     @property
@@ -86,21 +91,24 @@ class SourceSettings(SettingsSection):
 
     @property
     def label(self) -> str:
-        """The source in messages: its path, the metastore with its patterns, or the catalog database."""
+        """The source in messages: its path, the metastore or catalog with its patterns, or the catalog database."""
         if self.metastore is not None:
             return f"{self.metastore} {self.database_pattern}.{self.table_pattern}"
-        return self.path or f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
+        if self.path is not None:
+            return self.path
+        if self.database is None or self.table is not None:
+            return f"catalog {self.catalog} {self.database or '*'}.{self.table or '*'}"
+        return f"database {'.'.join(filter(None, (self.catalog, self.database)))}"
 
     @model_validator(mode="after")
     def _check_kind(self) -> "SourceSettings":
-        if (self.path, self.metastore, self.database).count(None) == 3 or (
-            self.path is not None and (self.metastore is not None or self.database is not None)
-        ):
-            raise ValueError("a source has either path, metastore, or database (with an optional catalog)")
-        if self.catalog is not None and (self.database is None or self.metastore is not None):
-            raise ValueError("catalog needs database, and must not be set beside metastore")
-        if self.table is not None and self.metastore is None:
-            raise ValueError("table needs metastore")
+        given = (self.path, self.metastore, self.database, self.catalog)
+        if given.count(None) == len(given) or (self.path is not None and given.count(None) < len(given) - 1):
+            raise ValueError("a source has either path, metastore, catalog, or database")
+        if self.catalog is not None and self.metastore is not None:
+            raise ValueError("catalog must not be set beside metastore")
+        if self.table is not None and self.metastore is None and self.catalog is None:
+            raise ValueError("table needs metastore or catalog")
         if self.name is not None and (self.prefix or self.path is None):
             raise ValueError("name is for one table by its path; use prefix for several")
         return self
@@ -109,6 +117,10 @@ class SourceSettings(SettingsSection):
     @classmethod
     def _normalize_metastore(cls, uri: str | None) -> str | None:
         return None if uri is None else normalized_uri(uri)
+
+
+ResourceGroup = Annotated[str, Field(pattern=r"^[\w.-]{1,50}$")]
+Tag = Annotated[str, Field(pattern=r"^[\w.:/@+-]{1,100}$")]
 
 
 class TableRule(BaseModel):
@@ -127,6 +139,16 @@ class TableRule(BaseModel):
         default=None,
         max_length=200,
         description="the owner of the tables, a word by which lists of tables can be filtered",
+    )
+    tags: tuple[Tag, ...] = Field(
+        default=(),
+        description="words by which lists of tables are filtered and reports are grouped; if several rules match, a "
+        "table has the tags of all of them",
+    )
+    resource_group: ResourceGroup | None = Field(
+        default=None,
+        description="the resource group whose executors take the tables' plans (`[daemon] resource_groups`); without "
+        "it `default`",
     )
     concurrency: Literal["single_writer", "occ"] | None = Field(
         default=None,
@@ -174,6 +196,10 @@ class DaemonSettings(SettingsSection):
     """``[daemon]``: loops, slots and log of ``lakefold serve``."""
 
     executor_slots: int = Field(default=1, ge=1, le=64, description="how many plans this process runs at once")
+    resource_groups: tuple[ResourceGroup, ...] = Field(
+        default=(),
+        description="the resource groups whose plans this process takes, `default` for tables without one; empty: all",
+    )
     request_interval: Duration = Field(
         default=timedelta(seconds=1),
         description="how often the database is polled for requests and for reports of written partitions",

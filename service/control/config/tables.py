@@ -41,7 +41,16 @@ OBJECTIVE_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob
 #: policy fields that apply when an executor claims a plan, which a request can't change
 CLAIM_TIME_FIELDS = frozenset(knob.name for knob in fields(TableSettings) if knob.name.startswith(("budget_", "run_")))
 _COMBINED_KEYS = ("spark.hive.automerge.block.percent", "dfs.blocksize")
-_RULE_KEYS = ("owner", "concurrency", "access", "sessions_refresh", "on_conflict", "write_options")
+_RULE_KEYS = (
+    "owner",
+    "tags",
+    "resource_group",
+    "concurrency",
+    "access",
+    "sessions_refresh",
+    "on_conflict",
+    "write_options",
+)
 _RULE_ONLY_KEYS = ("mode", *_RULE_KEYS, "match")
 
 
@@ -72,6 +81,10 @@ class ConfiguredTable:
     policy: SizingPolicy
     mode: Mode
     owner: str | None
+    #: in alphabetical order
+    tags: tuple[str, ...]
+    #: None for the group ``default``
+    resource_group: str | None
     access: Access | None
     prices: Prices
     #: the waiting time that counts as much as a doubled saving per cost; 0 if the oldest plan runs first
@@ -79,6 +92,15 @@ class ConfiguredTable:
     #: the budget of the plans of all tables together
     work_budget: Budget
     origins: Mapping[str, Origin]
+    #: the time whose observed reads give the rate of reads
+    reads_window: timedelta
+    #: the configured rate of reads if ``policy`` has the observed one, else None
+    configured_reads_per_day: float | None = None
+
+    @property
+    def has_observed_reads(self) -> bool:
+        """True if the policy has the observed rate of reads."""
+        return self.configured_reads_per_day is not None
 
     @property
     def name(self) -> str:
@@ -91,7 +113,9 @@ class ConfiguredTable:
         ref = self.ref
         access = self.access, ref.sessions_refresh
         writers = ref.concurrency, ref.on_conflict, access, sorted(ref.write_options.items())
-        parts = (__version__, ref.location, ref.identity, writers, self.policy)
+        configured = self.configured_reads_per_day  # an observed rate changes all the time
+        policy = self.policy if configured is None else replace(self.policy, reads_per_day=configured)
+        parts = (__version__, ref.location, ref.identity, writers, policy)
         return hashlib.sha256(repr(parts).encode()).hexdigest()[:32]
 
     @cached_property
@@ -114,6 +138,8 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
     Raises ConfigError for a bad setting of file or environment, OverrideError for a bad override.
     """
     owner: str | None = None
+    tags: set[str] = set()
+    resource_group: str | None = None
     access: Access | None = None
     sessions_refresh = ref.sessions_refresh
     concurrency, on_conflict, write_options = ref.concurrency, ref.on_conflict, dict(ref.write_options)
@@ -126,6 +152,11 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         modes.append(rule.mode)
         if rule.owner is not None:
             owner, places["owner"] = rule.owner, origin
+        if rule.tags:
+            tags.update(rule.tags)
+            places["tags"] = origin
+        if rule.resource_group is not None:
+            resource_group, places["resource_group"] = rule.resource_group, origin
         if rule.concurrency is not None:
             concurrency, places["concurrency"] = Concurrency(rule.concurrency), origin
         if rule.access is not None:
@@ -152,10 +183,13 @@ def configure_table(config: Config, ref: TableRef, overrides: Mapping[str, Any] 
         policy=policy,
         mode=mode,
         owner=owner,
+        tags=tuple(sorted(tags)),
+        resource_group=resource_group,
         access=access,
         prices=configured_prices(config),
         work_budget=global_budget(config),
         ageing=config.work.ageing if config.work.objective == OBJECTIVE_BENEFIT else timedelta(),
+        reads_window=config.reads.window,
         origins=origins | {"mode": said_by} | {key: Origin(source=origin) for key, origin in places.items()},
     )
 

@@ -16,6 +16,7 @@ from planner.cost import estimate_benefit
 from planner.priority import priority_offset
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -31,11 +32,11 @@ READOPTION_DELAY = timedelta(hours=1)
 def adopt_pending_actions(
     store: "Store", table: ConfiguredTable, pending: Sequence[PendingAction], *, snapshot_instant: str, actor: str
 ) -> list[Plan]:
-    """Store a plan for every scheduled rewrite that has not begun and that we may execute; return these plans.
+    """Store a plan for every scheduled rewrite that has not begun and that lakefold may execute; return these plans.
 
     An instant is adopted once: if its plan was cancelled or failed, the instant is left to its owner. But an action
-    that a plan of ours left and could not withdraw has no other owner. It is adopted again until it is executed, at
-    most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
+    that a plan of lakefold left and could not withdraw has no other owner. It is adopted again until it is executed,
+    at most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
     with a partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like
     other plans. ``snapshot_instant`` is the newest instant of the table.
     """
@@ -50,6 +51,7 @@ def adopt_pending_actions(
     if not waiting:
         return []
     known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
+    table = with_observed_reads(store, table)
     cost_inputs, plans = table_cost_inputs(store, table), []
     for entry in waiting:
         adopter = known.get(entry.instant)
@@ -100,10 +102,11 @@ def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
 
 
 def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:
-    """Return True if a plan of ours has ended, no process works on its action, and the action still has to be executed.
+    """Return True if a plan left an action that still has to be executed, and on which no process works.
 
     If this database records that the plan has ended, only a suspended executor could still work on the action, and that
-    executor signed it. If the plan is unknown, any sign of life counts.
+    executor signed it. If the plan is unknown, any sign of life counts, and the action is only an orphan with
+    ``adopt_unknown``.
     """
     if not entry.must_execute or entry.plan_id is None:
         return False
@@ -115,7 +118,7 @@ def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -
 
 
 def abandoned_actions(store: "Store", table: str, pending: Sequence[PendingAction]) -> list[PendingAction]:
-    """Return the actions that other processes began and abandoned, except those that a live plan of ours executes.
+    """Return the actions that other processes began and abandoned, without actions that a live plan executes.
 
     The result includes the actions of another lakefold, or of this one before its database was lost. Such an action
     names a plan unknown to this database, and it blocks writers whether it has begun or not.

@@ -72,7 +72,7 @@ def run_bulk_action(
 
     If a process died in the middle, a call with the same key applies the action to the remaining plans and answers for
     all of them. A plan that does not allow the action, such as one whose partitions are held by another plan, is in
-    ``left`` with the reason. Raises ProblemError, IdempotencyMismatch.
+    ``skipped`` with the reason. Raises ProblemError, IdempotencyMismatch.
     """
     meant = preview_bulk_action(store, action, plan_filter, after)
     begun = store.begin_bulk_action(

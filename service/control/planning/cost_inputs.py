@@ -17,4 +17,5 @@ def table_cost_inputs(store: "Store", table: ConfiguredTable) -> CostInputs:
         rates=fit_rates(engine, store.cpu_history(table.ref.format, engine)),
         prices=table.prices,
         retention=table.policy.retention,
+        are_reads_observed=table.has_observed_reads,
     )

@@ -161,10 +161,10 @@ class DecisionSummary:
 
 
 def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
-    """Return a row for each partition and reason, sorted by both: sums, and the least and greatest number of the
-    slices.
+    """Return a row for each partition and reason, sorted by both.
 
-    ``row`` is the index of the first of these slices in ``planning.decisions``.
+    A row has sums, and the least and the greatest number of its slices. ``row`` is the index of the first of these
+    slices in ``planning.decisions``.
     """
     decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
     is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
@@ -251,6 +251,8 @@ def explanation_document(
         "instant": snapshot.instant,
         "taken_at": snapshot.taken_at,
         "notes": table.policy.notes,
+        "reads_per_day": table.policy.reads_per_day,
+        "reads_source": table.origins["reads_per_day"].source if table.has_observed_reads else "configured",
         "writers": [writer_document(writer, table) for writer in writers],
         "objectives": [
             both_names(

@@ -35,9 +35,9 @@ def find_outdated_proposals(
     """Return the outdated proposals by plan id; a scan of ``table`` withdraws or replaces them.
 
     In mode propose a proposal is outdated if one of its files or its settings changed. In every other mode all
-    proposals are outdated. New files beside those of a proposal do not make it outdated: the approval covers the files
+    proposals are outdated. New files beside a proposal's files do not make it outdated: the approval covers the files
     that were reviewed. An adopted proposal names an instant of the table; it is outdated unless the instant is
-    ``pending`` with the same files.
+    ``pending`` with the same files and, for a clustering, these files are unchanged.
     """
     if table.mode != "propose":
         return mark_all_outdated(proposals, f"{table.name} is in mode {table.mode} now")

@@ -94,9 +94,9 @@ def _has_optimistic_commits(table: ConfiguredTable) -> bool:
 
 
 def refused_tables(config: Config, tables: Collection[ConfiguredTable]) -> dict[str, str]:
-    """Return the reason for each of ``tables`` that is not planned or can't be read, without tables in mode off.
+    """Return the problem of each of ``tables`` that can't be read, or can't be planned as configured.
 
-    Runs the check of the table's format, and lists no files.
+    Runs the check of each table's format, and lists no files. Tables in mode off are left out.
     """
 
     def refusal_of(table: ConfiguredTable) -> str | None:

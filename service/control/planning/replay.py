@@ -4,7 +4,7 @@
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -27,6 +27,7 @@ from planner.writers.simulation import WriterKind
 from service.control.config.loader import Config
 from service.control.config.tables import ConfiguredTable, configure_table
 from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.planning.observed_reads import describe_reads, with_observed_reads
 from service.problems import BAD_SETTING, USAGE, ProblemError
 
 if TYPE_CHECKING:
@@ -77,9 +78,10 @@ def replay_table(
 ) -> TableReplay:
     """Replay the last ``days`` of ``table`` under each combination of the settings of ``grid``. Stores nothing.
 
-    Raises ProblemError for too many policies or commits, the errors of ``check``, OverrideError for an unknown setting,
-    Rejected for a format whose tables keep no history, and the errors of reading the history.
+    Raises ProblemError for too many policies or commits, the errors of ``check``, OverrideError for a bad setting,
+    Rejected if there is nothing to replay, and the errors of reading the history.
     """
+    table = with_observed_reads(store, table)
     tried = _policy_variants(config, table, grid)
     history = load_history(store, table, days, check)
     script = writer_history(history)
@@ -106,6 +108,8 @@ def load_history(
     if len(history.commits) > MAX_COMMITS:
         many = f"{table.name} had {len(history.commits):,} commits in {days:g} days"
         raise ProblemError(BAD_SETTING, f"{many}, more than the {MAX_COMMITS:,} of one replay; ask for fewer days")
+    if table.has_observed_reads:
+        history = replace(history, notes=(*history.notes, f"savings count {describe_reads(table)}"))
     if not any(commit.change is ChangeKind.WRITE for commit in history.commits):
         raise Rejected(f"{table.name}: nothing was written in the last {days:g} days, so there is nothing to replay")
     return history
@@ -118,6 +122,7 @@ def advise_table(
 
     Raises the same errors as ``replay_table``, except the errors about policies.
     """
+    table = with_observed_reads(store, table)
     history = load_history(store, table, days, check)
     terms, writer = table_cost_inputs(store, table), WriterKind(history.writer_model)
     return history, advise(history, writer, table.policy, terms, max_files=MAX_FILES, check=check)
@@ -144,6 +149,8 @@ def _policy_variants(config: Config, table: ConfiguredTable, grid: Mapping[str, 
     seen = {table.policy}
     for settings in _combinations(grid, MAX_POLICIES - len(tried)):
         policy = configure_table(config, table.ref, settings).policy
+        if table.has_observed_reads and "reads_per_day" not in settings:
+            policy = replace(policy, reads_per_day=table.policy.reads_per_day)
         if policy not in seen:
             seen.add(policy)
             name = " ".join(f"{key}={value}" for key, value in settings.items())

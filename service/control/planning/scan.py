@@ -84,17 +84,17 @@ def scan_and_plan(
 ) -> PlanResponse:
     """Scan ``table``, record the scan, and store the plans that policy and live plans leave room for.
 
-    Without a ``request`` this is a tick. A table that is not in mode propose or compact, or is paused or halted, is
-    only scanned. For other tables, no more plans are stored than executors can claim soon; in mode propose these plans
-    wait for approval.
+    Without a ``request`` this is a tick. A table that may not be planned (``planning_refusal``) is only scanned. For
+    other tables, no more plans are stored than executors can claim soon; in mode propose these plans wait for approval.
 
     A request plans all free partitions, including partitions that proposals hold, without approval. It raises
     ProblemError if the table may not be planned, a partition does not exist, or all partitions are held. A dry run
     stores no plan and raises the same errors, except that it plans a table that may not be planned. ``unfinished``
-    returns the table's pending actions if the caller has read the timeline already.
+    returns the table's pending actions; without it they are read here.
 
     Raises OverrideError for bad overrides, Rejected for a kind of plan that the format does not have, and the outcomes
-    of ``lake.errors`` if the table can't be read, after recording the failure as the table's last scan.
+    of ``lake.errors`` if the table can't be read. That failure is recorded as the table's last scan, except for a
+    request with overrides.
     """
     if request is not None and request.overrides:
         table = configure_table(config, table.ref, request.overrides)
@@ -277,7 +277,7 @@ def _register_table(store: "Store", table: ConfiguredTable, *, is_update: bool) 
     if not is_update:
         with suppress(NotFound):
             return store.table_state(table.name)
-    store.register_table(table.ref, table.mode, table.owner)
+    store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
     return store.table_state(table.name)
 
 
@@ -287,7 +287,7 @@ def _with_current_identity(
     """Return ``table`` with the identity in the snapshot; register it if the table was dropped and created again."""
     found = snapshot.table
     if found.identity != state.ref.identity:
-        store.register_table(found, table.mode, table.owner)
+        store.register_table(found, table.mode, table.owner, table.tags, table.resource_group)
         another = capabilities.recreated_reason(found, state.ref.identity)
         if another is not None:
             logger.warning("%s", another)
@@ -295,7 +295,7 @@ def _with_current_identity(
 
 
 def _without_outdated(locked_partitions: Mapping[str, str], outdated: Mapping[str, OutdatedProposal]) -> dict[str, str]:
-    """Return ``locked_partitions`` without those held by outdated proposals."""
+    """Return ``locked_partitions`` without the partitions that outdated proposals hold."""
     return {partition: plan_id for partition, plan_id in locked_partitions.items() if plan_id not in outdated}
 
 
@@ -357,7 +357,7 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 def refuse_missing_directory(table: TableRef) -> None:
     """Raise Rejected if the local directory of a table, in which no file was found, does not exist.
 
-    For a catalog, and readers, such a table is only empty.
+    Catalogs and readers take such a table for an empty one.
     """
     if _lacks_directory(table):
         raise Rejected(missing_directory_text(table))
@@ -369,7 +369,7 @@ def _lacks_directory(table: TableRef) -> bool:
 
 @contextmanager
 def naming_missing_directory(table: TableRef) -> Iterator[None]:
-    """Turn any error of reading a local table whose directory does not exist into one that says so."""
+    """If the directory of a local table does not exist, replace any error of reading the table by that fact."""
     try:
         yield
     except (LakefoldError, OSError) as error:

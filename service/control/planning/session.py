@@ -21,6 +21,7 @@ from planner.reasons import Reason
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.planning.decision_summary import DecisionLine, DecisionSummary
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.planning.outdated_proposals import OutdatedProposal
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.store.errors import PartitionsLocked
@@ -63,6 +64,7 @@ class PlanningSession:
 
         ``outdated_proposals`` are proposals that new plans replace; ``locked_partitions`` has none of their partitions.
         """
+        table = with_observed_reads(store, table)
         self.store, self.table, self.snapshot = store, table, snapshot
         self.requested_partitions, self.kind = scope.partitions, scope.kind
         #: quarantined paths that have another file now, with the size of the quarantined file
@@ -200,7 +202,7 @@ class PlanningSession:
         )
 
     def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
-        """Return ``last``, in which partitions of our own plans have the decisions of the plan's own planning."""
+        """Return ``last``; in partitions of this session's plans it has the decisions of the plan's own planning."""
         decisions = last.decisions
         held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
         for made in self._planned:

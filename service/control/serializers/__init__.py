@@ -4,6 +4,7 @@
 Values are Python's; ``service.text.to_jsonable`` converts them for JSON. Bytes are raw integers, times timezone-aware.
 """
 
+from service.control.serializers.actions import action_documents
 from service.control.serializers.advice import advice
 from service.control.serializers.audit import audit_entry
 from service.control.serializers.cost import (
@@ -15,11 +16,20 @@ from service.control.serializers.cost import (
     prediction_errors,
     work_budget_document,
 )
+from service.control.serializers.history import (
+    ATTEMPTS_PERIOD,
+    SAVINGS_PERIOD,
+    attempt_history,
+    load_plan_sizes,
+    load_savings,
+    savings,
+)
 from service.control.serializers.notifications import notification, notifications_dropped, notifications_retried
 from service.control.serializers.objectives import (
     budget_problems,
     describe_error_budget,
     describe_objective,
+    load_objectives,
     objective_document,
 )
 from service.control.serializers.partitions import filter_partitions, partition_documents, worst_partitions
@@ -43,8 +53,11 @@ from service.control.serializers.processes import (
     no_executor_reason,
     process_list,
     silent_processes,
+    unserved_group_reason,
+    unserved_groups,
 )
 from service.control.serializers.replay import replay
+from service.control.serializers.report import GROUPINGS, report
 from service.control.serializers.settings import service_settings, setting_document, table_settings
 from service.control.serializers.simulation import describe_sizes, simulation
 from service.control.serializers.status import (

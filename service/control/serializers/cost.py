@@ -103,7 +103,7 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"{predicted['opens_saved_per_day']:,.0f} opens, "
                 f"{format_size(round(predicted['bytes_saved_per_day']))} "
                 f"and {format_elapsed(predicted['cpu_seconds_saved_per_day'])} of CPU a day"
-                f"{_format_cost(predicted, 'savings_per_day', ', ')}; pays back {back}",
+                f"{_format_cost(predicted, 'savings_per_day', ', ')}; pays back {back}{_reads_text(predicted)}",
             )
         )
     if actual is not None:
@@ -120,6 +120,14 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     return lines
+
+
+def _reads_text(predicted: Mapping[str, Any]) -> str:
+    """Return the rate of reads behind the savings; '' for a plan of a release that did not store it."""
+    rate = predicted.get("reads_per_day")
+    if rate is None:
+        return ""
+    return f" ({rate:g} reads a day, {'observed' if predicted['are_reads_observed'] else 'configured'})"
 
 
 def _format_cost(document: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:

@@ -8,11 +8,12 @@ if TYPE_CHECKING:
 
 
 def notification(message: "Notification") -> dict[str, Any]:
-    """Return a message to the webhook; ``id`` identifies it for the receiver."""
+    """Return a message to the webhook, or to the channel of that name; ``id`` identifies it for the receiver."""
     return {
         "number": message.number,
         "id": message.body["id"],
         "event": message.event,
+        "channel": message.channel,
         "table": message.body["table"],
         "plan": message.body["plan"],
         "reason": message.body["reason"],

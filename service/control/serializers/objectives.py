@@ -2,7 +2,7 @@
 """The documents of tables' objectives, and their texts."""
 
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 from service.former_names import both_names
@@ -10,7 +10,7 @@ from service.modes import PLANNED_MODES
 from service.text import format_percent, parse_timestamp
 
 if TYPE_CHECKING:
-    from service.control.store import TableObjective
+    from service.control.store import Store, TableObjective
 
 
 def objective_document(objective: "TableObjective") -> dict[str, Any]:
@@ -35,6 +35,25 @@ def objective_document(objective: "TableObjective") -> dict[str, Any]:
         "missed_seconds": objective.missed_seconds,
     }
     return both_names("objective", document)
+
+
+def load_objectives(store: "Store", table: str) -> list[dict[str, Any]]:
+    """Return the objectives of ``table``, each with the ``history`` of its error budget in its window, oldest first."""
+    histories = store.burn_history(table)
+    return [
+        objective_document(objective)
+        | {
+            "history": [
+                {
+                    "at": datetime.fromtimestamp(point.at_ms / 1000, UTC),
+                    "budget_left": point.budget_left,
+                    "missed_share": point.missed_share,
+                }
+                for point in histories.get(objective.objective, ())
+            ]
+        }
+        for objective in store.objectives([table]).get(table, ())
+    ]
 
 
 def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:

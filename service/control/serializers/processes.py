@@ -8,7 +8,7 @@ from service.control.leadership import SCAN_ROLE
 from service.text import process_label
 
 if TYPE_CHECKING:
-    from service.control.store import Leader, PlanView, ProcessView
+    from service.control.store import GroupWait, Leader, PlanView, ProcessView
 
 
 def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterable[PlanView]") -> dict[str, Any]:
@@ -22,6 +22,7 @@ def process_summary(process: "ProcessView", leads: Sequence[str], runs: "Iterabl
         "started_at": process.started_at,
         "seen_at": process.seen_at,
         "slots": process.slots,
+        "resource_groups": None if process.resource_groups is None else process.resource_groups.split(),
         "spark": process.spark,
         "spark_ui": process.spark_ui,
         "problem": process.problem,
@@ -49,7 +50,7 @@ def process_list(
 
 
 def silent_processes(processes: "Iterable[ProcessView]") -> "list[ProcessView]":
-    """Return the processes that fell silent without signing off, without those that a later process has replaced.
+    """Return the processes that fell silent without signing off and that no later process has replaced.
 
     A process of the same role that started after the last sign of life of a silent one replaces it, each one process.
     """
@@ -82,6 +83,27 @@ def config_problems(processes: "Iterable[ProcessView]") -> dict[str, list[str]]:
 def has_scheduler(leaders: "Iterable[Leader]") -> bool:
     """Return True if a live process leads scans; without one no table is scanned and no request is answered."""
     return any(leader.role == SCAN_ROLE and leader.live for leader in leaders)
+
+
+def unserved_groups(processes: "Iterable[ProcessView]", waiting: "Iterable[GroupWait]") -> list[dict[str, Any]]:
+    """Return the resource groups with waiting plans that no live executor serves, each with the number of plans."""
+    live, plans = list(processes), dict[str, int]()
+    for one in waiting:
+        plans[one.group] = plans.get(one.group, 0) + one.plans
+    return [
+        {"group": group, "plans": count, "reason": unserved_group_reason(live, group)}
+        for group, count in sorted(plans.items())
+        if unserved_group_reason(live, group) is not None
+    ]
+
+
+def unserved_group_reason(processes: "Sequence[ProcessView]", group: str) -> str | None:
+    """Return why no executor takes the plans of a resource group; None if one does, or if no executor runs at all."""
+    if no_executor_reason(processes) is not None or any(process.serves_group(group) for process in processes):
+        return None
+    return (
+        f"no live executor serves the resource group {group}; start one with lakefold worker --resource-group {group}"
+    )
 
 
 def no_executor_reason(processes: "Iterable[ProcessView]") -> str | None:

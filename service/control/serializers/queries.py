@@ -12,7 +12,7 @@ from service.problems import DATABASE, classify
 
 if TYPE_CHECKING:
     from service.control.config.tables import ConfiguredTable
-    from service.control.store import DeletionDay, Store, TableState, TrendPoint
+    from service.control.store import DeletionDay, PlanView, Store, TableState, TrendPoint
 
 
 def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
@@ -43,8 +43,17 @@ def trend_document(points: "Sequence[TrendPoint]") -> dict[str, Any]:
 def load_plan(store: "Store", plan_id: str) -> dict[str, Any]:
     """Return everything about the plan with this id or unique part of an id. Raises the store's errors."""
     view = store.plan(plan_id)
-    no_executor, held = serializers.no_executor_reason(store.processes()), serializers.held_reason(store, view)
+    no_executor, held = no_executor_for(store, view), serializers.held_reason(store, view)
     return serializers.plan_details(view, store.plan_events(view.plan_id), no_executor, held)
+
+
+def no_executor_for(store: "Store", plan: "PlanView") -> str | None:
+    """Return why no executor would take ``plan``: none runs, or none of its resource group; None if one would."""
+    processes = store.processes()
+    if (reason := serializers.no_executor_reason(processes)) is not None:
+        return reason
+    waiting = store.waiting_by_group(plan.table).get(plan.table)
+    return serializers.unserved_group_reason(processes, waiting.group) if waiting else None
 
 
 def load_deletion_days(store: "Store", configured: "Callable[[TableState], ConfiguredTable]") -> "list[DeletionDay]":

@@ -102,6 +102,7 @@ def service_settings(config: "Config") -> list[dict[str, Any]]:
         *rows("cost", config.cost.model_dump()),
         *rows("work", config.work.model_dump()),
         *rows("http", config.http.model_dump()),
+        *rows("reads", config.reads.model_dump()),
         *rows("notify", config.notify.model_dump()),
         *rows("oidc", config.oidc.model_dump()),
         *rows("openlineage", config.openlineage.model_dump()),
@@ -116,6 +117,8 @@ def table_settings(table: "ConfiguredTable") -> list[dict[str, Any]]:
     rows = [
         setting_document("mode", table.mode, _format_origin(table.origins["mode"])),
         setting_document("owner", table.owner, table.origins["owner"].source),
+        setting_document("tags", ", ".join(table.tags), table.origins["tags"].source),
+        setting_document("resource_group", table.resource_group or "default", table.origins["resource_group"].source),
         setting_document("concurrency", _format_concurrency(table), table.origins["concurrency"].source),
         setting_document("access", table.access, table.origins["access"].source),
         setting_document("sessions_refresh", table.ref.sessions_refresh, table.origins["sessions_refresh"].source),

@@ -17,6 +17,8 @@ from service.control.serializers.processes import (
     no_executor_reason,
     process_list,
     silent_processes,
+    unserved_group_reason,
+    unserved_groups,
 )
 from service.control.serializers.tables import (
     describe_contention,
@@ -107,6 +109,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
         ],
         "has_scheduler": has_scheduler(lake.leaders),
         "no_executor_reason": no_executor_reason(lake.processes),
+        "unserved_groups": unserved_groups(lake.processes, lake.waiting_by_group.values()),
     }
     return both_names("status", document)
 
@@ -137,6 +140,10 @@ def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
         at, reason = held.until, describe_hold(held)
     elif no_executor_reason(lake.processes) is not None:
         reason = "waits for an executor to run"
+    elif plan.table in lake.waiting_by_group and (
+        unserved := unserved_group_reason(lake.processes, lake.waiting_by_group[plan.table].group)
+    ):
+        reason = f"waits: {unserved}"
     elif running:
         reason = f"waits for a free executor, or for a running plan of {plan.table} (max_inflight_per_table)"
     else:

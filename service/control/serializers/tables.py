@@ -64,7 +64,7 @@ def commands_before_resume(table: str, reason: str | None) -> list[str]:
 
 
 def describe_contention(contest: "ConflictCount") -> str:
-    """Return a line saying that the writers of a table cancel most of its plans."""
+    """Return a line about the newest plans of a table that its writers cancelled."""
     return f"writers cancelled {contest.conflicts} of its {contest.ended} newest plans; nothing was lost but the work"
 
 
@@ -141,6 +141,7 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
         "location": table.ref.location,
         "mode": table.mode,
         "owner": table.owner,
+        "tags": table.tags,
         "state": displayed_state(table, state),
         **pause_fields(state.pause if state else None),
         "halted_at": state.halted_at if state else None,

@@ -29,10 +29,12 @@ from service.control.store.objectives import Objectives
 from service.control.store.partition_locks import PartitionLocks
 from service.control.store.plan_actions import PlanActions
 from service.control.store.plan_creation import PlanCreation
+from service.control.store.plan_history import PlanHistory
 from service.control.store.plan_queries import PlanQueries
 from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
 from service.control.store.pruning import Pruning
+from service.control.store.reads import Reads
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
@@ -85,6 +87,7 @@ class Store(
     PartitionLocks,
     Halts,
     PlanQueries,
+    PlanHistory,
     Requests,
     BulkActions,
     WriteReports,
@@ -100,6 +103,7 @@ class Store(
     Notifications,
     Pruning,
     Trends,
+    Reads,
     CpuHistory,
 ):
     """Implements ``lake.relocation_store.RelocationStore`` and the queries of scheduler and command line. Thread-safe.

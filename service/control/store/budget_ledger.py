@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The ledger of budgets: it charges plans and decides which waiting plans may start, in the transaction of a claim.
 
-A claim charges the predicted cost of its plan; the excess of the attempt is charged at its end. Charges are never
-refunded. So the predictions charged in any window stay within its budget whichever process claims, and the excess
-delays the plans that follow.
+A claim charges the predicted cost of its plan. The end of the attempt charges the cost beyond the prediction. Charges
+are never refunded. So the predictions charged in any window stay within its budget, whichever process claims. The
+excess delays later plans.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence

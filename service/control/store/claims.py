@@ -24,7 +24,7 @@ from service.control.store.budget_ledger import (
 )
 from service.control.store.database import datetime_from_ms, datetime_to_ms, db_now, timedelta_to_ms
 from service.control.store.models import GroupRow, PlanRow, TableRow
-from service.control.store.plan_filter import claimable_plans, is_approved_or_exempt, runnable_plans
+from service.control.store.plan_filter import claimable_plans, is_approved_or_exempt, is_in_groups, runnable_plans
 from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged import staged_by
 from service.control.store.tables import is_served
@@ -42,8 +42,9 @@ class Claims(StorePart):
     def claim(self, executor: str) -> Claim | None:
         """Take the first due requested plan by compare-and-set; None if there is none.
 
-        Skips plans that wait for approval, paused and halted tables, tables at ``max_inflight_per_table``, and plans
-        that a budget or the hours of their table hold back. Increments epoch and attempt.
+        Skips plans of other resource groups, plans that wait for approval, paused and halted tables, tables at
+        ``max_inflight_per_table``, and plans that a budget or the hours of their table hold back. Increments epoch and
+        attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
@@ -148,13 +149,13 @@ class Claims(StorePart):
     def time_until_due(self) -> timedelta | None:
         """Return how long until a requested plan is due or an inflight lease expires; zero if that is now.
 
-        Returns None if no plan is live except plans of paused and halted tables. If a requested plan's table is at
-        ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held back counts from the
-        time at which its wait may end.
+        Returns None if all live plans wait for a person, such as those of paused and halted tables. If a requested
+        plan's table is at ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held
+        back counts from the time at which its wait may end.
         """
         backoff = (
             runnable_plans(self._settings)
-            .where(PlanRow.not_before_ms > db_now())
+            .where(PlanRow.not_before_ms > db_now(), is_in_groups(self._settings))
             .order_by(None)
             .with_only_columns(func.min(PlanRow.not_before_ms))
         )
@@ -207,7 +208,8 @@ class Claims(StorePart):
 
     def _next_startable(self, connection: Connection, plan_id: str | None = None) -> QueuedPlan | None:
         """Return the first plan that may start now, or the plan ``plan_id`` if it may; else None."""
-        limits, plans = self._settings.limits, claimable_plans(self._settings)
+        limits = self._settings.limits
+        plans = claimable_plans(self._settings).where(is_in_groups(self._settings))
         if limits.is_limited:
             startable = BudgetState(connection, limits).startable(queued_plans(connection.execute(plans)))
             return next((plan for plan in startable if plan_id in (None, plan.plan_id)), None)

@@ -30,7 +30,7 @@ _TOLERANCE_MS = 1000
 
 
 def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
-    """Shorten leases, roles, locks and waits that would last longer from now on than they were given.
+    """Shorten each lease, role, lock and wait whose remaining time is longer than its whole length.
 
     ``role_ttl`` is the time for which the calling process holds a role without a renewal. Other processes may hold
     theirs for longer, as their heartbeats show.

@@ -25,8 +25,8 @@ logger = logging.getLogger(__name__)
 
 URL_SETTING = "database.url"
 UPGRADE_HINT = "run: lakefold db upgrade"
-#: how long a writer waits for another transaction, and how long any caller waits for a connection; enough, since our
-#: transactions are short
+#: how long a writer waits for another transaction, and how long any caller waits for a connection; lakefold's
+#: transactions are shorter
 LOCK_WAIT_SECONDS = 15
 #: a stopped process loses its transaction after this time, before the processes that wait for its locks give up
 _IDLE_TRANSACTION_SECONDS = 10

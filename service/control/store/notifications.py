@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to the webhook: written in the transaction of their event, kept until delivered or given up (dead)."""
+"""Messages to the webhook and to channels.
+
+They are written in the transaction of their event and kept until they are delivered or given up (dead).
+"""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -27,7 +30,7 @@ _STATE_CONDITIONS: Mapping[NotificationState, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifiedEvent:
-    """An event as the webhook reports it.
+    """An event as it is reported.
 
     ``table`` is None for the whole service; ``partition`` is None unless the event concerns one partition alone.
     """
@@ -42,8 +45,9 @@ class NotifiedEvent:
 
 
 def enqueue_notification(connection: Connection, settings: StoreSettings, event: NotifiedEvent) -> None:
-    """Write a message in the transaction of its event, if the webhook receives this kind of event."""
-    if event.event not in settings.notify_events:
+    """Write a message in the transaction of its event, one for each of its receivers."""
+    receivers = settings.receivers_of(event.event)
+    if not receivers:
         return
     now = connection.execute(select(db_now())).scalar_one()
     body = {
@@ -57,8 +61,9 @@ def enqueue_notification(connection: Connection, settings: StoreSettings, event:
         "reason": storable_text(event.reason),
         "figures": dict(event.figures),
     }
-    row = insert(NotificationRow).values(event=event.event, body=body, created_at_ms=now, not_before_ms=now)
-    connection.execute(row)
+    for channel in receivers:
+        row = {"event": event.event, "channel": channel, "body": body, "created_at_ms": now, "not_before_ms": now}
+        connection.execute(insert(NotificationRow).values(**row))
 
 
 def notification_counts(connection: Connection) -> dict[str, int]:
@@ -72,17 +77,19 @@ def notification_counts(connection: Connection) -> dict[str, int]:
 
 
 class Notifications(StorePart):
-    """The outbox of the webhook."""
+    """The outbox of the webhook and of the channels."""
 
     def notify(self, event: str, *, table: str | None, reason: str) -> None:
         """Write a message about an event that changes no row of the database."""
-        if event in self._settings.notify_events:
+        if self._settings.receivers_of(event):
             with self._database.write() as connection:
                 enqueue_notification(connection, self._settings, NotifiedEvent(event=event, table=table, reason=reason))
 
-    def due_notifications(self, limit: int) -> list[Notification]:
-        """Return the waiting messages that are due, oldest first."""
-        due = select(NotificationRow.__table__).where(*_IS_WAITING, NotificationRow.not_before_ms <= db_now())
+    def due_notifications(self, limit: int, channel: str | None = None) -> list[Notification]:
+        """Return the waiting messages to ``channel`` (None: the webhook) that are due, oldest first."""
+        receiver = NotificationRow.channel.is_(None) if channel is None else NotificationRow.channel == channel
+        is_due = NotificationRow.not_before_ms <= db_now()
+        due = select(NotificationRow.__table__).where(*_IS_WAITING, is_due, receiver)
         with self._database.read() as connection:
             rows = connection.execute(due.order_by(NotificationRow.not_before_ms, NotificationRow.id).limit(limit))
             return [_notification(row) for row in rows]

@@ -11,7 +11,7 @@ from typing import Any
 from sqlalchemy import ColumnElement, Connection, insert, select, update
 
 from lake.plan import PlanState
-from planner.slo.error_budget import Bucket, Compliance
+from planner.slo.error_budget import Bucket, BurnPoint, Compliance
 from planner.slo.model import Objective, ObjectiveEvaluation
 from service.control.store.base import StorePart, TablesQuery
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
@@ -44,6 +44,20 @@ class Objectives(StorePart):
         order = list(Objective)
         found = sorted(map(_table_objective, rows), key=lambda one: (one.table, order.index(one.objective)))
         return {table: tuple(its) for table, its in groupby(found, key=lambda one: one.table)}
+
+    def burn_history(self, name: str) -> dict[Objective, list[BurnPoint]]:
+        """Return how the error budget of each objective in force of table ``name`` was spent within its window."""
+        query = (
+            select(ObjectiveRow.__table__)
+            .where(ObjectiveRow.table_name == name, is_in_force(), self._is_in_scope(ObjectiveRow.table_name))
+            .order_by(ObjectiveRow.objective)
+        )
+        with self._database.read() as connection:
+            rows = connection.execute(query).all()
+        return {
+            Objective(row.objective): _compliance(row).burn_history(timedelta(milliseconds=row.window_ms), row.goal)
+            for row in rows
+        }
 
     def update_urgency(self, name: str, urgency: timedelta) -> None:
         """Raise the priority of the waiting plans of table ``name``, as if they were created earlier by ``urgency``."""

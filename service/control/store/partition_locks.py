@@ -19,7 +19,7 @@ from service.control.store.errors import ConstraintViolated, PartitionsLocked
 from service.control.store.models import LivePartitionRow, PlanRow, TableRow
 from service.control.store.tables import table_values
 
-#: how long a silent owner holds its partitions; a call to a catalog takes less
+#: how long a silent owner holds its partitions; a call of a catalog takes less
 _LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
 MAX_LOCK_TTL = max(_LOCK_TTL.values())
 """No lock with an expiry lasts longer without a renewal."""
@@ -62,7 +62,7 @@ class PartitionLocks(StorePart):
             return frozenset(connection.execute(held).scalars())
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Keep ``partitions`` locked for some minutes; return those that ``owner`` held without a gap."""
+        """Keep ``partitions`` locked for some minutes; return the ones that ``owner`` held without a gap."""
         with self._database.write() as connection:
             return renew_locks(connection, table.name, partitions, owner)
 
@@ -115,7 +115,7 @@ def write_with_partitions(
                 write(connection)
             return
         except ConstraintViolated:
-            # Another process took a partition between our check and our insert, or the write is invalid itself.
+            # Another process took a partition between the check and the insert, or the write itself is invalid.
             with database.read() as connection:
                 _raise_if_locked(connection, table, partitions)
             if attempt == _LOCK_ATTEMPTS - 1:

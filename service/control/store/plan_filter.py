@@ -4,7 +4,7 @@
 from datetime import datetime, timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, union_all
+from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select, true, union_all
 
 from lake.plan import PlanState, ProposalDecision
 from service.control.store.database import datetime_to_ms, db_now
@@ -37,7 +37,7 @@ def newest_plan_ids(
 def _tables_with_newest_plans(
     connection: Connection, plan_filter: PlanFilter, conditions: list[Any], limit: int
 ) -> list[str]:
-    """Return the tables with the newest plans among those whose name matches.
+    """Return the tables with the newest plans, of all tables whose name matches.
 
     Each of these ``limit`` tables has a plan that is newer than all plans of every other table. So no other table has
     one of the newest ``limit`` plans.
@@ -89,10 +89,23 @@ def is_approved_or_exempt() -> ColumnElement[bool]:
     return or_(PlanRow.proposed_at_ms.is_(None), PlanRow.decision == ProposalDecision.APPROVED)
 
 
-def runnable_plans(settings: StoreSettings) -> Any:
-    """Return the query of requested plans that need no approval and whose tables may have one more inflight plan.
+#: the resource group of tables without one
+DEFAULT_GROUP = "default"
 
-    It includes plans that are not due yet, and is ordered by priority.
+
+def is_in_groups(settings: StoreSettings) -> ColumnElement[bool]:
+    """Return the condition that this process takes the plans of the plan's table, by its resource group."""
+    groups = settings.resource_groups
+    if groups is None:
+        return true()
+    of_others = func.coalesce(TableRow.resource_group, DEFAULT_GROUP).not_in(sorted(groups))
+    return PlanRow.table_name.not_in(select(TableRow.name).where(of_others))
+
+
+def runnable_plans(settings: StoreSettings) -> Any:
+    """Return the query of requested plans that need no approval or have it, and whose table lets one more plan start.
+
+    Plans of paused and halted tables are left out, plans that are not due yet are included. It is ordered by priority.
     """
     busy = (
         select(PlanRow.table_name)

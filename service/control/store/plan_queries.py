@@ -18,6 +18,7 @@ from service.control.store.lifecycle import error_of_attempt
 from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.control.store.notifications import notification_counts
 from service.control.store.plan_filter import (
+    DEFAULT_GROUP,
     filter_conditions,
     is_approved_or_exempt,
     is_awaiting_approval,
@@ -38,6 +39,7 @@ from service.control.store.views import (
     ConflictCount,
     ErrorClass,
     Figures,
+    GroupWait,
     NewestPlan,
     PlanEvent,
     PlanFigures,
@@ -145,6 +147,20 @@ class PlanQueries(StorePart):
         with self._database.read() as connection:
             found = _plan_views(connection, query.order_by(PlanRow.not_before_ms, PlanRow.id).limit(1))
         return found[0] if found else None
+
+    def waiting_by_group(self, table: str | None = None) -> dict[str, GroupWait]:
+        """Return the resource group and the number of requested plans that need no approval, by table."""
+        waiting = (
+            select(PlanRow.table_name, TableRow.resource_group, func.count())
+            .join(TableRow, TableRow.name == PlanRow.table_name)
+            .where(PlanRow.state == PlanState.REQUESTED, is_approved_or_exempt(), self._is_in_scope(PlanRow.table_name))
+            .group_by(PlanRow.table_name, TableRow.resource_group)
+        )
+        if table is not None:
+            waiting = waiting.where(PlanRow.table_name == table)
+        with self._database.read() as connection:
+            rows = connection.execute(waiting).all()
+        return {name: GroupWait(group=group or DEFAULT_GROUP, plans=plans) for name, group, plans in rows}
 
     def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
         """Return the newest plan of each of ``tables`` that has one."""

@@ -29,6 +29,7 @@ class Processes(StorePart):
             "host": process.host,
             "version": process.version,
             "slots": process.slots,
+            "resource_groups": process.resource_groups,
             "spark": process.spark,
             "spark_ui": process.spark_ui,
             **{

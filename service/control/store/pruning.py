@@ -36,7 +36,8 @@ class Pruning(StorePart):
         Requests are old if they were answered before then and no plan of theirs is left, bulk actions if they were
         begun before then. Returns how many rows were deleted: call it until it returns 0. Events, groups, stagings and
         deleted superseded versions are deleted with their plan. A plan with a version that still waits for deletion
-        stays. ``figures`` are the same afterwards.
+        stays, and so does a declined plan that kept files from being proposed since. ``figures`` are the same
+        afterwards.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)

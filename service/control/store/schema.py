@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: the revision this lakefold works with, the last file of ``migrations/versions``; a later one has a larger number
-HEAD_REVISION = "0034"
+HEAD_REVISION = "0038"
 #: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
 _ADVISORY_LOCK = 0x6C616B65
 

@@ -23,6 +23,7 @@ from service.control.store.views import (
     TableFilter,
     TableNamesPage,
     TableOrder,
+    TableTotals,
 )
 
 
@@ -99,9 +100,30 @@ class TableQueries(StorePart):
         ]
         return sorted(found, key=lambda entry: (-entry.reducible_bytes, entry.database))
 
+    def table_totals(self, **which: Unpack[TableFilter]) -> list[TableTotals]:
+        """Return the figures of each table that matches, by name."""
+        labels = TableRow.name, TableRow.owner, TableRow.tags, TableRow.halted_at_ms, TableRow.freed_bytes
+        query = select(*labels, *_SUMMED).where(*self._filter_conditions(which))
+        with self._database.read() as connection:
+            rows = sorted(fetch_packed(connection, query), key=itemgetter(0))
+        return [
+            TableTotals(
+                table=name,
+                owner=owner,
+                tags=tuple((tags or "").split()),
+                is_halted=halted_at is not None,
+                files=files or 0,
+                bytes=bytes_ or 0,
+                reducible_files=reducible or 0,
+                reducible_bytes=rewrite or 0,
+                freed_bytes=freed,
+            )
+            for name, owner, tags, halted_at, freed, files, bytes_, reducible, rewrite in rows
+        ]
+
     def table_labels(self) -> dict[str, list[str]]:
-        """Return the formats and owners of tables, as choices for filters."""
-        labels = select(TableRow.format, TableRow.owner).where(
+        """Return the formats, owners and tags of tables, as choices for filters."""
+        labels = select(TableRow.format, TableRow.owner, TableRow.tags).where(
             TableRow.name != ALL_TABLES, self._is_in_scope(TableRow.name)
         )
         with self._database.read() as connection:
@@ -109,6 +131,7 @@ class TableQueries(StorePart):
         return {
             "format": sorted({row.format for row in rows}),
             "owner": sorted({row.owner for row in rows if row.owner}),
+            "tag": sorted({tag for row in rows for tag in (row.tags or "").split()}),
         }
 
     def _sort_value(self, order: TableOrder) -> Any:
@@ -155,6 +178,8 @@ class TableQueries(StorePart):
         for column, value in ((TableRow.format, "format"), (TableRow.mode, "mode"), (TableRow.owner, "owner")):
             if wanted := table_filter.get(value):
                 found.append(column == wanted)
+        if tag := table_filter.get("tag"):
+            found.append(TableRow.tags.contains(f" {tag} ", autoescape=True))
         state = table_filter.get("state")
         if state == "unreadable":
             last = select(ScanRow.outcome).where(ScanRow.id == TableRow.last_scan_id).correlate(TableRow)

@@ -64,16 +64,28 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
     }
 
 
+def join_tags(tags: Collection[str]) -> str | None:
+    """Return the text that stores ``tags``, in which each is between two blanks; None without tags."""
+    return f" {' '.join(sorted(tags))} " if tags else None
+
+
 class Tables(StorePart):
     """Registered tables and their scans."""
 
-    def register_table(self, table: TableRef, mode: str, owner: str | None = None) -> None:
-        """Register ``table``, or update its registration to the present configuration.
+    def register_table(
+        self,
+        table: TableRef,
+        mode: str,
+        owner: str | None = None,
+        tags: Collection[str] = (),
+        resource_group: str | None = None,
+    ) -> None:
+        """Register ``table``, or update its registration to the present configuration. A tag contains no blank.
 
         Every later use of the table reads the registration, even an executor with an older plan. Pause, halt and
         quarantine stay as they are, and so does the identity if ``table`` has none.
         """
-        values = table_values(table, mode) | {"owner": owner}
+        values = table_values(table, mode) | {"owner": owner, "tags": join_tags(tags), "resource_group": resource_group}
         with self._database.write() as connection:
             if not insert_if_absent(connection, TableRow, **values):
                 kept = {"name", "registered_at_ms"} | ({"identity"} if table.identity is None else set())
@@ -451,7 +463,7 @@ def record_partition_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt one partition, or the table if it has none; False if it was halted before."""
+    """Halt one partition, or the table as ``Halts.halt_partition`` does; False if it was halted before."""
     if not partition:
         return record_table_halt(connection, settings, table, reason, plan_id=plan_id, epoch=epoch)
     known = _lock_halted_partitions(connection, table)

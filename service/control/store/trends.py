@@ -74,7 +74,7 @@ class Trends(StorePart):
             return [view_of(TrendPoint, row) for row in connection.execute(query)]
 
     def byte_totals(self, name: str) -> tuple[int, int]:
-        """Return the bytes that plans of table ``name`` wrote, and those that the cleaner freed. Raises NotFound."""
+        """Return the bytes that plans of table ``name`` wrote and the bytes that the cleaner freed. Raises NotFound."""
         with self._database.read() as connection:
             query = select(_rewritten(TableRow.name), TableRow.freed_bytes).where(TableRow.name == name)
             row = connection.execute(query.where(self._is_in_scope(TableRow.name))).one_or_none()
@@ -103,7 +103,7 @@ def _rewritten(table_name: Any) -> Any:
 
 
 def _table_points(now: int) -> Any:
-    """Return the point of each table that has a scan with reducible files."""
+    """Return the point of each table that is not off and whose last good scan counted reducible files."""
     found = (getattr(TableRow, f"good_{name}") for name in _SCAN_FIGURES)
     totals = _rewritten(TableRow.name), TableRow.freed_bytes
     return select(TableRow.name, literal(now), *found, *totals).where(

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes ``/v1/events``: writers report commits, and the scheduler scans the written partitions at once."""
+"""The routes ``/v1/events``: writers report commits, whose partitions are scanned at once, and Trino its queries."""
 
 from typing import Annotated, Any
 
 from fastapi import APIRouter
+from pydantic import BaseModel, Field
 from starlette.responses import Response
 
 from service.control.config.tables import ConfiguredTable
+from service.control.planning.observed_reads import record_trino_reads
 from service.modes import PLANNED_MODES
 from service.server.api.context import Context, ContextDep
 from service.server.api.request_types import Partitions, RequestBody, TableName
@@ -32,6 +34,37 @@ def table_written(context: ContextDep, caller: Annotated[Caller, require("write"
     """
     table = find_table_by_name_or_location(context, commit.table)
     return report_written(context, table, commit.partitions, caller)
+
+
+class TrinoInput(BaseModel):
+    """A table that a query read."""
+
+    schema_name: str = Field(alias="schema", max_length=1024)
+    table: str = Field(max_length=1024)
+
+
+class TrinoInputs(BaseModel):
+    """What a query read and wrote."""
+
+    inputs: list[TrinoInput] = Field(default_factory=list, max_length=10_000)
+
+
+class TrinoQuery(BaseModel):
+    """The parts of Trino's `QueryCompletedEvent` that are used; all others are ignored."""
+
+    io: TrinoInputs = Field(alias="ioMetadata")
+
+
+@router.post("/trino", status_code=202)
+def trino_query(context: ContextDep, caller: Annotated[Caller, require("write")], query: TrinoQuery) -> Response:
+    """Report a completed query, as Trino's HTTP event listener does: each table that it read counts one read.
+
+    Tables that are not served here are ignored. `reads` has the tables that were counted.
+    """
+    counted = record_trino_reads(context.store, ((one.schema_name, one.table) for one in query.io.inputs))
+    response = json_response({"reads": counted})
+    response.status_code = 202
+    return response
 
 
 def report_written(

@@ -12,6 +12,7 @@ from lake.errors import one_line
 from service import problems
 from service.control.planning import scan
 from service.control.planning.decision_summary import explanation_document
+from service.control.planning.observed_reads import with_observed_reads
 from service.problems import ProblemError
 from service.server.api.context import ContextDep
 from service.server.api.problems import HttpProblemError
@@ -38,7 +39,7 @@ def explain(
 
     Nothing is stored. The answering process lists the files itself and needs the same access as the scheduler.
     """
-    found = find_table(context, table)
+    found = with_observed_reads(context.store, find_table(context, table))
     if not _listing_slots.acquire(blocking=False):
         raise HttpProblemError(
             problems.TOO_MANY_REQUESTS, f"{_MAX_CONCURRENT} tables are being listed already", {"Retry-After": "2"}

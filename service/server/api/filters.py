@@ -53,8 +53,19 @@ Sort = Annotated[
 ]
 
 
+def _labels_from_query(
+    owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
+    tag: Annotated[str, Query(max_length=100, description="Only tables with this tag in the configuration.")] = "",
+) -> dict[str, str]:
+    return {"owner": owner, "tag": tag}
+
+
+_LabelsQuery = Annotated[dict[str, str], Depends(_labels_from_query)]
+
+
 def _table_filter_from_query(
     request: Request,
+    labels: _LabelsQuery,
     name: Annotated[
         str, Query(max_length=1024, description="Only tables whose name contains this, in either case.")
     ] = "",
@@ -70,11 +81,10 @@ def _table_filter_from_query(
     ] = "",
     format: Annotated[str, Query(max_length=100, description="Only tables of this format.")] = "",
     mode: Annotated[Mode | Literal[""], Query(description="Only tables in this mode.")] = "",
-    owner: Annotated[str, Query(max_length=200, description="Only tables with this owner in the configuration.")] = "",
 ) -> TableFilter:
     if state in FORMER_STATES:
         mark_deprecated(request)
-    fields = {"name": name, "state": FORMER_STATES.get(state, state), "format": format, "mode": mode, "owner": owner}
+    fields = {"name": name, "state": FORMER_STATES.get(state, state), "format": format, "mode": mode, **labels}
     found = {"database": database} if database is not None else {}
     return cast("TableFilter", found | {key: value for key, value in fields.items() if value})
 

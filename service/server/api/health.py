@@ -42,7 +42,7 @@ async def healthy() -> str:
 
 @health.get("/ready")
 async def ready(context: ContextDep) -> Response:
-    """Answer 200 if the database answered lately and, in an executor, Spark can be used; else 503 with the reason."""
+    """Answer 200 if the process can work, else 503 with the reason, see ``Daemon.readiness_problem``."""
     reason = context.readiness_problem()
     return PlainTextResponse(f"{reason or 'ready'}\n", status_code=200 if reason is None else 503)
 

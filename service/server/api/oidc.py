@@ -46,7 +46,7 @@ class PendingSignIn:
 
     @classmethod
     def from_cookie(cls, value: str) -> "PendingSignIn | None":
-        """Parse the cookie ``value``; returns None if it is not valid."""
+        """Return the sign-in in the cookie ``value``, None if it is not valid."""
         try:
             values = json.loads(value)
             texts = {key: values[key] for key in ("state", "nonce", "verifier", "next")}

@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes about the whole service: ``/v1/status``, ``trend``, ``processes``, ``cleaning`` and ``settings``."""
+"""The routes about the whole service: its status, trend, processes, attempts at plans, deletions and settings."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
 from service.control import serializers
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.serializers import queries
 from service.server.api.context import ContextDep
+from service.server.api.filters import TableFilterQuery
 from service.server.api.responses import LIST_RESPONSES, TREND_RESPONSES, json_response, list_response
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
@@ -28,6 +30,22 @@ def trend(context: ContextDep) -> Response:
     return json_response(queries.trend_document(serializers.lake_points(context.lake_cache.get(fresh=True))))
 
 
+@router.get("/report", responses=LIST_RESPONSES)
+def report(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableFilterQuery,
+    by: Annotated[Literal["owner", "tag", "database"], Query(description="The grouping.")] = "owner",
+) -> Response:
+    """Tables and savings by owner, tag or database, the `group` with most rewritten bytes first; null has none.
+
+    Files are those of the last good scans; completed plans, removed files, rewritten and freed bytes are totals since
+    the beginning. A table with several tags counts in each of them.
+    """
+    figures = context.lake_cache.get(fresh=True).figures
+    return list_response(request, serializers.report(by, context.store.table_totals(**table_filter), figures))
+
+
 @router.get("/processes", responses=LIST_RESPONSES)
 def processes(context: ContextDep, request: Request) -> Response:
     """The processes of this lakefold: role, running plans, leaderships, state of Spark, and the last sign of life.
@@ -36,6 +54,17 @@ def processes(context: ContextDep, request: Request) -> Response:
     """
     lake = context.lake_cache.get(fresh=True)
     return list_response(request, serializers.process_list(lake.processes, lake.leaders, lake.running_plans))
+
+
+@router.get("/attempts", responses=LIST_RESPONSES)
+def attempts(context: ContextDep, request: Request) -> Response:
+    """The attempts at plans that ran in the last 24 hours, on which executor, from their begin to their end.
+
+    `outcome` is the plan's state after the attempt: `requested` if it is tried again, `inflight` if it still runs
+    (`ended_at` is null) or was taken over. `since` is later if there were more than about 700.
+    """
+    found = serializers.attempt_history(context.store.attempts(serializers.ATTEMPTS_PERIOD))
+    return list_response(request, found["items"], since=found["since"], until=found["until"])
 
 
 @router.get("/cleaning", responses=LIST_RESPONSES)
@@ -59,4 +88,5 @@ def settings(
     if table is None:
         caller.require_all_tables()
         return list_response(request, serializers.service_settings(context.config))
-    return list_response(request, serializers.table_settings(find_table(context, table)))
+    found = with_observed_reads(context.store, find_table(context, table))
+    return list_response(request, serializers.table_settings(found))

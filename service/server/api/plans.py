@@ -6,10 +6,10 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.control.serializers import plan_summary, queries
+from service.control.serializers import load_plan_sizes, plan_summary, queries
 from service.server.api.context import ContextDep
 from service.server.api.filters import PlanFilterQuery
-from service.server.api.responses import LIST_RESPONSES, Limit, json_response, list_response
+from service.server.api.responses import LIST_RESPONSES, SIZES_RESPONSES, Limit, json_response, list_response
 
 router = APIRouter(prefix="/plans", tags=["plans"])
 
@@ -34,6 +34,16 @@ def list_plans(
 def show_plan(context: ContextDep, plan_id: str) -> Response:
     """One plan with its groups, partitions and events; any unique part of its id suffices."""
     return json_response(queries.load_plan(context.store, plan_id))
+
+
+@router.get("/{plan_id}/sizes", responses=SIZES_RESPONSES)
+def plan_sizes(context: ContextDep, plan_id: str) -> Response:
+    """The number of files of each size that a plan rewrites (`before`), and that it is expected to write (`after`).
+
+    Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
+    The expected files of a group are equal parts of its bytes.
+    """
+    return json_response(load_plan_sizes(context.store, context.store.plan(plan_id)))
 
 
 @router.get("/{plan_id}/events", responses=LIST_RESPONSES)

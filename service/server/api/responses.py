@@ -59,9 +59,39 @@ class TrendDocument(BaseModel):
     trends: list[TrendChange] = Field(description="over 7 and over 30 days; empty before there are two points")
 
 
+class SavingsPoint(BaseModel):
+    """Cumulative figures of a table's plans at one time."""
+
+    at: datetime
+    cpu_seconds_spent: float
+    cpu_seconds_saved: float
+    files_removed: int
+
+
+class SavingsDocument(BaseModel):
+    """What a table's plans cost and save."""
+
+    since: datetime | None = Field(description="the end of the first plan that counts; null without plans")
+    plans: _Count
+    cpu_seconds_saved_per_day: float = Field(description="by all these plans together")
+    points: list[SavingsPoint] = Field(description="oldest first")
+
+
+class PlanSizesDocument(BaseModel):
+    """The files of a plan by size."""
+
+    plan_id: str
+    files_before: _Count
+    files_after: _Count
+    before: list[_Count]
+    after: list[_Count]
+
+
 #: for ``responses`` of routes
 LIST_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "One page of a list", "model": ListPage}}
 TREND_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "A trend", "model": TrendDocument}}
+SIZES_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "Files by size", "model": PlanSizesDocument}}
+SAVINGS_RESPONSES: dict[int | str, dict[str, Any]] = {200: {"description": "Savings", "model": SavingsDocument}}
 
 
 def json_response(value: Any) -> Response:

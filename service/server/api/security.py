@@ -67,8 +67,8 @@ class Caller:
 def require(scope: str, *, all_tables: bool = False) -> Any:
     """Return a dependency that admits only callers with ``scope`` (read or write); its value is the Caller.
 
-    Every route except the routes of health has this dependency. It answers 401 if a token is missing or not valid, and
-    403 if its scope does not suffice or, with ``all_tables``, if the token is limited to some tables.
+    It answers 401 if a token is missing or not valid, and 403 if its scope does not suffice or, with ``all_tables``, if
+    the token is limited to some tables.
     """
 
     async def required(request: Request, _: _TokenSecurityScheme) -> Caller:
@@ -145,9 +145,9 @@ def allows_anonymous_reads(context: Context, host: str, headers: Headers) -> boo
 def allowed_hosts(context: Context) -> frozenset[str] | None:
     """Return the host names that requests may use; None if any name may be used.
 
-    Another site can point its own name at the loopback (DNS rebinding), so on the loopback only its own names
-    and http.allowed_hosts are accepted. Outside the loopback everything needs a token, which another site does not
-    have, so names are only restricted if http.allowed_hosts is set.
+    Another site can point its own name at the loopback (DNS rebinding). So on the loopback only its own names and
+    http.allowed_hosts are accepted. Outside the loopback the API and the page need a token, which another site does not
+    have. So names are only restricted if http.allowed_hosts is set.
     """
     http = context.config.http
     if not is_loopback(http.address) and not http.allowed_hosts:
@@ -156,7 +156,7 @@ def allowed_hosts(context: Context) -> frozenset[str] | None:
 
 
 def check_exposure(context: Context) -> None:
-    """Raise Rejected if the process would listen beyond this machine although there is neither a token nor OIDC."""
+    """Raise Rejected if others could reach the process, it needs tokens, and there is neither a token nor OIDC."""
     http = context.config.http
     needs_token = context.serves_api or http.metrics_need_token
     if needs_token and not is_loopback(http.address) and context.oidc is None and not context.tokens.has_tokens():

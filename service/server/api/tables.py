@@ -2,6 +2,7 @@
 """The routes ``/v1/tables`` and ``/v1/databases``: tables as of their last scans."""
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from typing import Annotated, Any
 
 import pyarrow.compute as pc
@@ -15,7 +16,14 @@ from service.problems import ProblemError
 from service.server.api.context import Context, ContextDep
 from service.server.api.filters import Sort, TableFilterQuery, parse_sort
 from service.server.api.request_types import MAX_ROW_NUMBER
-from service.server.api.responses import LIST_RESPONSES, TREND_RESPONSES, Limit, json_response, list_response
+from service.server.api.responses import (
+    LIST_RESPONSES,
+    SAVINGS_RESPONSES,
+    TREND_RESPONSES,
+    Limit,
+    json_response,
+    list_response,
+)
 from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
@@ -134,7 +142,32 @@ def show_trend(context: ContextDep, table: str) -> Response:
     return json_response(queries.trend_document(serializers.table_points(context.store, name, good, first)))
 
 
+@router.get("/{table}/savings", responses=SAVINGS_RESPONSES)
+def show_savings(context: ContextDep, table: str) -> Response:
+    """CPU time of the table's plans of the last 30 days, and the CPU time that readers have saved since each of them.
+
+    The savings are those predicted for each plan, as if the files that it replaced had otherwise remained. There is a
+    point after each plan, and one now; at most 500 plans count, the newest ones.
+    """
+    name = find_table(context, table).name
+    return json_response(serializers.load_savings(context.store, name, datetime.now(UTC)))
+
+
+@router.get("/{table}/objectives", responses=LIST_RESPONSES)
+def list_objectives(context: ContextDep, request: Request, table: str) -> Response:
+    """The table's objectives, each with the `history` of its error budget within its window, oldest first.
+
+    A point has the rest of the budget at that time, below 0 if it was overdrawn, and `missed_share`, the share of the
+    time until the next point in which the objective was missed.
+    """
+    return list_response(request, serializers.load_objectives(context.store, find_table(context, table).name))
+
+
 @router.get("/{table}/scans", responses=LIST_RESPONSES)
 def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
-    """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan."""
+    """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan.
+
+    `histogram` has the number of files of up to 1 KiB, then of each size up to twice the one before, and last of those
+    above 16 GiB.
+    """
     return list_response(request, context.store.scans(find_table(context, table).name, limit))

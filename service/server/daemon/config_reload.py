@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The configuration file of a running process: what differs from the loaded one, and its reload.
 
-A reload applies sources, rules, defaults, costs and budgets. Other sections, such as addresses, intervals and Spark,
-belong to things that exist since the start of the process; a change of these is named until the process is restarted.
+A reload applies sources, rules, costs, budgets, and defaults except lease, heartbeat and sweep_interval. All other
+settings, such as addresses, intervals and Spark, need a restart; until then ``ConfigReload.problem`` names the changed
+ones.
 """
 
 import logging

@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 class OutageLog(DatabaseObserver):
     """The observer that counts database errors and logs the begin and the end of an outage.
 
-    ``on_replaced`` is called once, when the database turns out to be another one, which ends the process.
+    ``on_replaced`` is called once, if the file of the database was replaced; it ends the process.
     """
 
     def __init__(self, metrics: Metrics, shown_url: str, on_replaced: Callable[[], None] = lambda: None) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A thread pool for work on tables, at most one job for each table at a time."""
+"""A thread pool for work on tables or requests, at most one job for each of them at a time."""
 
 import logging
 import threading

@@ -43,8 +43,8 @@ RELOCATION_SEARCH_INTERVAL = timedelta(minutes=10)
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
     """Return one job for each table with superseded files (of ``names`` only), with the retention now in force.
 
-    The table's concurrency comes from its registration, so that it is equal in every process. Jobs of halted, paused
-    and switched-off tables have a ``skip_reason``. Raises ConfigError for a bad rule.
+    The table's concurrency comes from its registration, so that it is equal in every process. A job has a
+    ``skip_reason`` if its table is halted, paused or off, or the service is paused. Raises ConfigError for a bad rule.
     """
     waiting = {entry.table for entry in figures.superseded}
     wanted = waiting if names is None else waiting & set(names)
@@ -68,7 +68,7 @@ def _skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
 
 
 class Maintenance:
-    """The ticks of the clean loop and of the sweep loop of one process.
+    """The work of one process's loops that clean and sweep.
 
     ``on_missing`` is called if a table is no longer at its location: it may have another name now.
     """
@@ -104,7 +104,7 @@ class Maintenance:
         self._config, self._catalog = config, Catalog(config)
 
     def clean(self) -> list[CleanReport]:
-        """Clean all tables once. Raises StoreError, and ConfigError for a bad rule."""
+        """Clean each table with superseded files once. Raises StoreError, and ConfigError for a bad rule."""
         reports = clean_tables(self._clean_jobs(), self._context)
         for report in reports:
             if report.deleted_files:
@@ -126,9 +126,10 @@ class Maintenance:
             yield _clean_job(self._config, state, paused=paused)
 
     def restore_locations(self) -> int:
-        """Move partitions whose retention has passed back to their original locations, and return how many.
+        """Move partitions that were relocated longer than their retention ago back to their original locations.
 
-        The failure of a table does not affect the others. Raises StoreError, and ConfigError for a bad rule.
+        Returns how many it moved. The failure of a table does not affect the others. Raises StoreError, and ConfigError
+        for a bad rule.
         """
         names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
@@ -215,10 +216,10 @@ class Maintenance:
         return done
 
     def sweep(self) -> int:
-        """Withdraw pending instants of ended plans in every table that ever had a plan, and return how many.
+        """Sweep every table that ever had a plan (``sweep_table``); return the number of withdrawn instants.
 
-        In tables that are halted or off the sweep handles only relocated partitions. The failure of a table does not
-        affect the others. Raises StoreError.
+        Tables without plans are only searched for relocations. In tables that are halted or off the sweep handles only
+        relocated partitions. The failure of a table does not affect the others. Raises StoreError.
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
@@ -275,7 +276,10 @@ class Maintenance:
         )
 
     def _run_for_table(self, state: TableState, job: Callable[[TableRef, TableFormat], int]) -> int:
-        """Run ``job`` for a table and return its result, 0 after a failure. Only the first failure is logged."""
+        """Run ``job`` for a table and return its result, 0 after a failure.
+
+        A failure is logged unless the previous job for the table failed too.
+        """
         try:
             done = job(state.ref, load_format(state.ref.format))
         except StoreError:
@@ -286,7 +290,7 @@ class Maintenance:
                 self._on_missing()
             if state.name not in self._failing:
                 self._failing.add(state.name)
-                logger.warning("table %s: sweep failed: %s", state.name, one_line(error))
+                logger.warning("table %s: maintenance failed: %s", state.name, one_line(error))
             return 0
         self._failing.discard(state.name)
         self._missing.discard(state.name)

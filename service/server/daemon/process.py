@@ -33,6 +33,7 @@ from service.control.config.loader import Config
 from service.control.config.tables import check_rules, global_settings
 from service.control.lake_cache import LakeCache
 from service.control.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
+from service.control.planning.observed_reads import observe_spark_reads
 from service.control.store import ProcessFacts, StoreError
 from service.control.wiring import check_store_schema, start_spark, store_settings
 from service.modes import PLANNED_MODES, Role
@@ -49,7 +50,8 @@ from service.server.daemon.maintenance import Maintenance
 from service.server.daemon.scheduler import ScanHooks, Scheduler
 from service.server.http.app import create_app
 from service.server.http.server import HttpServer
-from service.server.notify.delivery import WebhookDelivery, open_webhook
+from service.server.notify.channels import open_channels
+from service.server.notify.delivery import MessageDelivery, Receiver, open_webhook
 from service.server.notify.heartbeat import Heartbeat
 from service.server.observability import logs
 from service.server.observability.metrics import Metrics
@@ -88,6 +90,7 @@ class Daemon:
         self._metrics_page = MetricsPage(self.metrics.process_registry, self.metrics.table_series)
         self._telemetry = Telemetry(config, self.name)
         webhook = open_webhook(config) if self._is_scheduler else None
+        channels = open_channels(config) if self._is_scheduler else {}
         slots = settings.executor_slots if self._is_executor else 0
         self._slots = ExecutorSlots(self.metrics, slots, durations.lease)
         url = config.database.url.get_secret_value()
@@ -96,7 +99,7 @@ class Daemon:
         self.store.set_observer(OutageLog(self.metrics, self.store.url, self._stop_on_replaced_database))
         self._lake_cache = LakeCache(self.store)
         roles = (SCAN_ROLE,) * self._is_scheduler + (CLEAN_ROLE, SWEEP_ROLE) * self._is_executor
-        roles += (NOTIFY_ROLE,) * (webhook is not None)
+        roles += (NOTIFY_ROLE,) * bool(webhook or channels)
         self.sessions = SparkSessions(
             lambda: start_spark(self.config, active_formats=self.store.formats_in_use),
             missing_formats=lambda: formats_missing_in_session(self.store.formats_of_live_plans()),
@@ -128,11 +131,14 @@ class Daemon:
             on_success=self._clean_heartbeat.beat,
             on_missing=self.scheduler.request_discovery,
         )
-        self._webhook = webhook
-        self.delivery = (
-            WebhookDelivery(config.notify, self.store, webhook, self.metrics, is_leader=self._can_deliver)
-            if webhook
-            else None
+        receivers: dict[str | None, Receiver] = {} if webhook is None else {None: webhook}
+        receivers.update(channels)
+        self._receivers = tuple(receivers.values())
+        self.deliveries = tuple(
+            MessageDelivery(
+                config.notify, self.store, receiver, self.metrics, is_leader=self._can_deliver, channel=channel
+            )
+            for channel, receiver in receivers.items()
         )
         self._run_context = RunContext(
             store=self.store,
@@ -163,8 +169,8 @@ class Daemon:
         self.sessions.close()
         self._scan_heartbeat.close()
         self._clean_heartbeat.close()
-        if self._webhook is not None:
-            self._webhook.close()
+        for receiver in self._receivers:
+            receiver.close()
         self._telemetry.close()
         self.store.close()
 
@@ -204,7 +210,7 @@ class Daemon:
         return ExitCode.INTERRUPTED if self._aborted else ExitCode.OK
 
     def run_once(self) -> ExitCode:
-        """Scan, answer requests and run every plan, or the part of this that the role has; in role ``all`` then clean.
+        """Do one round of the role's work: scan, answer requests, run every plan; in role ``all`` then sweep and clean.
 
         Serves no metrics. Returns PARTIAL if a plan failed or remains. Parts that another process leads are skipped.
         """
@@ -227,8 +233,8 @@ class Daemon:
                 self._sweep()
                 self._clean()
             self._drain_loops.stop()
-        if self.delivery is not None:
-            self.delivery.tick()
+        for delivery in self.deliveries:
+            delivery.tick()
         self.scheduler.stop()
         self._release()
         self._sign_off()
@@ -307,10 +313,13 @@ class Daemon:
             yield Loop(name="scan", interval=_SCAN_TICK, tick=self.scheduler.tick)
             yield Loop(name="prune", interval=_PRUNE_TICK, tick=self._prune)
             yield Loop(name="trends", interval=_TRENDS_TICK, tick=self._record_trends)
+            if self.config.reads.spark_event_logs:
+                yield Loop(name="reads", interval=self.config.reads.interval, tick=self._observe_reads)
             yield Loop(name="requests", interval=daemon.request_interval, tick=self.scheduler.answer_requests)
             yield Loop(name="written", interval=daemon.request_interval, tick=self.scheduler.scan_written)
-        if self.delivery is not None:
-            yield Loop(name="notify", interval=_NOTIFY_TICK, tick=self.delivery.tick)
+        for delivery in self.deliveries:
+            name = "notify" if delivery.channel is None else f"notify {delivery.channel}"
+            yield Loop(name=name, interval=_NOTIFY_TICK, tick=delivery.tick)
         if self._is_executor:
             yield Loop(name="rescue", interval=daemon.rescue_interval, tick=self._rescue)
             yield Loop(name="clean", interval=daemon.clean_interval, tick=self._clean)
@@ -365,6 +374,7 @@ class Daemon:
             host=socket.gethostname(),
             version=__version__,
             slots=self.config.daemon.executor_slots if self._is_executor else 0,
+            resource_groups=" ".join(self.config.daemon.resource_groups) or None,
             spark="broken" if problem is not None else self.sessions.state,
             spark_ui=self.sessions.ui,
             problem=problem,
@@ -422,6 +432,10 @@ class Daemon:
     def _record_trends(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):
             self.store.record_trends()
+
+    def _observe_reads(self) -> None:
+        if self.leadership.is_leader(SCAN_ROLE):
+            observe_spark_reads(self.store, self.config.reads.spark_event_logs)
 
     def _prune(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):

@@ -93,7 +93,7 @@ class Scheduler:
         self._abandoned_work = AbandonedActionLog()
 
     def discover(self) -> None:
-        """Find tables, and register new and changed ones. A table is due at once if it or its settings are new here.
+        """Find tables; register new and changed ones. A table is due at once if it changed or is new to this process.
 
         Earlier scans of the table do not count: they may be of another process, a dry run, or of other settings.
         """
@@ -105,7 +105,7 @@ class Scheduler:
             state = known.get(table.name)
             # The identity is left out of the comparison: only scans determine it.
             if state is None or (replace(state.ref, identity=None), state.mode) != (table.ref, table.mode):
-                self._store.register_table(table.ref, table.mode, table.owner)
+                self._store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
                 logger.info("table %s at %s: mode %s", table.name, table.ref.location, table.mode)
         self._update_missing_tables(known, tables)
         if not self._tables and not self._source_problems:
@@ -129,9 +129,9 @@ class Scheduler:
             self._hooks.on_success()
 
     def _update_missing_tables(self, known: Mapping[str, TableState], tables: Mapping[str, ConfiguredTable]) -> None:
-        """Apply the current rules to tables that were not found, and cancel the plans of tables without a source.
+        """Apply the current rules to tables that were not found.
 
-        Plans that a person requested by the path of such a table continue under the remaining rules.
+        Plans of tables that have another name now, or no source, are cancelled, except plans of requests.
         """
         names = {table.ref.location: name for name, table in tables.items()}
         for state in known.values():
@@ -186,7 +186,7 @@ class Scheduler:
         with self._config_lock:
             if config is not self._config:
                 return False
-            self._store.register_table(table.ref, table.mode, table.owner)
+            self._store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
             return True
 
     def request_discovery(self) -> None:
@@ -269,9 +269,10 @@ class Scheduler:
         return self._in_trace(table.name, scan)
 
     def _scan_after_quiet_period(self, table: ConfiguredTable) -> None:
-        """Scan again when the quiet period ends, if nothing was written between two scans that could plan nothing else.
+        """Scan again when the quiet period ends, if nothing else keeps files of the table from being planned.
 
-        A table that is written all the time has to wait for the interval, or it would be scanned all the time.
+        If the scan before waited as well and the table was written since, it waits for its interval. Otherwise a table
+        that is written all the time would be scanned all the time.
         """
         before = self._waiting_until.pop(table.name, None)
         scan = self._store.last_scan(table.name, ok=True) if table.mode in PLANNED_MODES else None

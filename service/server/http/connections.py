@@ -59,7 +59,7 @@ for _chatty in (logger, logging.getLogger("uvicorn.error")):
 class ClientTimeouts:
     """The times after which a connection ends because its client does nothing.
 
-    ``headers_seconds`` is the time for the headers: of the first request from the connection's begin, of each later
+    ``headers_seconds`` is the time for the headers: of the first request from its connection's beginning, of each later
     request from its first byte. ``idle_seconds`` is the time without a next request, ``write_stall_seconds`` the time
     without reading the answer. ``linger_seconds`` is the time to read the answer to an incomplete request.
     """
@@ -189,7 +189,7 @@ class ServerConnection(H11Protocol, asyncio.BufferedProtocol):
             self._write_timer = None
 
     def on_response_complete(self) -> None:
-        """See uvicorn. If the client still sends a body that is not needed, close our writing side only.
+        """See uvicorn. If the client still sends a body that is not needed, close only the server's writing side.
 
         If both sides were closed while the client sends, the client's system would discard the unread answer.
         """

@@ -1,14 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The loop that delivers the webhook's outbox: at least once, by one process at a time, with retries."""
+"""The loops that deliver the outbox, one for the webhook and one for each channel.
+
+Delivery is at least once, by one process at a time, with retries.
+"""
 
 import logging
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import quote
 
 from lake.redaction import add_secrets
@@ -46,31 +49,53 @@ def with_page_link(body: Any, notify: NotifySettings) -> dict[str, Any]:
     return {**body, "link": link}
 
 
-class WebhookDelivery:
-    """The ticks of the delivery loop. It stops when ``is_leader()`` is false."""
+class Receiver(Protocol):
+    """A receiver of messages: the webhook, or a channel."""
+
+    @property
+    def display_url(self) -> str:
+        """The receiver without its secrets, for people."""
+
+    def send(self, body: Mapping[str, Any]) -> DeliveryResult:
+        """Send a message; errors are returned, not raised. The status is None if the receiver did not answer."""
+
+    def close(self) -> None:
+        """Close the connections."""
+
+
+class MessageDelivery:
+    """The ticks of the delivery to one receiver: a ``channel`` by name, or with None the webhook.
+
+    It stops when ``is_leader()`` is false.
+    """
 
     def __init__(
         self,
         notify: NotifySettings,
         store: Notifications,
-        webhook: Webhook,
+        receiver: Receiver,
         metrics: Metrics,
         *,
         is_leader: Callable[[], bool],
+        channel: str | None = None,
     ) -> None:
-        self._notify, self._store, self._webhook, self._metrics = notify, store, webhook, metrics
-        self._is_leader = is_leader
+        self._notify, self._store, self._receiver, self._metrics = notify, store, receiver, metrics
+        self.channel, self._is_leader = channel, is_leader
         self._failing = False
         self._pruned_at = -math.inf
 
+    @property
+    def _label(self) -> str:
+        return f"{'webhook ' if self.channel is None else ''}{self._receiver.display_url}"
+
     def tick(self) -> None:
         """Send the due messages, oldest first, until the receiver does not answer. Raises StoreError."""
-        for message in self._store.due_notifications(_BATCH_SIZE) if self._is_leader() else ():
+        for message in self._store.due_notifications(_BATCH_SIZE, self.channel) if self._is_leader() else ():
             if not self._is_leader():
                 return
-            answer = self._webhook.send(with_page_link(message.body, self._notify))
+            answer = self._receiver.send(with_page_link(message.body, self._notify))
             self._record(message, answer)
-            if answer.status is None:
+            if answer.status is None and answer.error is not None:
                 return  # the receiver does not answer: the other messages wait for the next tick and lose no attempt
         if self._is_leader() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
             self._store.prune_notifications(
@@ -85,7 +110,7 @@ class WebhookDelivery:
             self._metrics.record_notification_attempt("delivered")
             if self._failing:
                 self._failing = False
-                logger.info("webhook %s takes messages again", self._webhook.display_url)
+                logger.info("%s takes messages again", self._label)
             return
         retry_after = None
         if answer.status != HTTP_GONE and attempt < self._notify.webhook_attempts:
@@ -99,7 +124,7 @@ class WebhookDelivery:
             )
         elif not self._failing:
             self._failing = True
-            logger.warning("webhook %s: %s; trying again", self._webhook.display_url, answer.error)
+            logger.warning("%s: %s; trying again", self._label, answer.error)
 
 
 def retry_delay(attempt: int) -> timedelta:

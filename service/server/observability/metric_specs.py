@@ -90,8 +90,8 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
                 "Small files that a plan would take now, or would take if no quiet period, live plan, pending action, "
-                "failed plan or declined proposal kept them back, or with a larger budget; in observed tables, those "
-                "that a plan would take.",
+                "failed plan or declined proposal kept them back, or with a larger budget; in observed tables, small "
+                "files that a plan would take.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(
@@ -256,7 +256,7 @@ SECTIONS: tuple[MetricSection, ...] = (
                 "counter",
                 ("format", "reason"),
                 "Plans that returned to the state requested, by the error's name. SessionSpoiled: the Spark session "
-                "was restarted, and the attempt does not count.",
+                "is restarted; the first such attempt of a plan in a process does not count.",
             ),
             MetricSpec(
                 "lakefold_plan_leases_expired_total",

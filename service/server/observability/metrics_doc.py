@@ -32,9 +32,9 @@ A table in mode propose or compact costs about 54 series, an observed table 34, 
 10,000 tables the text has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
 `scrape_interval` to a minute for such a lake, and let few processes export the metrics.
 
-`GET /-/healthy` answers 200 while the process runs; `GET /-/ready` answers 200 when the database's figures were read
-within the last three intervals, else 503 with the reason. A SQLite file that is gone or was replaced turns it to 503 at
-once.
+`GET /-/healthy` answers 200 while the process runs. `GET /-/ready` answers 200 while the process can work, else 503
+with the reason: the database's figures were not read within the last three intervals, a SQLite file is gone or was
+replaced, the process drains, or the Spark session of an executor can't be used.
 """
 
 _FORMER_NAMES = """\

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The OpenTelemetry spans: the planning inside the request's trace, and each executor's lease of a plan inside it.
+"""The OpenTelemetry spans of plannings, of runs of plans and of their steps, in the trace of the plan's request.
 
 Spans wait in a bounded queue and are sent by the library's own thread; spans that do not fit are dropped.
 """

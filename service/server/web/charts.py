@@ -312,45 +312,6 @@ def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
     return tuple(result)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChartColumn:
-    """One column of a chart of days."""
-
-    x: float
-    y: float
-    width: float
-    height: float
-    value: int
-    index: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ColumnChart:
-    """A chart of columns."""
-
-    width: float
-    height: float
-    base: float
-    columns: tuple[ChartColumn, ...]
-
-
-def column_chart(values: Sequence[int], *, width: float, height: float) -> ColumnChart:
-    """Return columns of equal width with linear heights; every value above zero is visible."""
-    top, base = 20.0, height - 24.0
-    most = max(values, default=0) or 1
-    slot = width / max(len(values), 1)
-    gap = min(10.0, slot * 0.14)
-    drawn = []
-    for index, value in enumerate(values):
-        tall = max(value / most * (base - top), _MIN_BAR_HEIGHT if value else 0.0)
-        drawn.append(
-            ChartColumn(
-                x=index * slot + gap, y=base - tall, width=slot - 2 * gap, height=tall, value=value, index=index
-            )
-        )
-    return ColumnChart(width=width, height=height, base=base, columns=tuple(drawn))
-
-
 def heat_level(share: float | None) -> int:
     """Return the heat level of a share: 0 for none or unknown, then one level per quarter, up to 4."""
     return 0 if not share else min(4, math.ceil(share * 4))

@@ -1,19 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of cleaning: superseded files by the day of their deletion."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import date, timedelta
 from itertools import groupby
 
-from lake.units import format_bytes
 from service.control.store import DeletionDay
-from service.server.web.charts import column_chart
+from service.server.web.calendars import months
 from service.server.web.rendering import PageContent
-from service.text import plural
+from service.server.web.size_history import LEVELS
 
-#: the number of days in the chart; the table below it lists all days
-_DAYS_DRAWN = 14
+#: the number of days in the calendar; the table below it lists all days
+_DAYS_DRAWN = 92
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +22,6 @@ class DeletionDayLine:
 
     day: date
     name: str
-    label: str
     files: int
     bytes: int
     tables: tuple[str, ...]
@@ -35,23 +34,29 @@ def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> PageContent:
         _day_line(max(day, today), list(entries), today)
         for day, entries in groupby(_move_overdue_to_today(waiting, today), _by_day)
     ]
-    known = {day.day: day for day in days}
-    first = today + timedelta(days=0 if today in known else 1)
-    charted = [
-        known.get(first + timedelta(days=n)) or _day_line(first + timedelta(days=n), [], today)
-        for n in range(_DAYS_DRAWN)
-    ]
     tomorrow = today + timedelta(days=1)
-    files, size = sum(day.files for day in days), sum(day.bytes for day in days)
+    known = {day.day: day for day in days}
+    shown = [day for day in days if day.day < today + timedelta(days=_DAYS_DRAWN)]
+    later = days[len(shown) :]
+    # The first day is today, and the last one the end of a week, also without files.
+    last = max((day.day for day in shown), default=today)
+    ends = (today, last + timedelta(days=7 - last.isoweekday()))
+    drawn: dict[date, DeletionDayLine | None] = dict.fromkeys(ends) | {day.day: day for day in shown}
     return PageContent(
         days=tuple(days),
-        charted_days=tuple(charted),
-        chart=column_chart([day.bytes for day in charted], width=960, height=220),
+        months=months(drawn.items()) if days else (),
+        levels=dict(zip(known, _levels(days), strict=True)),
+        later_from=later[0].name if later else "",
         tomorrow=known.get(tomorrow) or _day_line(tomorrow, [], today),
-        files=files,
-        bytes=size,
-        chart_text=f"{format_bytes(size)} in {plural(files, 'file')} by day of deletion; the numbers are in the table.",
+        files=sum(day.files for day in days),
+        bytes=sum(day.bytes for day in days),
     )
+
+
+def _levels(days: Sequence[DeletionDayLine]) -> list[int]:
+    """Return the heat level of each day, from 1 to 6, in proportion to the day with most bytes."""
+    most = max((day.bytes for day in days), default=0) or 1
+    return [max(1, math.ceil(LEVELS * day.bytes / most)) for day in days]
 
 
 def _by_day(entry: DeletionDay) -> date:
@@ -72,7 +77,6 @@ def _day_line(day: date, entries: Sequence[DeletionDay], today: date) -> Deletio
     return DeletionDayLine(
         day=day,
         name=f"{day:%a %d %b %Y}" + (f", {named}" if named else ""),
-        label={0: "today", 1: "tomorrow"}.get(away, f"{day:%d %b}"),
         files=sum(entry.files for entry in entries),
         bytes=sum(entry.bytes for entry in entries),
         tables=tuple(dict.fromkeys(entry.table for entry in entries)),

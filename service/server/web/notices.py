@@ -124,6 +124,10 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
         subject = plural(waiting, "plan") if waiting else "No plan can run:"
         text = f"wait{'s' if waiting == 1 else ''}: {no_executor}." if waiting else f"{no_executor}."
         yield Notice(tone="attention", subject=subject, text=text, href="/processes")
+    for group in serializers.unserved_groups(lake.processes, lake.waiting_by_group.values()):
+        many = group["plans"]
+        text = f"wait{'s' if many == 1 else ''}: {group['reason']}."
+        yield Notice(tone="attention", subject=plural(many, "plan"), text=text, href="/processes")
     for one in lake.source_problems:
         link = ("meaning and remedy", "/docs/runbook.md#sourceunreadable")
         text = f"{one.problem} (first seen {format_age(one.since, now)})"

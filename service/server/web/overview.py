@@ -29,7 +29,7 @@ from service.server.web.notices import (
     scan_failure_notice,
 )
 from service.server.web.rendering import PageContent, table_path
-from service.server.web.trend import TrendPanel
+from service.server.web.trend import Tile, TrendPanel
 from service.text import format_age, plural, to_jsonable
 
 #: the maximum number of notices about tables; the state filter finds the other tables
@@ -49,7 +49,12 @@ class SummaryPart:
 
 
 def overview_page(
-    context: Context, lake: LakeState, tables: PageContent, changes: TrendPanel | None, now: datetime
+    context: Context,
+    lake: LakeState,
+    tables: PageContent,
+    tiles: tuple[Tile, ...],
+    changes: TrendPanel | None,
+    now: datetime,
 ) -> PageContent:
     """Return the first page with one page of its list of tables."""
     return PageContent(
@@ -59,6 +64,7 @@ def overview_page(
         table_count=len(lake.figures.tables),
         config_file=context.config.file_name,
         discover_seconds=context.config.daemon.discover_interval.total_seconds(),
+        tiles=tiles,
         over_time=changes,
     )
 

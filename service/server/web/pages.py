@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes that show pages. They change nothing and start no Spark session; only ``/replay`` reads a table."""
+"""The routes that show pages. They change nothing and start no Spark session.
+
+Only ``/replay`` and ``/history`` read a table.
+"""
 
 from datetime import UTC, datetime
 from typing import Annotated, Literal
@@ -7,46 +10,56 @@ from typing import Annotated, Literal
 from fastapi import APIRouter, Depends, Query, Request
 from starlette.responses import Response
 
-from lake.plan import PlanKind
+from lake.plan import LIVE_STATES, PlanKind
 from service.control.planning import bulk_actions
+from service.control.planning.observed_reads import with_observed_reads
 from service.control.planning.replay import DEFAULT_DAYS as DAYS_REPLAYED
 from service.control.serializers import (
+    ATTEMPTS_PERIOD,
     TREND_DAYS,
+    attempt_history,
     has_scheduler,
     held_reason,
     lake_points,
-    no_executor_reason,
+    load_objectives,
+    load_plan_sizes,
+    load_savings,
     queries,
     service_settings,
     table_points,
     table_settings,
 )
-from service.control.store import NotificationState
+from service.control.store import NotificationState, PlanView
 from service.problems import NOT_FOUND, ProblemError
-from service.server.api.context import ContextDep
+from service.server.api.context import Context, ContextDep
 from service.server.api.filters import Sort, TableFilterQuery, parse_sort
+from service.server.api.history import MAX_KEY_LENGTH
 from service.server.api.request_types import MAX_ROW_NUMBER
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
+from service.server.web.burn_chart import burn_charts
 from service.server.web.cleaning import cleaning_page
+from service.server.web.history import history_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
 from service.server.web.plan_filter import AddressPlanFilter, plan_filter_query
 from service.server.web.plan_list import bulk_page, plan_list_page
-from service.server.web.plan_page import plan_page
+from service.server.web.plan_page import PlanSizes, plan_page
 from service.server.web.problems import PageRoute
 from service.server.web.processes import processes_page
 from service.server.web.rendering import render, static_file
 from service.server.web.replay import replay_page
+from service.server.web.report import report_page
 from service.server.web.request_form import MAX_OVERRIDES, request_form
 from service.server.web.request_page import request_page
+from service.server.web.savings import savings_panel
 from service.server.web.settings import settings_page
 from service.server.web.simulation import simulation_page
 from service.server.web.table_list import databases_page, table_list_page
 from service.server.web.table_list import table_filter_query as table_list_query
 from service.server.web.table_page import TableRecords, table_page
-from service.server.web.trend import trend_panel
+from service.server.web.trend import tiles, trend_panel
 
 router = APIRouter(include_in_schema=False, route_class=PageRoute)
 #: needs no scope, because the sign-in page uses these files
@@ -82,9 +95,12 @@ def show_overview(
     """Show the lake in one line, and the tables."""
     now, (order, descending) = datetime.now(UTC), parse_sort(request, sort)
     lake = context.lake_cache.get()
-    changes = trend_panel(lake.cached("points", lambda: lake_points(lake)), days, request.url)
+    points = lake.cached("points", lambda: lake_points(lake))
+    # Charts are drawn once for each reading. Other addresses of the page, such as another order, have other links.
+    shown_tiles = lake.cached(f"tiles {days in TREND_DAYS and days}", lambda: tiles(points, days))
+    changes = trend_panel(points, days, request.url)
     tables = table_list_page(context, table_filter, order, descending, page, table_list_query(request.query_params))
-    shown = overview_page(context, lake, tables, changes, now)
+    shown = overview_page(context, lake, tables, shown_tiles, changes, now)
     return render(request, "overview.html", shown, section="/", now=now)
 
 
@@ -93,6 +109,18 @@ def show_databases(context: ContextDep, request: Request, table_filter: TableFil
     """Show the totals of each database's tables."""
     shown = databases_page(context, table_filter, table_list_query(request.query_params))
     return render(request, "databases.html", shown, section="/")
+
+
+@router.get("/report")
+def show_report(
+    context: ContextDep,
+    request: Request,
+    table_filter: TableFilterQuery,
+    by: Literal["owner", "tag", "database"] = "owner",
+) -> Response:
+    """Show tables and savings by owner, tag or database."""
+    shown = report_page(context, by, table_filter, table_list_query(request.query_params))
+    return render(request, "report.html", shown, section="/")
 
 
 def _strip_view(
@@ -134,6 +162,8 @@ def show_table(
         layout=store.partition_layout(table.name),
         objectives=store.objectives([name]).get(name, ()),
         retrying=store.retrying_plans(name).get(name, ()),
+        savings=savings_panel(load_savings(store, name, now)),
+        burn_charts=burn_charts(load_objectives(store, name)),
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)
@@ -177,10 +207,17 @@ def confirm_bulk(
 def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
     """Show one plan."""
     plan, now = context.store.plan(plan_id), datetime.now(UTC)
-    no_executor = no_executor_reason(context.store.processes())
+    no_executor = queries.no_executor_for(context.store, plan)
     held = held_reason(context.store, plan)
-    page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, now)
+    sizes = _plan_sizes(context, plan) if plan.state in LIVE_STATES else None
+    page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, sizes, now)
     return render(request, "plan.html", page, section="/plans", now=now)
+
+
+def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
+    policy = context.configured_table(context.store.table_state(plan.table)).policy
+    limits = {"small-file limit": policy.small_file_limit_bytes, "target": policy.target_file_max_bytes}
+    return PlanSizes(document=load_plan_sizes(context.store, plan), limits=limits)
 
 
 @router.get("/requests/{request_id}")
@@ -192,8 +229,20 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
-    """Show the processes, their running plans and the state of Spark."""
-    return render(request, "processes.html", processes_page(context.lake_cache.get()), section="/processes")
+    """Show the processes, their running plans, the state of Spark, and the attempts of the last day."""
+    attempts = attempt_history(context.store.attempts(ATTEMPTS_PERIOD))
+    return render(request, "processes.html", processes_page(context.lake_cache.get(), attempts), section="/processes")
+
+
+@router.get("/history")
+def show_history(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    after: Annotated[str | None, Query(max_length=MAX_KEY_LENGTH)] = None,
+) -> Response:
+    """Show the actions on a table, newest first."""
+    return render(request, "history.html", history_page(context, find_table(context, table), after))
 
 
 @router.get("/replay")
@@ -215,7 +264,7 @@ def show_simulation(
     scenario: Annotated[str, Query(max_length=_MAX_SCENARIO_LENGTH)] = "",
 ) -> Response:
     """Show which files a writer makes in a scenario, the user's own or a shipped one."""
-    return render(request, "simulate.html", simulation_page(example, scenario))
+    return render(request, "simulate.html", simulation_page(example, scenario), section="/simulate")
 
 
 @router.get("/cleaning")
@@ -234,9 +283,10 @@ def show_notifications(
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
     """Show messages to the webhook, delivered and not delivered."""
-    configured = context.config.notify.webhook_url is not None
+    notify = context.config.notify
+    configured = notify.webhook_url is not None or bool(notify.channels)
     page = notifications_page(context.store, state=state, after=after, configured=configured)
-    return render(request, "notifications.html", page)
+    return render(request, "notifications.html", page, section="/notifications")
 
 
 @router.get("/audit")
@@ -248,7 +298,9 @@ def show_audit(
     after: Annotated[int | None, Query(ge=0, le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
     """Show actions and their actors."""
-    return render(request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after))
+    return render(
+        request, "audit.html", audit_page(context.store, table=table, actor=actor, after=after), section="/audit"
+    )
 
 
 @router.get("/pause", dependencies=_ALL_TABLES)
@@ -258,9 +310,21 @@ def confirm_pause(request: Request) -> Response:
 
 
 @router.get("/settings")
-def show_settings(context: ContextDep, request: Request, caller: Reader, table: str = "") -> Response:
-    """Show every setting of the service or of a table."""
+def show_settings(
+    context: ContextDep,
+    request: Request,
+    caller: Reader,
+    table: str = "",
+    search: Annotated[str, Query(max_length=_MAX_PATH_LENGTH)] = "",
+) -> Response:
+    """Show every setting of the service or of a table, or those whose name, value or origin contains ``search``."""
     if not table:
         caller.require_all_tables()
-    settings = table_settings(find_table(context, table)) if table else service_settings(context.config)
-    return render(request, "settings.html", settings_page(settings, table, context.config), section="/settings")
+    settings = (
+        table_settings(with_observed_reads(context.store, find_table(context, table)))
+        if table
+        else service_settings(context.config)
+    )
+    return render(
+        request, "settings.html", settings_page(settings, table, search.strip(), context.config), section="/settings"
+    )

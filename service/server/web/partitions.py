@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 from lake.units import format_bytes
 from service.control.serializers import filter_partitions, worst_partitions
 from service.control.store import PartitionLayout
+from service.server.web.calendars import PartitionCalendar, partition_calendar
 from service.server.web.charts import heat_level
 from service.text import format_percent, partition_name, plural, share_of
 
@@ -54,10 +55,12 @@ class Cell:
 class Strip:
     """The partitions number ``start`` to ``end`` (from 1) of ``total``, as of the complete scan at ``taken_at``.
 
-    ``reasons`` explain the files of the selected partition; None if no partition is selected.
+    ``calendar`` has the same cells by date and key; None if they have no dates. ``reasons`` explain the files of the
+    selected partition; None if no partition is selected.
     """
 
     cells: tuple[Cell, ...]
+    calendar: PartitionCalendar[Cell] | None
     total: int
     start: int
     end: int
@@ -87,9 +90,10 @@ def partition_strip(layout: PartitionLayout | None, position: StripPosition, par
         lines = tuple(chosen[0]) if chosen else ()
     start = max(0, min(position.start, found.num_rows - 1)) // CELLS_PER_PAGE * CELLS_PER_PAGE
     shown = found.drop_columns("lines").slice(start, CELLS_PER_PAGE).to_pylist()
-
+    cells = tuple(_cell(entry, position, start) for entry in shown)
     return Strip(
-        cells=tuple(_cell(entry, position, start) for entry in shown),
+        cells=cells,
+        calendar=partition_calendar(cells, lambda cell: cell.name),
         total=found.num_rows,
         start=start + 1,
         end=start + len(shown),

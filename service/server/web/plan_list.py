@@ -12,6 +12,7 @@ from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter
 from service.control.store.plan_queries import PlanQueries
 from service.former_names import both_names
 from service.server.web.formatting import shell_command
+from service.server.web.plan_page import proposal_cost
 from service.server.web.rendering import PageContent, query_path
 from service.text import plural
 
@@ -74,6 +75,7 @@ def plan_list_page(
         filtered=any(value for key, value in query.items() if key not in ("state", "proposed")),
         unfiltered_url=plan_list_path({key: query[key] for key in ("state", "proposed")}),
         plans=tuple(shown),
+        costs={plan.plan_id: proposal_cost(plan) for plan in shown} if query["proposed"] == "true" else {},
         total=sum(counts.values()) if counted else 1,
         command=shell_command("lakefold", "plans", "request", table or "TABLE", "--dry-run"),
         first_url=plan_list_path(query) if after else "",

@@ -1,20 +1,43 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of one plan: its state, the duration of each step, its events and possible actions."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from typing import Any
 
 from lake.plan import LIVE_STATES, PlanState, Step
+from lake.units import format_duration, format_elapsed
 from service.control.serializers import describe_cost, end_reason, plan_cost, progress_rate
 from service.control.store import PlanEvent, PlanView
-from service.server.web.charts import Span, spans
+from service.server.web.charts import HistogramChart, Span, histogram_chart, spans
 from service.server.web.formatting import browsable_url
 from service.server.web.rendering import PageContent
-from service.text import partition_name
+from service.text import partition_name, plural
 
 #: the maximum number of listed partitions of a plan; the command line lists all
 _MAX_PARTITIONS = 200
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanSizes:
+    """The files by size that a plan rewrites and that it is expected to write (``serializers.load_plan_sizes``)."""
+
+    document: Mapping[str, Any]
+    #: the small-file limit and the target of the table
+    limits: Mapping[str, int]
+
+    def chart(self, width: float, height: float) -> HistogramChart | None:
+        """Return the chart; None if the plan rewrites no base file."""
+        after, before = self.document["after"], self.document["before"]
+        return histogram_chart(after, before, self.limits, width=width, height=height) if any(before) else None
+
+    @property
+    def text(self) -> str:
+        """The chart in words."""
+        before, after = self.document["files_before"], self.document["files_after"]
+        return f"Files by size: {plural(before, 'file')} before, {after:,} expected. The table below has the numbers."
+
 
 STEP_DESCRIPTIONS: dict[str, str] = {
     "waiting": "waiting for an executor",
@@ -42,6 +65,36 @@ class StepLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalCost:
+    """The predicted cost of a plan, its savings per day and its payback, in words; prices are '' if none are set."""
+
+    costs: str
+    price: str
+    saves: str
+    price_saved: str
+    payback: str
+
+
+def proposal_cost(plan: PlanView) -> ProposalCost | None:
+    """Return what ``plan`` costs and saves; None for a plan of a release without predictions."""
+    predicted = plan_cost(plan)["predicted"]
+    if predicted is None:
+        return None
+    days = predicted["payback_days"]
+    price, saved = (
+        "" if predicted[name] is None else f"{predicted[name]:.3g} {predicted['currency']}".rstrip()
+        for name in ("cost", "savings_per_day")
+    )
+    return ProposalCost(
+        costs=format_elapsed(predicted["cpu_seconds"]),
+        price=price,
+        saves=format_elapsed(predicted["cpu_seconds_saved_per_day"]),
+        price_saved=price and saved,
+        payback="never" if days is None else f"after {format_duration(days * 86_400)}",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionLine:
     """The files and bytes of a partition before and after a plan; expected values until the plan has completed."""
 
@@ -53,9 +106,17 @@ class PartitionLine:
 
 
 def plan_page(
-    plan: PlanView, events: Sequence[PlanEvent], no_executor: str | None, held_reason: str | None, now: datetime
+    plan: PlanView,
+    events: Sequence[PlanEvent],
+    no_executor: str | None,
+    held_reason: str | None,
+    sizes: PlanSizes | None,
+    now: datetime,
 ) -> PageContent:
-    """Return the page of a plan. ``no_executor`` and ``held_reason`` are reasons why it waits."""
+    """Return the page of a plan. ``no_executor`` and ``held_reason`` are reasons why it waits.
+
+    ``sizes`` are those of the files of a live plan; None for other plans.
+    """
     live = plan.state in LIVE_STATES
     lines = partition_lines(plan)
     own = f" {plan.plan_id}"
@@ -79,6 +140,10 @@ def plan_page(
         held_reason=held_reason,
         end_reason=end_reason(plan),
         cost_lines=tuple(describe_cost(plan_cost(plan))),
+        proposal_cost=proposal_cost(plan) if plan.waits_for_approval else None,
+        size_chart=sizes.chart(960, 280) if sizes else None,
+        narrow_size_chart=sizes.chart(360, 240) if sizes else None,
+        size_text=sizes.text if sizes else "",
         can_retry=plan.state is PlanState.FAILED,
         # "" if there is no UI, or if a browser should not open it
         spark_ui=browsable_url(plan.spark_ui),

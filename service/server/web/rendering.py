@@ -22,7 +22,7 @@ from lake.version import __version__
 from service.server.api.context import request_context
 from service.server.api.security import WRITE, Caller
 from service.server.web import cells, formatting
-from service.text import cause_first, format_age, format_percent, process_label, share_of, short_id
+from service.text import actor_label, cause_first, format_age, format_percent, process_label, share_of, short_id
 
 #: the cookie with the light or dark theme; it is not secret, and the script sets it
 THEME_COOKIE = "lakefold_theme"
@@ -116,6 +116,7 @@ def environment() -> Environment:
         "share_of": share_of,
         "browsable": formatting.browsable_url,
         "process_name": process_label,
+        "actor_name": actor_label,
         "percent": format_percent,
         "duration": format_duration,
         "elapsed": format_elapsed,

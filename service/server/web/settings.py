@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of settings: every setting in force and its origin."""
+"""The page of settings: every setting in force and its origin, those that are set first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,11 +16,37 @@ _GROUPS = {
     "write_options": "Write options",
 }
 
+#: the origin of a setting that is not set
+_DEFAULT = "default"
 
-def settings_page(settings: Sequence[Mapping[str, Any]], table: str, config: Config) -> PageContent:
-    """Return the page of ``settings``, grouped by section in their own order."""
+
+def settings_page(settings: Sequence[Mapping[str, Any]], table: str, search: str, config: Config) -> PageContent:
+    """Return the page of ``settings``: first those that are set, then the defaults; each part is grouped by section.
+
+    Only settings whose name, value or origin contains ``search``, regardless of case, are on the page.
+    """
+    found = [entry for entry in settings if _matches(entry, search.lower())]
+    changed = [entry for entry in found if entry["origin"] != _DEFAULT]
+    defaults = [entry for entry in found if entry["origin"] == _DEFAULT]
+    return PageContent(
+        table=table,
+        search=search,
+        file=config.file_name if config.file else "",
+        total=len(settings),
+        changed_count=len(changed),
+        default_count=len(defaults),
+        changed=_grouped(changed),
+        defaults=_grouped(defaults),
+    )
+
+
+def _matches(entry: Mapping[str, Any], search: str) -> bool:
+    return any(search in str(entry[field]).lower() for field in ("setting", "text", "origin"))
+
+
+def _grouped(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for entry in settings:
         section = entry["setting"].partition(".")[0]
         groups.setdefault(_GROUPS.get(section, "Policy"), []).append(entry)
-    return PageContent(table=table, file=config.file_name if config.file else "", groups=groups)
+    return groups

@@ -26,7 +26,7 @@ TABLES_PER_PAGE = 50
 STATE_CHOICES = ("halted", "unreadable", "objective_missed", "paused", "compact", "propose", "observe", "off")
 #: linked pages on either side of the current one, besides the first and the last
 _PAGES_AROUND = 2
-_QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "sort")
+_QUERY_FIELDS = ("name", "database", "state", "format", "mode", "owner", "tag", "sort")
 #: title, order, whether large values come first, and the class of the cells
 _COLUMNS = (
     ("Table", TableOrder.NAME, False, ""),
@@ -66,6 +66,7 @@ class TableLine:
     name: str
     state: str
     owner: str | None
+    tags: tuple[str, ...]
     scan: ScanRecord | None
     scan_error: str | None
     missed_objectives: str
@@ -133,7 +134,12 @@ def databases_page(context: Context, table_filter: TableFilter, query: Mapping[s
 
 def _choices(context: Context) -> dict[str, tuple[str, ...]]:
     labels = context.store.table_labels()
-    return {"format": tuple(labels["format"]), "owner": tuple(labels["owner"]), "state": STATE_CHOICES}
+    return {
+        "format": tuple(labels["format"]),
+        "owner": tuple(labels["owner"]),
+        "tag": tuple(labels["tag"]),
+        "state": STATE_CHOICES,
+    }
 
 
 def _heading(
@@ -183,6 +189,7 @@ def _line(
         name=state.name,
         state=serializers.displayed_state(table, state),
         owner=table.owner,
+        tags=table.tags,
         scan=scan,
         scan_error=newest.error if newest is not None and newest.outcome != "ok" else None,
         missed_objectives="; ".join(one.text for one in objectives if not one.met),

@@ -15,6 +15,7 @@ from service.control.config.tables import ConfiguredTable
 from service.control.planning.refusals import required_rule_setting
 from service.control.store import PartitionLayout, PlanView, RetryingPlan, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES
+from service.server.web.burn_chart import BurnChart
 from service.server.web.charts import histogram_chart, trend_chart
 from service.server.web.formatting import shell_command
 from service.server.web.notices import (
@@ -31,6 +32,8 @@ from service.server.web.notices import (
 from service.server.web.partitions import StripPosition, partition_strip, worst_partition_list
 from service.server.web.rendering import PageContent, table_path
 from service.server.web.request_form import RequestForm
+from service.server.web.savings import SavingsPanel
+from service.server.web.size_history import size_history
 from service.server.web.trend import TrendPanel
 from service.text import format_age, partition_name, plural
 
@@ -64,6 +67,8 @@ class TableRecords:
     over_time: TrendPanel | None
     objectives: Sequence[TableObjective]
     retrying: Sequence[RetryingPlan]
+    savings: SavingsPanel | None
+    burn_charts: Sequence[BurnChart]
 
 
 def table_page(
@@ -110,7 +115,10 @@ def table_page(
         plans=tuple(known.plans),
         scans=tuple(islice(scan_lines(known.scans), _SCANS_SHOWN)),
         over_time=known.over_time,
+        size_history=size_history(known.scans, first, small),
+        savings=known.savings,
         objectives=tuple(known.objectives),
+        burn_charts=tuple(known.burn_charts),
         trend=trend_chart(moved, width=360, height=84),
         trend_points=len(moved),
         trend_text=f"{moved[0][1]:,.0f} files at first, {moved[-1][1]:,.0f} files now" if moved else "",

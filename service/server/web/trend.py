@@ -3,7 +3,8 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from typing import Any
 
 from starlette.datastructures import URL
 
@@ -13,6 +14,7 @@ from service.control.serializers import points_within
 from service.control.store import TrendPoint
 from service.server.web.charts import TrendChart, trend_chart
 from service.server.web.formatting import format_count
+from service.server.web.time_chart import Series, TimeChart, time_chart
 from service.text import format_percent, share_of
 
 
@@ -28,12 +30,89 @@ class TrendFigure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPanel:
-    """The changes ``since`` a moment; ``periods`` are the available numbers of days with their addresses."""
+    """The changes ``since`` a moment; ``periods`` are the available numbers of days with their addresses.
+
+    ``charts`` are empty if all points are of one moment.
+    """
 
     days: int
     since: datetime
     figures: tuple[TrendFigure, ...]
     periods: tuple[tuple[int, str], ...]
+    charts: tuple[TimeChart, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tile:
+    """One figure of the lake now, the ``change`` that led to it, and its chart; None if there are too few points.
+
+    ``href`` is the page with more about it; '' if there is none.
+    """
+
+    name: str
+    figure: str
+    title: str
+    change: str
+    href: str
+    chart: TrendChart | None
+
+
+def tiles(points: Sequence[TrendPoint], days: int) -> tuple[Tile, ...]:
+    """Return the files and the reducible files of all planned tables, and the bytes rewritten and freed.
+
+    The changes are those of the last ``days``. With fewer than two points the bytes are totals; without points there
+    are no tiles.
+    """
+    if not points:
+        return ()
+    trend = _trend_of(points, days)
+    shown = points if trend is None else points_within(points, trend["days"])
+    first, now = shown[0], shown[-1]
+    period = "in total" if trend is None else f"since {first.at.astimezone(UTC):%-d %b}"
+    reducible = share_of(now.reducible_files, now.files)
+    return (
+        Tile(
+            name="Files",
+            figure=format_count(now.files),
+            title=f"{now.files:,} files in tables of modes propose and compact",
+            change="" if trend is None else f"{format_count(first.files)} {_on(first)}",
+            href="",
+            chart=_chart([(point.at, point.files) for point in shown], _TILE),
+        ),
+        Tile(
+            name="Reducible files",
+            figure=format_percent(reducible),
+            title=f"{now.reducible_files:,} of {now.files:,} files are small and worth rewriting",
+            change=f"{format_count(now.reducible_files)} files"
+            + (f"; {format_percent(share_of(first.reducible_files, first.files))} {_on(first)}" if trend else ""),
+            href="",
+            chart=_chart([(point.at, share_of(point.reducible_files, point.files) or 0.0) for point in shown], _TILE),
+        ),
+        *(
+            Tile(
+                name=name,
+                figure=format_bytes(grown[-1][1]),
+                title=f"{grown[-1][1]:,} bytes {period}",
+                change=period,
+                href=href,
+                chart=_chart(grown, _TILE),
+            )
+            for name, href, grown in (
+                ("Rewritten", "/plans?state=completed", _growth(shown, lambda point: point.rewritten_bytes, trend)),
+                ("Freed", "/cleaning", _growth(shown, lambda point: point.freed_bytes, trend)),
+            )
+        ),
+    )
+
+
+def _on(point: TrendPoint) -> str:
+    return f"on {point.at.astimezone(UTC):%-d %b}"
+
+
+def _trend_of(points: Sequence[TrendPoint], days: int) -> dict[str, Any] | None:
+    """Return the trend over ``days``, or over the shortest period if there is no such period; None without a trend."""
+    known = serializers.trends(points)
+    return next((entry for entry in known if entry["days"] == days), known[0]) if known else None
 
 
 def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendPanel | None:
@@ -41,7 +120,7 @@ def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendP
     known = serializers.trends(points)
     if not known:
         return None
-    trend = next((entry for entry in known if entry["days"] == days), known[0])
+    trend = _trend_of(points, days) or known[0]
     shown = points_within(points, trend["days"])
     # If the history is shorter than the shortest period, all periods show the same, and there is no choice.
     several = known[0]["since"] != known[-1]["since"]
@@ -65,7 +144,53 @@ def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendP
         )
         if several
         else (),
+        charts=_charts(shown),
     )
+
+
+def _charts(points: Sequence[TrendPoint]) -> tuple[TimeChart, ...]:
+    """Return the chart of files and the chart of bytes of ``points``."""
+    rewritten, freed = (
+        _growth(points, lambda point: point.rewritten_bytes, True),
+        _growth(points, lambda point: point.freed_bytes, True),
+    )
+    drawn = (
+        time_chart(
+            "Files over time",
+            (
+                Series(
+                    name="files",
+                    key="first",
+                    points=[(point.at, point.files) for point in points],
+                    format=_files,
+                ),
+                Series(
+                    name="reducible files",
+                    key="second",
+                    points=[(point.at, point.reducible_files) for point in points],
+                    format=_files,
+                    is_filled=True,
+                ),
+            ),
+        ),
+        time_chart(
+            "Bytes rewritten and freed",
+            (
+                Series(name="rewritten", key="first", points=rewritten, format=_bytes),
+                Series(name="freed", key="second", points=freed, format=_bytes, is_filled=True),
+            ),
+            is_bytes=True,
+        ),
+    )
+    return tuple(chart for chart in drawn if chart is not None)
+
+
+def _files(number: float) -> str:
+    return format_count(round(number))
+
+
+def _bytes(number: float) -> str:
+    return format_bytes(round(number))
 
 
 def _share_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
@@ -79,15 +204,29 @@ def _share_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPo
 
 
 def _growth_figure(name: str, points: Sequence[TrendPoint], of: Callable[[TrendPoint], int]) -> TrendFigure:
-    # The total of the lake falls if a table is no longer compacted.
-    grown = [max(0, of(point) - of(points[0])) for point in points]
+    grown = _growth(points, of, True)
     return TrendFigure(
         name=name,
-        figure=format_bytes(grown[-1]),
-        title=f"{grown[-1]:,} bytes",
-        chart=_chart([(point.at, size) for point, size in zip(points, grown, strict=True)]),
+        figure=format_bytes(grown[-1][1]),
+        title=f"{grown[-1][1]:,} bytes",
+        chart=_chart(grown),
     )
 
 
-def _chart(values: Sequence[tuple[datetime, float]]) -> TrendChart | None:
-    return trend_chart(values, width=180, height=56)
+def _growth(
+    points: Sequence[TrendPoint], of: Callable[[TrendPoint], int], since_first: object
+) -> list[tuple[datetime, int]]:
+    """Return the growth of a total since the first of ``points``, or the total itself without ``since_first``.
+
+    The total of the lake falls if a table is no longer compacted; the growth is then 0.
+    """
+    base = of(points[0]) if since_first else 0
+    return [(point.at, max(0, of(point) - base)) for point in points]
+
+
+#: width and height of a figure's chart, and of a tile's chart
+_FIGURE, _TILE = (180.0, 56.0), (220.0, 48.0)
+
+
+def _chart(values: Sequence[tuple[datetime, float]], size: tuple[float, float] = _FIGURE) -> TrendChart | None:
+    return trend_chart(values, width=size[0], height=size[1])

@@ -13,6 +13,8 @@ from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
+    Killed,
+    after_its_hold,
     brought_home,
     data_files,
     dropped,
@@ -34,7 +36,7 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
-from lake.errors import TableGone
+from lake.errors import CommitUnknown, TableGone, Transient
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
 from service.control.config.loader import load_config
@@ -355,6 +357,52 @@ def test_rule_7_an_answer_that_a_rename_tears_halts_nothing(known: Bench, caller
     assert (sorted(bench.rows()), halted(bench)) == (rows, None)
 
 
+@pytest.mark.parametrize("reading", range(3))
+@pytest.mark.parametrize("answer", ["an error", "no partition"])
+def test_rule_7_a_table_without_partitions_by_its_name_before_a_rename_has_lost_none(
+    known: Bench, answer: str, reading: int, monkeypatch: pytest.MonkeyPatch
+):
+    """A recorded copy of a late file is not done because its partition seems to be dropped.
+
+    The metastore of the tests says that the table is not there, others may find no partitions.
+    """
+    bench, before = known, here(known)
+    bench.clean()
+    write(before, 700, 710, "part-x.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows = sorted({*bench.rows(), *write(before, 800, 810)})
+
+    def at(name: str) -> None:
+        if name == "carry_recorded":
+            raise Killed
+
+    monkeypatch.setattr("executors.relocation.partition_sweep.failpoint", at)
+    with suppress(Killed):
+        bench.sweep()
+    monkeypatch.undo()
+    after_its_hold(bench)
+    real, name, before_it = MetastoreClient.partitions, table_name(bench.table), iter(range(reading))
+
+    def torn(
+        self: MetastoreClient, database: str, table: str, names: Sequence[str]
+    ) -> Iterator[tuple[str, MetastorePartition]]:
+        if next(before_it, None) is not None:
+            return real(self, database, table, names)
+        monkeypatch.undo()
+        assert table == name
+        renamed(bench)
+        return real(self, database, table, names if answer == "an error" else [])
+
+    monkeypatch.setattr(MetastoreClient, "partitions", torn)
+    with suppress(TableGone, Transient):
+        bench.sweep()
+    assert table_name(bench.table) != name, "the answer was torn"
+    for _ in range(2):
+        bench.sweep()
+    assert (sorted(bench.rows()), halted(bench)) == (rows, None)
+
+
 def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
     bench, rows = changed, changed.rows()
     bench.sweep()
@@ -464,3 +512,69 @@ def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_has_looked(k
     bench.sweep()
     state = bench.store.table_state(bench.table.name)
     assert (state.halted_reason, state.halted_partitions) == (None, {})
+
+
+def given_up(bench: Bench, why: str, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[MetastorePartition]]:
+    """Begin a move home that is discarded; the calls that the metastore has not executed yet."""
+    calls: list[Sequence[MetastorePartition]] = []
+
+    def unanswered(_: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
+        calls.append(partitions)
+        raise CommitUnknown("no answer for 30 s")
+
+    def at(name: str) -> None:
+        if name == "in_tell" and why == "killed":
+            raise Killed
+        if name == "in_tell" and why == "changed meanwhile":
+            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+                partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+                counted = partition.with_changes(partition.storage, {**partition.parameters, "numRows": "7"})
+                MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+
+    bench.clean()
+    with monkeypatch.context() as patch:
+        patch.setattr("lake.formats.hive.relocation.late_files.failpoint", at)
+        if why == "unanswered":
+            patch.setattr(MetastoreClient, "alter_partitions", unanswered)
+        with suppress(Killed, CommitUnknown):
+            brought_home(bench)
+    after_its_hold(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench) == home(bench), halted(bench)) == (False, None)
+    return calls
+
+
+def test_rule_6_a_move_home_that_the_metastore_makes_after_it_was_given_up_is_undone(
+    known: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Its copies are removed by then: readers of the partition's own directory would find nothing."""
+    bench, rows, before = known, sorted(known.rows()), here(known)
+    calls = given_up(bench, "unanswered", monkeypatch)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        for call in calls:
+            MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), call)
+    assert here(bench) == home(bench)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
+
+
+@pytest.mark.parametrize("why", ["killed", "changed meanwhile"])
+@pytest.mark.parametrize("change", ["renamed", "database lost"])
+def test_rule_6_a_move_home_that_was_given_up_does_not_count_as_made_after_the_change(
+    known: Bench, why: str, change: str, monkeypatch: pytest.MonkeyPatch
+):
+    bench, rows, before = known, sorted(known.rows()), here(known)
+    given_up(bench, why, monkeypatch)
+    CHANGES[change](bench)
+    for _ in range(2):
+        bench.sweep()
+    bench.execute("UPDATE place_move SET unsettled_since_ms = 1 WHERE unsettled_since_ms IS NOT NULL")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
+    assert brought_home(bench).relocated_back >= 1
+    assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), rows, None)

@@ -16,11 +16,12 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.errors import Transient
 from lake.formats.hive.directories import directory_index, shared_directories
-from lake.metastore import MetastoreClient, pooled_connection
+from lake.metastore import MetastoreClient, MetastoreTable, pooled_connection
+from lake.metastore.thrift import STRING
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
-OTHER = "publisher"
+OTHER, RENAMED = "publisher", "publisher_renamed"
 
 
 @pytest.fixture(params=["parquet", "orc"])
@@ -40,7 +41,9 @@ def other(metastore: MetastoreServer, tmp_path: Path) -> Iterator[Owner]:
     with Owner(metastore.uri) as owner:
         owner.make_table(OTHER, tmp_path / "other")
         yield owner
-        owner.drop_table(OTHER)
+        for name in (OTHER, RENAMED):
+            if owner.table(DATABASE, name) is not None:
+                owner.drop_table(name)
 
 
 def published(owner: Owner, location: Path, value: str = "0") -> None:
@@ -156,6 +159,45 @@ def test_rule_7_a_partition_that_is_pointed_to_a_directory_is_seen_though_its_na
     pointed(other, home(bench))
     files = sorted(home(bench).iterdir())
     bench.clean()
+    assert [kept.version.partition for kept in bench.clean().kept] == [PARTITION] * len(files)
+    assert sorted(home(bench).iterdir()) == files
+
+
+@pytest.mark.parametrize("rename", ["table", "partition"])
+def test_rule_7_a_reader_that_is_renamed_after_the_directories_were_read_keeps_its_files(
+    bench: Bench, other: Owner, rename: str
+):
+    published(other, home(bench))
+    bench.execute("UPDATE superseded_version SET superseded_at_ms = 1")
+    directory_index.clear_directory_caches()
+    files = sorted(home(bench).iterdir())
+    bench.clean(timedelta(days=7))
+    assert sorted(home(bench).iterdir()) == files
+    if rename == "table":
+        raw = other.table(DATABASE, OTHER).raw  # type: ignore[union-attr]
+        other.alter_table(DATABASE, OTHER, MetastoreTable(raw | {1: (STRING, RENAMED)}))
+    else:
+        other.drop(OTHER, "0")
+        published(other, home(bench), "1")
+    assert [kept.version.partition for kept in bench.clean(timedelta(days=7)).kept] == [PARTITION] * len(files)
+    assert sorted(home(bench).iterdir()) == files
+
+
+@pytest.mark.parametrize("call", ["tables", "partition_names"])
+def test_rule_7_a_reader_that_is_renamed_while_the_directories_are_read_keeps_its_files(
+    bench: Bench, other: Owner, call: str, monkeypatch: pytest.MonkeyPatch
+):
+    published(other, home(bench))
+    answer = getattr(MetastoreClient, call)
+
+    def renamed_first(self: MetastoreClient, *arguments: Any) -> Any:
+        if (raw := getattr(other.table(DATABASE, OTHER), "raw", None)) is not None:
+            other.alter_table(DATABASE, OTHER, MetastoreTable(raw | {1: (STRING, RENAMED)}))
+        return answer(self, *arguments)
+
+    monkeypatch.setattr(MetastoreClient, call, renamed_first)
+    directory_index.clear_directory_caches()
+    files = sorted(home(bench).iterdir())
     assert [kept.version.partition for kept in bench.clean().kept] == [PARTITION] * len(files)
     assert sorted(home(bench).iterdir()) == files
 

@@ -95,7 +95,7 @@ def check_location(name: str, location: str) -> None:
     """Raise Rejected if a directory is on a file system that is not served."""
     if not (is_local(location) or is_hdfs(location)):
         raise Rejected(
-            f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system so far"
+            f"{name}: it is at {location}, but Hive tables must be on HDFS, or on a local or mounted file system"
         )
 
 

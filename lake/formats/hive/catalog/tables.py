@@ -146,14 +146,14 @@ def list_partitions(
             yield _to_catalog_partition("", table)
         return
     names = metastore.partition_names(table.database, table.name) if partitions is None else sorted(partitions)
-    inside, is_verified = f"{table_root(table)}/", False
+    inside, is_verified, found = f"{table_root(table)}/", False, 0
     for name, raw in metastore.partitions(table.database, table.name, [name for name in names if name]):
-        partition = _to_catalog_partition(name, raw)
+        partition, found = _to_catalog_partition(name, raw), found + 1
         if not is_verified and not partition.location.startswith(inside):
             _verify_not_renamed(metastore, table)
             is_verified = True
         yield partition
-    if is_verified:
+    if is_verified or not found or found < len(names):
         _verify_not_renamed(metastore, table)
 
 
@@ -161,7 +161,8 @@ def _verify_not_renamed(metastore: MetastoreClient, table: MetastoreTable) -> No
     """Raise Transient or TableGone if the table was renamed.
 
     A metastore answers from several queries: it may find a table by its name before a rename, and read the locations of
-    partitions as the rename has changed them. These would look like another program's change.
+    partitions as the rename has changed them, or find no partitions by the old name. Both would look like another
+    program's change.
     """
     label = f"{table.database}.{table.name}"
     now = metastore.table(table.database, table.name)
@@ -209,7 +210,7 @@ def find_lost_update(
 
 
 def without_statistics(parameters: Mapping[str, str]) -> dict[str, str]:
-    """Return the properties without those that count the contents of a partition."""
+    """Return the properties, except counts of a partition's contents."""
     return {
         name: value
         for name, value in parameters.items()

@@ -78,11 +78,11 @@ def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, par
 
 
 def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Return the ``versions`` in storage that belong to no commit, neither to one that was made nor to one in flight.
+    """Return the ``versions`` in storage that belong to no commit: neither to one that was made nor to one in flight.
 
     A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
-    table removes the records, and the version holds its rows. A directory with the name of a version but without any
-    file of lakefold is not withdrawable either: a writer has made it.
+    table may have removed the record and written its rows into the version. A directory with the name of a version but
+    with foreign files only is not withdrawable either: a writer has made it.
     """
     files = file_io_of(ref.location)
     there = {
@@ -137,7 +137,7 @@ def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef
     """True if the call of a commit was made: a partition names the version, or a writer has written into the version.
 
     A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
-    INSERT. A writer writes into the version only if it had read the new location before that.
+    INSERT. A writer writes into the version only after it has read the new location.
     """
     return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
 
@@ -162,7 +162,7 @@ def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
 
 
 def _is_original_version(ref: TableRef, version: str) -> bool:
-    """True if a version is as an attempt made it. False if a writer created it again after all of it was removed."""
+    """True if an attempt made the version. False if a writer created it again after all of it was removed."""
     try:
         names = {entry.name for entry in file_io_of(ref.location).list(version_directory(ref, version))}
     except FileNotFoundError:

@@ -35,7 +35,7 @@ from lake.storage.filesystems import file_io_of
 
 log = logging.getLogger(__name__)
 
-#: a day less than staged work is watched, so that the sweep still finds the version afterwards
+#: a day shorter than the watch on staged work, so that the sweep still finds the version afterwards
 _IN_FLIGHT_FOR = STAGED_WATCH_PERIOD - timedelta(days=1)
 
 _ARCHIVE_DIR = "_commits"
@@ -172,7 +172,7 @@ def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
     """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
     current, earlier = (f"{directory}/{_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
-    # The record may be in a move from the legacy directory to the present one; it is in one of them at any time.
+    # The record may just be moved from the legacy directory to the present one; it is in one of them at any time.
     return (
         _load_record(ref, current)
         or _load_record(ref, earlier)
@@ -183,7 +183,7 @@ def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
 def is_cleaned(ref: TableRef, token: str, partition: str) -> bool:
     """True if the deletion of the files that a relocation replaced in a partition has begun.
 
-    The deletion may also have ended before the relocation's records were pruned.
+    True as well if the relocation's records were pruned after the deletion.
     """
     return partition in cleaned_partitions(ref, token) or token in pruned_tokens(ref)
 

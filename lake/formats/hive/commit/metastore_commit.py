@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one call of the metastore that commits. It compares nothing, so partitions are checked right before and after it.
 
-If the owner changes a partition in the moment between the check and the call, the call undoes that change. Any client
-of a metastore that changes the same partition does so. Files that a writer adds to the partition then are late files.
+If the owner changes a partition in the moment between the check and the call, the call undoes that change. A metastore
+offers no client a way to prevent this. Files that a writer adds to the partition then are late files.
 """
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
-from lake.errors import CommitUnknown, Integrity, Transient
+from lake.errors import CommitUnknown, Integrity, TableGone, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive.catalog.tables import find_lost_update, list_partitions, load_table, put_partitions
 from lake.formats.hive.commit import commit_lookup, commit_record
@@ -42,9 +42,9 @@ def try_commit(
 ) -> Transient | None:
     """Make the call if the partitions are still as expected. Returns why it was not made or was refused, or None.
 
-    ``check_before_call`` raises if the call must not be made. Files that were only added prevent the call if
-    ``refuse_additions``. If the metastore answers with an error, the table is read to find out whether the call was
-    made.
+    ``check_before_call`` raises if the call must not be made. ``refuse_additions``: added files prevent the call as
+    well. If the metastore answers with an error, the table is read to find out whether the call was made. Raises
+    CommitUnknown if that remains unknown.
     """
     ref, table = update.ref, update.table
     failpoint("in_commit")
@@ -64,7 +64,7 @@ def try_commit(
     except Transient as error:
         try:
             made = commit_lookup.committed_versions(metastore, table, ref, [commit.instant])
-        except Transient as unknown:
+        except (Transient, TableGone) as unknown:
             raise CommitUnknown(f"{error}; and then: {unknown}") from error
         if not made:
             commit_record.withdraw_record(ref, commit.instant)
@@ -73,9 +73,9 @@ def try_commit(
 
 
 def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> None:
-    """Raise Integrity if another program wrote the same partitions or table at the same time.
+    """Raise Integrity if the partitions are not as the call wrote them, or if the table's columns changed.
 
-    No lock keeps the two calls apart.
+    Another program wrote them at the same time: no lock excludes its call.
     """
     ref = update.ref
     now = load_table(metastore, ref)

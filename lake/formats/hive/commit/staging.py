@@ -37,7 +37,7 @@ def rewrite_tasks(
 
 
 def create_version(ref: TableRef, version: str, partitions: Mapping[str, PartitionSnapshot]) -> None:
-    """Create the directories of a version, with the owner and permissions of the partitions' own directories."""
+    """Create the directories of a version, with the owner and permissions of the partitions' present directories."""
     files, home = file_io_of(ref.location), data_dir(ref)
     with suppress(FileExistsError):
         files.make_directory(home)

@@ -15,7 +15,7 @@ from lake.storage.locations import hadoop_uri, resolve_path
 
 
 class VersionFiles:
-    """The partitions of one rewrite's version before the commit, when no reader reads them.
+    """The partitions in the version of one rewrite before its commit, when no reader sees them.
 
     ``partitions`` are the partitions as they were when the plan was prepared.
     """
@@ -52,7 +52,7 @@ class VersionFiles:
             self._expected[output.partition][target] = output.bytes
 
     def rebase_on(self, current: Mapping[str, PartitionSnapshot]) -> bool:
-        """Leave out partitions that have changed, and link files that were only added. True if no file was added.
+        """Leave out partitions that have changed, and link added files. Returns True if no file was added.
 
         Raises Conflict if no partition is left.
         """

@@ -23,7 +23,7 @@ PLAN_KEY, EPOCH_KEY, VERSION_KEY = "lakefold.plan", "lakefold.epoch", "lakefold.
 RELOCATION_KEY = "lakefold.moved"
 """The property that replaces the other three if no plan made a partition's last relocation.
 
-Such a relocation brings a partition back to the location that a writer uses.
+The sweep makes such relocations: back to an overwritten location, or to the partition's own directory.
 """
 
 _TOKEN_KEYS = frozenset({PLAN_KEY, EPOCH_KEY, VERSION_KEY, RELOCATION_KEY})
@@ -91,10 +91,10 @@ def token_parameters(token: str) -> dict[str, str]:
 
 
 def relocated_parameters(parameters: Mapping[str, str], token: str, files: Collection[ListedFile]) -> dict[str, str]:
-    """Return the properties of a partition after the relocation ``token``: that name, and the counts of its ``files``.
+    """Return the properties of a partition after the relocation ``token``: the token, and the counts of its ``files``.
 
-    ``parameters`` are the properties before the relocation. Names of earlier relocations are dropped, and so are counts
-    that may no longer be right.
+    ``parameters`` are the properties before the relocation. Tokens of earlier relocations are dropped, and so are
+    counts that may no longer be right.
     """
     kept = {name: value for name, value in parameters.items() if name not in _STALE_STATISTICS | _TOKEN_KEYS}
     return {
@@ -119,6 +119,12 @@ def version_of_output(file_name: str) -> str | None:
 def plan_id_of(version: str) -> str:
     """Return the id of the plan that made a version."""
     return version.rsplit("-", 2)[0]
+
+
+def epoch_of(version: str) -> int | None:
+    """Return the epoch of the attempt that made a version. None if ``version`` is no name of a version."""
+    found = _VERSION_NAME.fullmatch(version)
+    return int(found["epoch"]) if found else None
 
 
 def version_started_ns(token: str) -> int | None:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The directories of all tables of a metastore, and of all partitions outside of their table's own directory.
 
-The index is cached for each metastore. The first load reads every partition of every table, 500 a call. Later loads
-read the tables and the names of their partitions, one call a table, and only partitions with new names. A partition
+The index is cached for each metastore. The first load reads every partition of every table, 500 per call. Later loads
+read the tables, the names of their partitions (one call per table), and only partitions with new names. A partition
 that was given another directory under its name is noticed once its table's entry is older than the caller allows.
 
 For a partition in its table's own directory only a hash of the name is kept: a directory that overlaps the partition's
@@ -23,6 +23,8 @@ from lake.formats.hive.catalog.tables import table_root
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.storage.locations import canonical_location
 
+_MAX_LISTS = 10
+
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableDirectory:
@@ -37,7 +39,7 @@ class TableDirectory:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIndex:
-    """Directories, sorted. ``unreadable`` are tables and databases of unknown directories, each with the reason."""
+    """Directories, sorted. ``unreadable`` are tables and databases whose directories are unknown, with the reasons."""
 
     directories: Sequence[TableDirectory] = ()
     unreadable: Mapping[str, str] = field(default_factory=dict)
@@ -97,44 +99,75 @@ class DirectoryCache:
     def _refresh(self, metastore: MetastoreClient, started: float, stale_before: float) -> DirectoryIndex:
         unread: dict[str, str] = {}
         now: dict[tuple[str, str], _TableEntry] = {}
-        for database in metastore.databases():
-            try:
-                tables = list(metastore.tables(database, metastore.table_names(database)))
-            except Transient as error:
-                _record_unreadable(metastore, error, unread, f"database {database}")
-                continue
-            for table in filter(lambda one: one.storage.location, tables):
-                key, own = (database, table.name), f"{table_root(table)}/"
-                before = self._tables.get(key)
-                if (
-                    before is None
-                    or before.read_at < stale_before
-                    or (before.created_at, before.root) != (table.created_at, own)
-                ):
-                    before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
+        listed: set[tuple[str, str]] = set()
+        # Only a later list has the new name of a table that is renamed meanwhile.
+        for _ in range(_MAX_LISTS):
+            new = _list_new_tables(metastore, listed, unread)
+            if not new:
+                self._tables = now
+                return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
+            for database, names in new.items():
                 try:
-                    now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
+                    tables = list(metastore.tables(database, names))
                 except Transient as error:
-                    now[key] = replace(before, name_hashes=())
-                    # A table may have been dropped meanwhile; it then has no directory.
-                    if metastore.is_reusable() and metastore.table(database, table.name) is None:
-                        del now[key]
-                    else:
+                    _record_unreadable(metastore, error, unread, f"database {database}")
+                    continue
+                for table in filter(lambda one: one.storage.location, tables):
+                    key, own = (database, table.name), f"{table_root(table)}/"
+                    before = self._tables.get(key)
+                    if (
+                        before is None
+                        or before.read_at < stale_before
+                        or (before.created_at, before.root) != (table.created_at, own)
+                    ):
+                        before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
+                    try:
+                        now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
+                    except Transient as error:
+                        # A table may have been dropped meanwhile; it then has no directory.
+                        if metastore.is_reusable() and metastore.table(database, table.name) is None:
+                            continue
+                        now[key] = replace(before, name_hashes=())
                         _record_unreadable(metastore, error, unread, f"table {database}.{table.name}")
-        self._tables = now
-        return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
+        raise Transient(
+            f"the tables of the metastore {metastore.uri} changed during each of {_MAX_LISTS} lists of them"
+        )
+
+
+def _list_new_tables(
+    metastore: MetastoreClient, listed: set[tuple[str, str]], unreadable: dict[str, str]
+) -> dict[str, list[str]]:
+    """Return the names of the tables that are not ``listed`` yet, by database, and add them to ``listed``."""
+    found = {}
+    for database in metastore.databases():
+        try:
+            names = [name for name in metastore.table_names(database) if (database, name) not in listed]
+        except Transient as error:
+            _record_unreadable(metastore, error, unreadable, f"database {database}")
+            continue
+        if names:
+            found[database] = names
+            listed.update((database, name) for name in names)
+    return found
 
 
 def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _TableEntry) -> _TableEntry:
-    names = metastore.partition_names(table.database, table.name)
-    before, there = set(entry.name_hashes), set(names)
-    new = [name for name in names if hash(name) not in before]
-    elsewhere = {name: at for name, at in entry.external_directories.items() if name in there}
-    for name, partition in metastore.partitions(table.database, table.name, new):
-        at = f"{canonical_location(partition.storage.location)}/"
-        if not at.startswith(entry.root):
-            elsewhere[name] = at
-    return replace(entry, name_hashes=array("q", map(hash, names)), external_directories=elsewhere)
+    before, found = set(entry.name_hashes), dict(entry.external_directories)
+    # Only a later list has the new name of a partition that is renamed meanwhile.
+    for _ in range(_MAX_LISTS):
+        names = metastore.partition_names(table.database, table.name)
+        new = [name for name in names if hash(name) not in before]
+        for name, partition in metastore.partitions(table.database, table.name, new):
+            before.add(hash(name))
+            at = f"{canonical_location(partition.storage.location)}/"
+            if not at.startswith(entry.root):
+                found[name] = at
+        if all(hash(name) in before for name in names):
+            there = set(names)
+            elsewhere = {name: at for name, at in found.items() if name in there}
+            return replace(entry, name_hashes=array("q", map(hash, names)), external_directories=elsewhere)
+    label = f"{table.database}.{table.name}"
+    raise Transient(f"the partitions of {label} changed during each of {_MAX_LISTS} lists of them")
 
 
 def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequence[TableDirectory]:

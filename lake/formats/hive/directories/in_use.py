@@ -58,7 +58,7 @@ def find_restored(
 def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool:
     """True if readers of one of two directories skip the other, since only one of them is in the directory of versions.
 
-    This holds only for a table without partitions, which alone is read from its own directory, above the versions.
+    Only a table without partitions is read from its own directory, above the versions.
     """
     data_dirs = tuple(f"{ref.location}/{name}/" for name in DATA_DIRS)
     return ref.location in (directory, location) and directory.startswith(data_dirs) != location.startswith(data_dirs)

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Other tables of a metastore that are read from a table's directories, or from one that overlaps them (rule 7)."""
+"""Other tables of a metastore whose directories equal or overlap those of a table (hazard 7 of decision 13)."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
+from functools import partial
 
-from lake.errors import Conflict
+from lake.errors import Conflict, Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, table_root
 from lake.formats.hive.directories.directory_index import (
     DirectoryIndex,
@@ -20,10 +21,12 @@ INDEX_MAX_AGE = timedelta(minutes=10)
 """How old the directories of all tables may be if nothing is deleted after the check."""
 
 DELETION_MAX_AGE = timedelta(minutes=2)
-"""How old a check may be if files are deleted after it."""
+"""How old the directories of all tables may be if files are deleted after the check."""
 
 PARTITION_MAX_AGE = timedelta(hours=1)
 """The time after which a changed directory of a partition is noticed if the partition's name stayed the same."""
+
+_MAX_RELOADS = 3
 
 
 def table_root_conflict(
@@ -31,14 +34,14 @@ def table_root_conflict(
 ) -> str | None:
     """Return, in words, the other table whose own directory overlaps the table's. None if there is no such table."""
     own_root = f"{table_root(table)}/"
-    for found in _load_index(metastore, max_age).overlapping(own_root):
-        if not found.partition and _is_other_table(found, table) and _is_current(metastore, found):
-            return (
-                f"its directory {own_root.rstrip('/')} and that of table {found.database}.{found.table}, "
-                f"{found.path.rstrip('/')}, are the same or one in the other: files replaced in one may be read by the "
-                "other; give each table a directory of its own"
-            )
-    return None
+    found = _find_other_directory(metastore, table, own_root, lambda other: not other.partition, max_age=max_age)
+    if found is None:
+        return None
+    return (
+        f"its directory {own_root.rstrip('/')} and that of table {found.database}.{found.table}, "
+        f"{found.path.rstrip('/')}, are the same, or one contains the other: files replaced in one table may "
+        "be read by the other; give each table a directory of its own"
+    )
 
 
 def foreign_readers(
@@ -49,17 +52,15 @@ def foreign_readers(
     max_age: timedelta = INDEX_MAX_AGE,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> Mapping[str, str]:
-    """Return those of ``directories`` from which another table may be read, each with that table, in words."""
-    index, found = _load_index(metastore, max_age, max_partition_age), {}
+    """Return the ``directories`` from which another table may be read, each with that table, in words."""
+    found = {}
     for directory in directories:
-        for other in index.overlapping(f"{directory}/"):
-            if (
-                _is_other_table(other, table)
-                and not _is_hidden_from(other, directory)
-                and _is_current(metastore, other)
-            ):
-                found[directory] = _reader_label(other)
-                break
+        shows_files = partial(_shows_files, directory=directory)
+        other = _find_other_directory(
+            metastore, table, f"{directory}/", shows_files, max_age=max_age, max_partition_age=max_partition_age
+        )
+        if other is not None:
+            found[directory] = _reader_label(other)
     return found
 
 
@@ -102,10 +103,34 @@ def check_no_foreign_readers(
 def unreadable_reason(metastore: MetastoreClient, *, max_age: timedelta = INDEX_MAX_AGE) -> str | None:
     """Return why the directories of some table are unknown. None if those of all tables are known."""
     for what, reason in _load_index(metastore, max_age).unreadable.items():
-        return (
-            f"whether {what} is read from its directory is not known, since the metastore does not return it: {reason}"
-        )
+        return f"the directories of {what} are unknown, because the metastore does not return them: {reason}"
     return None
+
+
+def _find_other_directory(
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    path: str,
+    matches: Callable[[TableDirectory], bool],
+    *,
+    max_age: timedelta,
+    max_partition_age: timedelta = PARTITION_MAX_AGE,
+) -> TableDirectory | None:
+    """Return a directory of another table that ``matches`` and overlaps ``path``, which ends with a slash, or None.
+
+    The owner of a cached directory that is no longer current may have been renamed, so everything is read again.
+    Raises Transient if owners change each time.
+    """
+    for age in (max_age, *[timedelta()] * _MAX_RELOADS):
+        others = _load_index(metastore, age, max_partition_age).overlapping(path)
+        for other in others:
+            if _is_other_table(other, table) and matches(other):
+                if _is_current(metastore, other):
+                    return other
+                break
+        else:
+            return None
+    raise Transient(f"tables with directories in or above {path} are changed again and again")
 
 
 def _load_index(
@@ -127,11 +152,11 @@ def _is_current(metastore: MetastoreClient, directory: TableDirectory) -> bool:
     return any(f"{canonical_location(one.storage.location)}/" == directory.path for _, one in partitions)
 
 
-def _is_hidden_from(other: TableDirectory, directory: str) -> bool:
-    """True if readers of a partition at ``other`` skip a directory below it, because the directory is hidden there."""
+def _shows_files(other: TableDirectory, directory: str) -> bool:
+    """False if readers of a partition at ``other`` skip ``directory`` below it, because it is hidden there."""
     path = f"{directory}/"
     below = path.removeprefix(other.path) if path.startswith(other.path) else ""
-    return bool(other.partition) and any(map(is_hidden, below.split("/")))
+    return not other.partition or not any(map(is_hidden, below.split("/")))
 
 
 def _reader_label(directory: TableDirectory) -> str:

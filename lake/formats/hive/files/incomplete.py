@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files that readers see.
 
-A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not rewritten, not linked
-by a commit, and not copied from a previous location until it has one.
+A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not copied from a previous
+location. While it is younger than an hour, it is not rewritten and not linked by a commit either.
 """
 
 from datetime import timedelta
@@ -37,9 +37,9 @@ def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> b
 
 
 def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous: bool) -> UnreadyReason | None:
-    """Return why a file that is not recorded must not be taken yet. None if it is complete.
+    """Return why an unrecorded file does not count as one of the partition's yet. None if it counts.
 
-    Old files are read only in a previous location: in the partition's own location readers read them as they are.
+    Files older than an hour are checked only in a previous location: elsewhere, readers read them as they are.
     """
     if entry.is_directory:
         return UnreadyReason.DIRECTORY

@@ -115,7 +115,7 @@ def _list_partition(partition: CatalogPartition) -> PartitionListing:
     except FileNotFoundError:
         if storage.exists(partition.location):
             raise Transient(f"{partition.location} changed while it was listed") from None
-        return PartitionListing(partition=partition)  # readers take the partition for empty
+        return PartitionListing(partition=partition)  # for readers, the partition is empty
     except PermissionError as error:
         raise Rejected(
             f"{partition.location} can't be listed: {error.strerror}; let lakefold's user read it"

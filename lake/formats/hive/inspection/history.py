@@ -130,7 +130,7 @@ def _write_commit(files: Sequence[_ObservedFile]) -> HistoricalCommit:
 
 
 def _rewrite_commits(files: Sequence[_ObservedFile]) -> Iterator[HistoricalCommit]:
-    """Yield a commit for each rewrite, as old as its newest file."""
+    """Yield a commit for each rewrite, with the time of its newest file."""
     made: dict[str, list[_ObservedFile]] = {}
     gone: dict[str, list[FileGroupKey]] = {}
     for file in files:

@@ -25,7 +25,7 @@ from lake.storage.filesystems import file_io_of, filesystem_of
 from lake.storage.locations import relative_path, resolve_path
 
 MAX_FOOTERS = 8
-"""How many files have their footers read and their partitions' properties and directories checked.
+"""The number of files whose footers are read, and whose partitions' properties and directories are checked.
 
 Half of them are the newest files. The others are spread evenly over the rest by modification time.
 """

@@ -155,7 +155,7 @@ class HiveChangeDetector:
         return sorted(roots)
 
     def _recreated_locations(self, root: str, parent: str, entries: Sequence[FileEntry]) -> Iterator[tuple[str, str]]:
-        """Yield the partitions and locations, with files, in a version of which no file of lakefold is left."""
+        """Yield the partitions that have files, with their locations, in a version without files of lakefold."""
         if not version_names.is_version_name(basename(root)):
             return
         for entry in entries:

@@ -95,7 +95,7 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
 def replace_copy(
     ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
 ) -> LocatedFile:
-    """Replace the shorter copy of a file by the whole file. Returns the file that is then at ``copy_path``."""
+    """Replace the copy of a file that has changed since by its present content. Returns the file at ``copy_path``."""
     path, target, files = (
         resolve_path(ref.location, source.path),
         resolve_path(ref.location, copy_path),
@@ -210,7 +210,7 @@ def update_catalog(
     expected: tuple[str, str | None],
     fence: Callable[[], None],
 ) -> None:
-    """Change the partition in the metastore by one call, with true counts: to the location of ``move``, or of ``last``.
+    """Set the partition's location and counts in the metastore by one call: the location of ``move``, or of ``last``.
 
     ``expected`` are the location and the token that the partition must have until the call.
     """

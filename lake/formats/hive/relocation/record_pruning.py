@@ -20,8 +20,8 @@ _MAX_CONCURRENT_CHECKS = 8
 def missing_locations(ref: TableRef, locations: Collection[str]) -> Collection[str]:
     """See ``PrunesRelocations``. A location is missing if its whole version directory is missing.
 
-    If a writer recreates the location, no commit record is beside it, so the version counts as missing. Locations
-    outside of versions belong to the table's owner, and never count as missing.
+    A version that a writer has recreated exists. Locations outside of versions belong to the table's owner, and never
+    count as missing.
     """
     version_by_location = {
         location: version_of_directory(ref, resolve_path(ref.location, location)) for location in locations

@@ -86,7 +86,7 @@ def _unknown_records(ref: TableRef, known: Collection[str]) -> Iterator[CommitRe
 
 
 def _is_of_table(record: CommitRecord, table: MetastoreTable, catalog_tokens: Collection[str]) -> bool:
-    """True if a commit was of this very table.
+    """True if a commit was made on this table, not on an earlier one of the same name.
 
     Records of earlier releases do not identify the table; then a partition must name the commit.
     """
@@ -107,6 +107,7 @@ def _is_applied(
     return any(
         (move.partition, move.previous_location) in new_locations
         for other in others
+        if other.written_ns > record.written_ns
         for move in other.commit.relocations
     )
 

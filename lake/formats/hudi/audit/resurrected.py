@@ -71,7 +71,10 @@ def _has_file(stat: Mapping[str, Any]) -> bool:
 
 
 def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrected]:
-    """Return the file groups that readers see although a completed commit replaced them, by partition and file id."""
+    """Return the file groups that readers see although a completed commit replaced them.
+
+    They are sorted by partition and file id.
+    """
     slices = {(entry.partition, entry.file_id): entry for entry in list_latest_slices(storage, timeline)}
     known = _CommitIndex()
     # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
@@ -147,7 +150,10 @@ class _RemovalRefusals:
         ]
 
     def _find_successors(self, replacement: str, live_groups: Collection[FileGroupId]) -> frozenset[FileGroupId] | None:
-        """Return the live groups that succeed those replaced by ``replacement``; None if a successor is not live."""
+        """Return the live groups that hold the rows of the groups replaced by ``replacement``.
+
+        Returns None if one of the groups written instead is neither live nor replaced itself.
+        """
         heirs, todo, seen = set(), [replacement], {replacement}
         while todo:
             for group in self._commits.successors.get(todo.pop(), ()):

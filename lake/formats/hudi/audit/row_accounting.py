@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name
 from lake.formats.hudi.timeline.timeline import planned_slices, write_stats
 
-#: rewrites; a compaction of file groups that were replaced meanwhile loses nothing
+#: the operations that rewrite; a compaction of file groups that were replaced meanwhile loses nothing
 _CLUSTER, _COMPACT = "cluster", ("compact", "log_compact")
 
 

@@ -36,7 +36,7 @@ from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, 
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
-from lake.formats.hudi.jvm.errors import is_unanswered, translate_error
+from lake.formats.hudi.jvm.errors import is_begun_before, is_unanswered, translate_error
 from lake.formats.hudi.jvm.time_zones import time_zones_of
 from lake.formats.hudi.lock_settings.on_conflict import conflict_options
 from lake.formats.hudi.pending.heartbeats import is_heartbeat_expired
@@ -59,14 +59,16 @@ _MUTABLE_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.checksu
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WRITER_TIMEOUT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
+#: by what Hudi sorts rows that a plan does not sort
+_SORT_MODE = "hoodie.bulkinsert.sort.mode"
 _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 
 
 class FileWriter(Protocol):
-    """Writes the base files of a clustering instead of Hudi, which publishes the plan and commits the files."""
+    """Writes the base files of a clustering. Hudi publishes the plan and commits the files, but writes none."""
 
     def find_common_obstacle(self, client: "HudiClient") -> str | None:
-        """Return why no such writer can rewrite the client's plan; None if it depends on the writer."""
+        """Return why no file writer can rewrite the client's plan; None if that depends on the file writer."""
 
     def find_obstacle(self, client: "HudiClient") -> str | None:
         """Return why this writer can't rewrite the client's plan, which has no common obstacle; None if it can."""
@@ -147,7 +149,7 @@ class HudiClient:
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
             "hoodie.metadata.enable": str(self.has_metadata_table).lower(),
-            # Nothing may be written to the metadata table before the commit, so not together with the data files.
+            # The metadata table is written by the commit, not together with the data files.
             "hoodie.metadata.streaming.write.enabled": "false",
             "hoodie.embed.timeline.server": "false",
             "hoodie.write.markers.type": "DIRECT",
@@ -156,6 +158,8 @@ class HudiClient:
             "hoodie.archive.automatic": "false",
             "hoodie.compact.inline": "false",
             "hoodie.clustering.inline": "false",
+            # lakefold's instants have no heartbeat, so each of them would count as a dead writer's.
+            "hoodie.clustering.enable.expirations": "false",
             **indexes,
             **key_options(self.properties),
             **self._plan_options(),
@@ -433,38 +437,59 @@ class HudiClient:
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
         """Make a published or adopted plan inflight, and record that lakefold did. Call it inside ``locked``.
 
-        Returns Hudi's write of the plan as a job that has not run yet.
+        Returns Hudi's write of the plan as a job that has not run yet. Hudi may fail after it made the plan inflight:
+        some bundles read, sort or write all rows in this call. Then the instant is lakefold's, too.
         """
         self.inflight_file = InflightFile(self.storage, instant)
-        if self.plan is None or self.plan.adopted_instant is None:
-            # The owner of an adopted plan may begin it at the same time, so no inflight file is taken for lakefold's.
-            record_beginning(self.storage, instant)
+        record_beginning(self.storage, instant)
         try:
-            return self._begin_recorded(kind, instant)
+            java = self._begin(kind, instant)
         except Exception as error:
-            if not is_unanswered(error):
-                # Hudi refused, perhaps because a writer began the instant at this moment.
+            if is_begun_before(error):
                 record_withdrawal(self.storage, instant)
+            elif not is_unanswered(error):
+                self._record_begin(self.inflight_file)
             raise
+        failpoint("begun_unrecorded")
+        self._record_begin(self.inflight_file)
+        return java
 
-    def _begin_recorded(self, kind: PlanKind, instant: str) -> Any:
+    def _begin(self, kind: PlanKind, instant: str) -> Any:
         if kind is PlanKind.COMPACTION:
             with self.own_session():
-                java = self.bundle.begin_compaction(self.write_client, instant)
-        else:
-            if self._has_commit_conflict_check():
-                # ``preWrite`` records the completed and the pending instants, for ``resolve_conflicts``.
-                self.meta.reloadActiveTimeline()
-                cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
-                self._lock_client.preWrite(instant, cluster, self.meta)
-            with self.own_session():
-                java = self.write_client.cluster(instant, False)
-        failpoint("begun_unrecorded")
-        inflight = self.inflight_file
-        assert inflight is not None
+                return self.bundle.begin_compaction(self.write_client, instant)
+        if self._has_commit_conflict_check():
+            # ``preWrite`` records the completed and the pending instants, for ``resolve_conflicts``.
+            self.meta.reloadActiveTimeline()
+            cluster = self.jvm.org.apache.hudi.common.model.WriteOperationType.CLUSTER
+            self._lock_client.preWrite(instant, cluster, self.meta)
+        with self.own_session():
+            if self.sorts_after_begin:
+                return self.bundle.begin_unsorted(self.write_client, self.context, self._unsorted_config, instant)
+            return self.write_client.cluster(instant, False)
+
+    @property
+    def sorts_after_begin(self) -> bool:
+        """True if ``begin_rewrite`` leaves the plan's sort to ``rewrite.sorted_write``.
+
+        Hudi sorts a plan in the call that begins it, and ``begin_rewrite`` holds the table's lock.
+        """
+        return (
+            self.bundle.can_begin_before_sorting
+            and self.plan is not None
+            and self.plan.kind is PlanKind.CLUSTERING
+            and bool(self.plan.options.sort_columns)
+        )
+
+    @property
+    def _unsorted_config(self) -> Any:
+        return self._build_config(
+            {**self._unlocked_options, "hoodie.clean.failed.writes.policy": "NEVER", _SORT_MODE: "NONE"}
+        )
+
+    def _record_begin(self, inflight: InflightFile) -> None:
         inflight.is_unchanged()  # the first call finds the file
-        record_begin(self.storage, instant, None if inflight.own_file is None else inflight.own_file[1])
-        return java
+        record_begin(self.storage, inflight.instant, None if inflight.own_file is None else inflight.own_file[1])
 
     def is_taken_over(self, instant: str) -> bool:
         """True if another process took over ``instant``, which ``begin_rewrite`` began. Any thread may call it."""

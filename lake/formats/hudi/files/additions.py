@@ -1,11 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What Hudi's base files have besides rows, for base files that an engine writes.
+"""The parts of Hudi's base files besides the rows, for base files that an engine writes.
 
 Hudi's row writer names each file, marks it before it exists, replaces the name of the file in its rows, and writes the
 Bloom filter and the bounds of its record keys into the footer. The tasks of an engine do the same. All other meta
 columns stay as they are, as in every clustering that keeps Hudi's metadata.
 """
 
+import re
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -34,8 +35,8 @@ _MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
 class BaseFileAdditions:
     """See ``lake.engines.FileAdditions``.
 
-    An output is planned by the path of its file group, which all attempts have in common. Should two of their files
-    ever be visible, no reader sees a row twice.
+    An output is planned by the path of its file group, which all attempts have in common. Even if files of two attempts
+    were visible, no reader would see a row twice.
     """
 
     location: str
@@ -71,8 +72,8 @@ class BaseFileAdditions:
     def create_file(self, path: str) -> "BaseFile":
         """See ``lake.engines.FileAdditions``.
 
-        The marker is written first, as Hudi does: a rollback finds by it which files to delete, and a commit which
-        files it does not name.
+        The marker is written first, as by Hudi. By the markers a rollback finds the files to delete, and a commit finds
+        the files that it does not name.
         """
         # Hudi's tokens are three numbers. The last one is this attempt's own.
         written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
@@ -86,16 +87,23 @@ class BaseFileAdditions:
         return BaseFile(path=written, additions=self, bloom_filter=BloomFilter(self.bloom_filter))
 
     def check_pending(self) -> None:
-        """Raise Transient if the instant was withdrawn, or is now executed by another process.
+        """Raise Transient if the instant was withdrawn or committed, or is now executed by another process.
 
-        Python continues for a while after the end of its task in Spark. Readers would see its files.
+        Python continues for a while after the end of its task in Spark, and Spark may repeat a task that was slow.
+        Readers would see the files that they write then.
         """
         if self.inflight_file is None:
             return
         path, written_at = self.inflight_file
-        info = TableStorage(self.location).info(path)
-        if info.type != pafs.FileType.File or info.mtime != written_at:
+        storage = TableStorage(self.location)
+        info = storage.info(path)
+        if info.type != pafs.FileType.File or info.mtime != written_at or self._is_completed(storage, path):
             raise Transient(f"{self.location}: {self.instant} is no longer pending, or another process executes it")
+
+    def _is_completed(self, storage: TableStorage, inflight_path: str) -> bool:
+        """True if the clustering has completed: its inflight file stays on the timeline beside the completed file."""
+        names = storage.list_file_names(inflight_path.rpartition("/")[0])
+        return any(re.fullmatch(rf"{self.instant}(_\d+)?\.replacecommit", name) for name in names)
 
 
 @dataclass(slots=True, kw_only=True)

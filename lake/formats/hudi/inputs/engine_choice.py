@@ -74,7 +74,7 @@ def choose_engine(
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
     ``find_obstacle`` returns why one of ``WRITERS`` can't rewrite the plan; None if it can. ``read_footers`` returns
-    the footers of the inputs by path, in the order of the plan. It is not called if the setting or the plan decides.
+    the footers of the inputs by path, in the order of the plan. It is called only if the footers matter.
     Missing and damaged inputs have no footer: the publication or the rewrite reports them. Inputs with numbers in one
     of ``text_columns`` are copied, whatever the size of their row groups. The same holds for inputs with dates and
     timestamps that Spark, unlike other readers, would rebase to today's calendar; these inputs are searched for only if

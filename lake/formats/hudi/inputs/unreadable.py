@@ -43,9 +43,9 @@ def find_unreadable_groups(
 ) -> tuple[SkippedGroup, ...]:
     """Return the groups among ``groups`` with a missing or unreadable input, each with the reason.
 
-    ``error_text`` is the error of the failed rewrite. If all files exist with sound footers, the base files that it
-    names are read in full, or all of them if it names none but mentions damage. A damaged file is quarantined, a
-    missing file is not.
+    ``error_text`` is the error of the failed rewrite. If all files exist with sound footers, the base files that the
+    error names are read in full. If it names none but mentions damage, all base files are read. A damaged file is
+    quarantined, a missing file is not.
     """
     faults: dict[str, str] = {}
     bases = {s.path for g in groups for s in plan.groups[g].slices if s.path}

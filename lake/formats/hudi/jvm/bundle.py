@@ -86,6 +86,15 @@ _BATCHES: Mapping[str, tuple[str, ...]] = {
     "data.HoodieJavaRDD": ("getJavaRDD",),
     "index.HoodieIndex": ("updateLocation",),
 }
+#: symbols for beginning a plan before its inputs are sorted
+_SORTED: Mapping[str, tuple[str, ...]] = {
+    "avro.model.HoodieClusteringStrategy": ("setStrategyParams",),
+    "client.SparkRDDTableServiceClient": ("convertToOutputMetadata",),
+    "client.clustering.run.strategy.SparkSortAndSizeExecutionStrategy": ("performClustering",),
+    "common.util.ClusteringUtils": ("getClusteringPlan",),
+    "table.action.cluster.SparkExecuteClusteringCommitActionExecutor": (),
+    "table.action.commit.BaseCommitActionExecutor": ("executeClustering",),
+}
 #: symbols for the commit of files that an engine has written
 _FILES_OF_ENGINES: Mapping[str, tuple[str, ...]] = {
     "config.HoodieWriteConfig": (
@@ -131,6 +140,8 @@ class Bundle:
     can_read_batches: ClassVar[bool] = True
     #: whether a clustering can be begun without being written, so that it can commit files of lakefold's engines
     can_begin_without_writing: ClassVar[bool] = True
+    #: whether a plan with sort columns can be begun before its inputs are read and sorted; tested on the 1.2 line only
+    can_begin_before_sorting: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     can_run_foreign_plans: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` and their methods, public or not, that differ between lines
@@ -138,6 +149,7 @@ class Bundle:
         _SINCE_1_1,
         _BATCHES,
         _FILES_OF_ENGINES,
+        _SORTED,
         {
             "common.table.TableSchemaResolver": ("getTableSchema",),
             "HoodieSchemaConversionUtils": ("convertHoodieSchemaToStructType",),
@@ -153,7 +165,7 @@ class Bundle:
 
     @property
     def can_commit_files_of_engines(self) -> bool:
-        """True if the bundle is one of those with which commits of files of lakefold's engines were tested."""
+        """True if commits of files of lakefold's engines were tested with this bundle."""
         return self.can_begin_without_writing and self.version == self.release
 
     def check_table_version(self, table: str, version: int) -> None:
@@ -194,7 +206,7 @@ class Bundle:
         self._transaction_manager(client).endStateChange(owner)
 
     def lock_provider(self, client: Any) -> Any:
-        """Return the holder of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
+        """Return Hudi's provider of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
         return self.private_field(self._transaction_manager(client), "lockManager").getLockProvider()
 
     def _transaction_manager(self, client: Any) -> Any:
@@ -225,6 +237,20 @@ class Bundle:
             statuses.add(status)
         write_metadata.setWriteStatuses(self.spark.sparkContext._jsc.parallelize(statuses, 1))
         return stats
+
+    def begin_unsorted(self, client: Any, context: Any, config: Any, instant: str) -> Any:
+        """Make a requested clustering inflight as if it had no sort columns, so that nothing is read in this call.
+
+        Returns Hudi's write of the plan as a job that must be replaced: its rows would not be sorted.
+        """
+        hudi = self.jvm.org.apache.hudi
+        table = hudi.table.HoodieSparkTable.create(config, context)
+        client.preWrite(instant, hudi.common.model.WriteOperationType.CLUSTER, table.getMetaClient())
+        executor = hudi.table.action.cluster.SparkExecuteClusteringCommitActionExecutor(context, config, table, instant)
+        plan = self.private_field(executor, "clusteringPlan")
+        plan.getStrategy().setStrategyParams(self.jvm.java.util.HashMap())
+        begun = self.call_private(executor, "executeClustering", plan)
+        return self.call_private(client.getTableServiceClient(), "convertToOutputMetadata", begun)
 
     def commit_clustering(self, client: Any, write_metadata: Any, table: Any, instant: str) -> None:
         """Commit a clustering whose statistics were collected."""
@@ -318,6 +344,7 @@ class Bundle11(Bundle):
     line = "1.1"
     release = "1.1.1"
     can_read_batches = False
+    can_begin_before_sorting = False
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (_SINCE_1_1, _FILES_OF_ENGINES, _AVRO_SCHEMA)
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:

@@ -35,6 +35,11 @@ _WITHOUT_FRAMES = re.compile(rf"{re.escape(_OUT_OF_BOUNDS)}\s*(\n(?!\s*at )|\Z)"
 _MAX_DEPTH = 20
 #: the frames of a Java stack in which an instant completes
 _COMPLETING = re.compile(r"ActiveTimeline\w*\.\w*[cC]omplete\w*\(")
+#: the frames of a Java stack in which a pending plan becomes inflight
+_BEGINNING = re.compile(r"ActiveTimeline\w*\.transition\w*ToInflight\(")
+_EXISTS = "FileAlreadyExistsException"
+#: the frame of a Java stack in which Hudi requires that a clustering is not inflight
+_REQUIRING_REQUESTED = "SparkExecuteClusteringCommitActionExecutor.<init>("
 
 Cause = tuple[str, str]
 """Class name and message of one link of a Java cause chain."""
@@ -102,6 +107,15 @@ def is_session_spoiled(trace: str) -> bool:
     if _OUT_OF_BOUNDS not in trace:
         return False
     return _METADATA_RECORD in trace or (_METADATA_TABLE in trace and _WITHOUT_FRAMES.search(trace) is not None)
+
+
+def is_begun_before(error: BaseException) -> bool:
+    """True if Hudi's begin of a plan failed with ``error`` before it made the plan inflight.
+
+    If the plan is inflight nevertheless, another process has just begun it.
+    """
+    trace = stack_trace(error)
+    return _REQUIRING_REQUESTED in trace or (_EXISTS in trace and _BEGINNING.search(trace) is not None)
 
 
 def can_have_committed(error: BaseException) -> bool:

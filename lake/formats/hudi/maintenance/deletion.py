@@ -20,7 +20,7 @@ def delete_versions(
     fence: Callable[[], None] = lambda: None,
     retention: timedelta = timedelta(),
 ) -> DeletionResult:
-    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size. Returns the result.
+    """Delete ``versions``, oldest replacing instant first, in clean plans of bounded size.
 
     ``fence`` is the last check that the deletion still belongs to the caller. Files that no longer exist free no bytes.
     A file stays if its size is not the recorded size. Its time is not compared, since Hudi uses no name twice and

@@ -119,10 +119,11 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
 def _select_deletable_in_order(
     client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
 ) -> tuple[dict[str, list[str]], str]:
-    """Return the ``paths`` deletable in the order of commits, and the newest commit that superseded one of them.
+    """Return the ``paths`` that can be deleted now, and an instant: no later commit superseded one of these files.
 
-    ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. If the
-    archiver can be given a bound of its own, all ``paths`` can be deleted.
+    ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. With a
+    ``start``, and if the archiver can be given a bound of its own, all ``paths`` can be deleted. Otherwise files are
+    deleted in the order of the commits that superseded them.
     """
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):
@@ -143,8 +144,8 @@ def _select_deletable_in_order(
 def _run_archival(client: HudiClient) -> str | None:
     """Run Hudi's archival, bounded by savepoints and by the oldest commit with existing replaced files.
 
-    The bound applies regardless of the writers' settings: readers miss instants archived after a commit that a
-    savepoint keeps.
+    The bound of savepoints applies regardless of the writers' settings: if a commit that a savepoint keeps stays on
+    the active timeline, readers miss the files of later commits that are archived.
     """
     timeline = client.read_timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))

@@ -148,7 +148,11 @@ def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Time
     """True if a writer now executes a pending instant of a lakefold plan, so lakefold must not roll it back."""
     if instant.state is not InstantState.INFLIGHT or not is_begun_by_writer(storage, timeline, instant.time):
         return False
-    # A writer's instant: the limit is that of writers.
+    return is_writer_alive(table, storage, timeline, instant)
+
+
+def is_writer_alive(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
+    """True if the writer that executes a pending instant has shown a recent sign of life, by the limit of writers."""
     _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=False)
     return alive
 

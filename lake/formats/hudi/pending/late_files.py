@@ -30,7 +30,8 @@ from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-#: the interval of the first checks; later intervals are a quarter of the record's age: some fifty checks in all
+#: the next check is due once the record's age has grown by a quarter since the last check, or is a quarter above this
+#: time: some fifty checks in all
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 
@@ -177,7 +178,10 @@ def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRe
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:
-    """Return the instant's committed files, or the files of savepoints, which must stay; None if they are unknown."""
+    """Return the files that must stay: the instant's committed files or, without a commit, the files of savepoints.
+
+    Returns None if they are unknown.
+    """
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
     # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.

@@ -2,8 +2,8 @@
 """Executes a plan that another process scheduled, on that process's own instant.
 
 Hudi lets any process execute a pending clustering, and a process that begins it rolls back the work of the previous
-process. All attempts share one instant, so the instant does not distinguish two attempts, as it does for lakefold's own
-plans:
+process. All attempts share one instant. So unlike for lakefold's own plans, the instant does not distinguish two
+attempts:
 
 - An attempt begins in ``begin_adopted``, under the table's lock, and only if the instant is merely requested. The work
   of an earlier attempt is rolled back first, also under the lock, and its data files are deleted.
@@ -21,10 +21,10 @@ The request itself is never changed: it belongs to the process that wrote it.
 from collections.abc import Callable
 from typing import Any
 
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, EarlierAttemptPending, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.actions import is_executed_by_writer, plan_kind
+from lake.formats.hudi.pending.actions import is_executed_by_writer, is_writer_alive, plan_kind
 from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, refuse_live_attempts
 from lake.formats.hudi.pending.late_files import list_files_of_instant, record_instant, record_withdrawal
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
@@ -48,7 +48,7 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
     Returns the prepared plan and Hudi's write of the plan, a job that has not run yet. Raises Conflict if the instant
     is no longer pending, names other files than when it was adopted, or is stale: Hudi would lose the rows written
-    since. Raises Transient if another process has begun to execute it.
+    since. Raises EarlierAttemptPending while another process executes it, and Transient once that process is silent.
     """
     assert plan.adopted_instant is not None
     client.bundle.require_foreign_plans(client.table.name, "executing a plan of another process")
@@ -71,8 +71,10 @@ def begin_adopted(client: HudiClient, plan: Plan, epoch: int, fence: Callable[[]
 
 def _check_requested(client: HudiClient, plan: Plan) -> None:
     """Raise Transient if another process began the adopted plan, Conflict if it can't be executed."""
-    if _find_pending_instant(client, plan).state is not InstantState.REQUESTED:
-        raise Transient(
+    instant = _find_pending_instant(client, plan)
+    if instant.state is not InstantState.REQUESTED:
+        is_alive = is_writer_alive(plan.table, client.storage, client.read_timeline(), instant)
+        raise (EarlierAttemptPending if is_alive else Transient)(
             f"{plan.table.name}: another process has begun {plan.kind} {plan.adopted_instant}; if that process is "
             f"dead: lakefold tables rollback {plan.table.name} {plan.adopted_instant}"
         )
@@ -133,9 +135,9 @@ def abort_adopted(
 ) -> int:
     """Roll back the begun work of the pending rewrite ``time``, which stays requested. Returns 1 if work had begun.
 
-    The data files of the work are deleted. Idempotent. A completed or missing instant is left alone, and so is work
-    that does not belong to ``plan_id``, the plan that adopted the rewrite (``is_work_of_other_attempt``). Without
-    ``plan_id`` all work is rolled back.
+    The data files of the work are deleted. Idempotent. A completed or missing instant is left alone, and so is the work
+    of a live writer. With ``plan_id``, the plan that adopted the rewrite, the work of other plans and attempts is left
+    alone as well (``is_work_of_other_attempt``).
     """
     client.bundle.require_foreign_plans(client.table.name, "aborting a plan of another process")
     with translated_errors(client.table, _ABORTING), client.locked(_ABORTING):

@@ -108,9 +108,13 @@ def publish_compaction(
 
 
 def _find_requested(timeline: Timeline, plan_id: str) -> tuple[Instant, Mapping[str, Any]] | None:
-    """Return the requested compaction that an earlier attempt could not withdraw; see ``withdraw_compaction``."""
+    """Return the requested compaction that an earlier attempt could not withdraw; see ``withdraw_compaction``.
+
+    Returns None if the compaction is inflight: a writer may be executing it.
+    """
     for instant, record in timeline.pending_plans():
-        if instant.kind == "compaction" and extra_metadata(record).get(PLAN_KEY) == plan_id:
+        is_requested = instant.kind == "compaction" and instant.state is InstantState.REQUESTED
+        if is_requested and extra_metadata(record).get(PLAN_KEY) == plan_id:
             return instant, record
     return None
 
@@ -169,7 +173,7 @@ def _operation_record(slice_: FileSlice) -> dict[str, Any]:
 
 
 def check_compaction_commit(client: HudiClient, rewrite: Rewrite) -> None:
-    """Raise Conflict if the instant is no longer pending, or a file is missing; call it under the lock."""
+    """Raise Conflict if the instant is no longer pending, a file is missing or an input changed; under the lock."""
     prepared, plan = rewrite.prepared, rewrite.prepared.plan
     timeline = require_pending(client, prepared, "commit")
     require_outputs(client, rewrite)
@@ -218,8 +222,8 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
 def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
     """Roll a pending compaction back and remove it from the timeline; call it under the lock.
 
-    Returns whether this was necessary. The request stays if ``must_execute`` is true; the plan's next attempt, or the
-    plan that adopts it, executes it.
+    Returns True if it was rolled back or removed. The request stays if ``must_execute`` is true; the plan's next
+    attempt, or the plan that adopts it, executes it.
     """
     generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT

@@ -83,7 +83,7 @@ def _read_view(client: HudiClient, partitions: Collection[str]) -> dict[FileGrou
 
 
 def _open_view(client: HudiClient, partitions: list[str]) -> tuple[Any, list[str]]:
-    """Return Hudi's view of ``partitions`` and those that have slices; the caller closes the view.
+    """Return Hudi's view of ``partitions``, and the partitions that have slices; the caller closes the view.
 
     Without a metadata table Hudi lists the directories, and fails at a foreign file whose name has no file id. The view
     is then built from lakefold's listing, without the foreign files.
@@ -136,9 +136,10 @@ def _groups_of(pending: Iterable[tuple[Instant, Mapping[str, Any]]]) -> dict[Fil
 
 
 def find_groups_of_others(timeline: Timeline, plan: Plan) -> dict[FileGroupId, str]:
-    """Return ``find_pending_groups``, all of other plans. Raises EarlierAttemptPending if ``plan`` is pending itself.
+    """Return the file groups of all pending plans. Raises EarlierAttemptPending if ``plan`` itself is pending.
 
-    A withdrawal preceded, and leaves only an instant that a writer may be executing, or a live attempt that is later.
+    The plan was withdrawn before. A withdrawal leaves only an instant that a writer, or a later attempt that is alive,
+    may be executing.
     """
     pending = timeline.pending_plans()
     for instant, record in pending:

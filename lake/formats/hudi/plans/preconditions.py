@@ -4,14 +4,14 @@
 Publication, commit, clean, withdrawal and the table's services call ``check_preconditions`` right before they act:
 
 - ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.time_zones``).
-- ``check_preconditions`` adopts changes of the table's properties and of its metadata table. It refuses the change if a
-  pending action of another process excludes it, if the metadata table contradicts the properties, or if the clock is
-  wrong: the new instant would then be older than existing instants, or newer than future instants.
+- ``check_preconditions`` adopts new properties of the table and a new or dropped metadata table. It refuses the act if
+  a pending action of another process excludes it, if the metadata table is damaged, if a restore missed a rewrite, or
+  if the clock is wrong: the new instant would then be older than existing instants, or newer than future instants.
 - ``check`` verifies the caller's own conditions, ``prepare`` makes the caller's preparations, and ``fence`` checks that
   the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
 - Last, the lock is verified: it has been held without a gap since it was taken, so no other commit happened in between.
 
-A time is wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
+A time can be wrong in two ways. If it is earlier than a time on the timeline, or on the metadata table's timeline, the
 commit counts as older than that instant. Readers that list files by the metadata table then miss the commit's files. If
 the time is later than the times of the writers' next commits, the commit hides their updates of a compacted file group.
 """
@@ -25,6 +25,8 @@ from typing import Any, NamedTuple
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
+from lake.formats.hudi.pending.actions import plan_kind
+from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.clocks import (
@@ -79,7 +81,7 @@ def check_preconditions(
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
     Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
-    damaged, and the errors of ``check``, ``prepare`` and ``fence``.
+    damaged or a restore missed a rewrite, and the errors of ``check``, ``prepare`` and ``fence``.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)
@@ -183,7 +185,7 @@ def _refuse_excluding_actions(
         if why is not None:
             raise Transient(
                 f"{client.table.name}: {doing} waits for the pending {instant.kind} {instant.time}, {why}. If its "
-                f"process died, {_how_to_finish(timeline, instant)}"
+                f"process died, {_how_to_finish(client.table.name, timeline, instant)}"
             )
 
 
@@ -199,7 +201,7 @@ def _exclusion_reason(
         plan = timeline.plan(instant)
         if plan is None:
             return None if is_withdrawal else "which does not name its target yet"
-        target = str((plan.get("instantToRollback") or {}).get("commitTime"))
+        target = _rollback_target(plan)
         if target == completed_instant:
             return f"which rolls back {target}, the instant of this plan, and deletes its files"
         found = timeline.find(target)
@@ -215,7 +217,7 @@ def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[
     """Return the first of ``inputs`` that a rollback with this plan deletes, or of which it undoes a log block."""
     named = {
         relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
-        for request in plan.get("rollbackRequests") or ()
+        for request in plan.get("RollbackRequests") or ()
         for path in (*(request.get("filesToBeDeleted") or ()), *(request.get("logBlocksToBeDeleted") or ()))
     }
     return next((path for path in sorted(inputs) if path in named or _is_written_by(path, target)), None)
@@ -227,18 +229,47 @@ def _is_written_by(path: str, instant: str) -> bool:
     return file is not None and file.instant == instant
 
 
-def _how_to_finish(timeline: Timeline, instant: Instant) -> str:
-    """Describe, for a message, how to end a pending action whose process died."""
+def _how_to_finish(name: str, timeline: Timeline, instant: Instant) -> str:
+    """Describe, for a message, how to end a pending action on the table ``name`` whose process died."""
     if instant.kind == "restore":
         return "restore to the same savepoint again"
     if instant.kind == "rollback":
+        return _how_to_finish_rollback(name, timeline, instant)
+    file = instant.inflight_file or instant.requested_file
+    return f"delete {timeline.storage.display_path(f'{timeline.directory}/{file}')}"
+
+
+def _how_to_finish_rollback(name: str, timeline: Timeline, rollback: Instant) -> str:
+    """Describe, for a message, how to end a pending rollback.
+
+    Hudi's writes finish pending rollbacks, except those of clusterings and compactions.
+    """
+    target = timeline.find(_rollback_target(timeline.plan(rollback) or {}))
+    if target is None or plan_kind(target, timeline.plan(target)) is None:
         return "the next write of the table's writer finishes it"
-    name = instant.inflight_file or instant.requested_file
-    return f"delete {timeline.storage.display_path(f'{timeline.directory}/{name}')}"
+    if target.pending:
+        return (
+            f"the next execution of {target.kind} {target.time} finishes it, and so does lakefold tables rollback "
+            f"{name} {target.time}"
+        )
+    return (
+        f"roll {target.kind} {target.time} back with the table's own writer (CALL rollback_to_instant(table => …, "
+        f"instant_time => '{target.time}'))"
+    )
+
+
+def _rollback_target(plan: Mapping[str, Any]) -> str:
+    """Return the time of the instant that a rollback with this plan undoes; 'None' if the plan does not name it."""
+    return str((plan.get("instantToRollback") or {}).get("commitTime"))
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:
-    for fault in (*metadata_table.find_faults(client.storage, timeline), *describe_unrestored_rewrites(timeline)):
+    faults = (
+        *describe_undone_rewrites(client.storage, timeline),
+        *metadata_table.find_faults(client.storage, timeline),
+        *describe_unrestored_rewrites(timeline),
+    )
+    for fault in faults:
         raise Rejected(f"{client.table.name}: {fault}")
 
 

@@ -21,8 +21,8 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import OverlappingCommit
 from lake.plan import Commit, OutputFile, SupersededVersion
 
-_REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
-
+REWRITE_KINDS = ("clustering", "compaction", "replacecommit")
+"""The kinds of instants that may be lakefold's; up to table version 6 a clustering is a replacecommit."""
 
 #: plan ids of completed instants; by table and fingerprint of the completed file
 _plan_id_cache: dict[tuple[str, Hashable], str | None] = {}
@@ -53,7 +53,7 @@ def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Col
 
 def plan_id_of(timeline: Timeline, instant: Instant) -> str | None:
     """Return the id of the lakefold plan of a completed instant; None if the instant is foreign."""
-    if instant.kind not in _REWRITE_KINDS:
+    if instant.kind not in REWRITE_KINDS:
         return None
     key = timeline.storage.location, timeline.fingerprint(instant)
     if key in _plan_id_cache:

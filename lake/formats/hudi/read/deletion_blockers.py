@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The reasons against deleting superseded files: live files, pending plans, savepoints, retention, order of deletion.
+"""The reasons against deleting superseded files: live files, lost commits, pending plans, savepoints, retention, order.
 
 The order matters because Hudi would otherwise answer queries of older states wrongly. The table's newest clean records
 the earliest retained instant. From that instant on Hudi answers ``as.of.instant`` queries and creates savepoints. A
@@ -24,6 +24,7 @@ from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
 from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
+from lake.formats.hudi.read.undone_commits import find_undone_commits
 from lake.formats.hudi.timeline.timeline import (
     CLEAN_KEY,
     COMMIT_ACTIONS,
@@ -62,6 +63,7 @@ def find_deletion_blockers(
     if not versions:
         return {}
     completed = _completed_times(timeline, versions)
+    undone = find_undone_commits(storage, timeline, frozenset(version.instant for version in versions))
     # A clean calls this under the lock, so only the affected partitions are listed in storage. With a metadata table
     # all partitions are listed: hudi-rs filters partitions by column values, and no deletion may depend on that filter.
     where = None if is_listed_by_metadata_table(timeline) else {version.partition for version in versions}
@@ -77,6 +79,8 @@ def find_deletion_blockers(
     def reason(version: SupersededVersion) -> str | None:
         if version.instant not in completed:
             return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
+        if version.instant in undone:
+            return undone[version.instant]
         if version.path in live:
             return "live: it is in a latest file slice"
         return needed.get(version.path)

@@ -26,8 +26,8 @@ from lake.history import (
 )
 
 #: operations that do not change rows; if the operation isn't recorded, the action decides
-_REWRITE_OPERATIONS = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
-_REWRITE_KINDS = {"clustering", "compaction", "logcompaction"}
+REWRITE_OPERATIONS = {"CLUSTER", "COMPACT", "LOG_COMPACT"}
+REWRITE_KINDS = {"clustering", "compaction", "logcompaction"}
 #: keys that writers set in their commits' extra metadata, with the writers' names for people
 _APPLICATION_OF_KEY = {
     "deltastreamer.checkpoint.key": "Hudi Streamer",
@@ -91,7 +91,7 @@ def _read_commit_records(timeline: Timeline) -> Iterator[_CommitRecord]:
             completed_at=instant.completed_at or instant.time,
             kind=instant.kind,
             metadata=metadata,
-            plan=timeline.plan(instant) if instant.kind in _REWRITE_KINDS else None,
+            plan=timeline.plan(instant) if instant.kind in REWRITE_KINDS else None,
         )
     known = {instant.time for instant in active}
     for archived in timeline.archived(COMMIT_ACTIONS):
@@ -109,7 +109,7 @@ def _read_commit_records(timeline: Timeline) -> Iterator[_CommitRecord]:
 def _to_past_commit(record: _CommitRecord, at: datetime) -> HistoricalCommit:
     metadata = record.metadata or {}
     operation = metadata.get("operationType") or ""
-    rewrites = operation in _REWRITE_OPERATIONS if operation not in ("", "UNKNOWN") else record.kind in _REWRITE_KINDS
+    rewrites = operation in REWRITE_OPERATIONS if operation not in ("", "UNKNOWN") else record.kind in REWRITE_KINDS
     extra = extra_metadata(metadata)
     replaced: Mapping[str, list[str]] = metadata.get("partitionToReplaceFileIds") or {}
     return HistoricalCommit(
@@ -119,8 +119,13 @@ def _to_past_commit(record: _CommitRecord, at: datetime) -> HistoricalCommit:
         written=tuple(_written_files(metadata, at, logs=not rewrites)),
         removed_groups=tuple((partition, file_id) for partition, ids in replaced.items() for file_id in ids),
         plan_id=(extra.get(PLAN_KEY) or extra_metadata(record.plan).get(PLAN_KEY)) if rewrites else None,
-        application=next((name for key, name in _APPLICATION_OF_KEY.items() if key in extra), None),
+        application=application_of(extra),
     )
+
+
+def application_of(extra: Mapping[str, str]) -> str | None:
+    """Return the program that wrote a commit with this extra metadata; None if it left no trace."""
+    return next((name for key, name in _APPLICATION_OF_KEY.items() if key in extra), None)
 
 
 def _written_files(metadata: Mapping[str, Any], at: datetime, *, logs: bool) -> Iterator[FileWritten]:

@@ -45,7 +45,7 @@ def _set_environment(environment: Mapping[str, str]) -> None:
 
 
 class MergeUnsupported(Exception):
-    """hudi-rs can't merge a slice, although its log files are intact; the message is hudi-rs's."""
+    """hudi-rs can't merge a slice with intact log files, or does not support the storage; the message is the reason."""
 
 
 class HudiRsReader:

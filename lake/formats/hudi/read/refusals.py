@@ -13,6 +13,7 @@ from lake.formats.hudi.lock_settings.providers import (
     has_lock_file_provider,
     missing_settings,
 )
+from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table, schema_history
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Timeline, write_stats
@@ -59,6 +60,7 @@ def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Ite
 
 def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     """Yield refusals for states that writers can cause at any time; checked again before a plan is published."""
+    yield from describe_undone_rewrites(storage, timeline)
     yield from metadata_table.find_faults(storage, timeline)
     yield from describe_unrestored_rewrites(timeline)
     for misleading in schema_history.find_misleading_columns(storage):

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Base files of a clustering that an engine writes. Hudi publishes the plan before, and commits the files.
 
-Until the commit the files are what files of Hudi's row writer are: named by the instant, each with a marker that is
-older than the file. So a rollback removes them, a commit removes those that it does not name, and late files are
-found by their names.
+Like files of Hudi's row writer, they are named by the instant, and each has a marker that is older than the file. So a
+rollback removes them, a commit removes the files that it does not name, and late files are found by their names.
 """
 
 import threading
@@ -22,7 +21,7 @@ from lake.formats.hudi.rewrite.engine_tasks import (
 )
 from lake.ports import PreparedPlan, ProgressCallback
 
-#: of a file that has no earlier version in its file group
+#: the previous commit in the write status of a new file group's file
 _NO_COMMIT = "null"
 
 
@@ -53,17 +52,17 @@ class EngineWriter:
         statuses = client.jvm.java.util.ArrayList()
         for file in sorted(files, key=lambda one: one.group):
             statuses.add(_write_status(client, groups[file.group].partition, file))
-        # What Hudi keeps of the files in its indexes it reads from the files themselves.
+        # Hudi fills its indexes from the files themselves.
         return client.spark.sparkContext._jsc.parallelize(statuses, 1)
 
 
 def find_writers(engines: Sequence[RewriteEngine]) -> dict[str, EngineWriter]:
-    """Return those of ``engines`` that can write base files, by name."""
+    """Return the ``engines`` that can write base files, by name."""
     return {engine.name: EngineWriter(engine) for engine in engines if engine.name in WRITERS}
 
 
 def _write_status(client: HudiClient, partition: str, file: EngineOutput) -> Any:
-    """Return what Hudi's row writer says of a new file."""
+    """Return the write status that Hudi's row writer would return for a new file."""
     jvm = client.jvm
     name = file.path.rpartition("/")[2]
     file_id = name.partition("_")[0]

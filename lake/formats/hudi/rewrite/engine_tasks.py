@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites by the engines ``arrow`` and ``hybrid``: which plans they may rewrite, and the tasks that they get.
 
-They decode base files, or those of their row groups that are small, and encode them again, as Hudi's row writer does
-with more effort. They have no knowledge of Hudi, so they get only inputs that Hudi's own reader would merely decode
-(``input_schema``), and every file gets what Hudi's writer adds to it (``files.additions``). Everything else is the row
-writer's.
+``arrow`` decodes base files and encodes them again; ``hybrid`` does so only with their small row groups. Both need less
+CPU time than Hudi's row writer. They have no knowledge of Hudi, so they get only inputs that Hudi's own reader would
+merely decode (``input_schema``), and Hudi's parts of a file come from ``files.additions``. The row writer rewrites all
+other plans.
 """
 
 import uuid
@@ -72,7 +72,7 @@ def _obstacle_in_plan(client: HudiClient) -> str | None:
 
 
 def _obstacle_in_settings(client: HudiClient, config: Any) -> str | None:
-    """Return what in the settings of the table and its writer makes new files that the engine does not write."""
+    """Return the setting by which Hudi's new files would differ from the engine's; None if there is none."""
     if not config.populateMetaFields():
         return "the table has no meta columns (hoodie.populate.meta.fields = false)"
     if config.shouldDropPartitionColumns():
@@ -80,7 +80,7 @@ def _obstacle_in_settings(client: HudiClient, config: Any) -> str | None:
     given = {**client.properties, **client.table.write_options}
     for key in _WRITER_CLASSES:
         if key in given:
-            return f"{key} is set, a class that takes part in writing files"
+            return f"{key} names a class that takes part in writing files"
     if given.get(_DICTIONARIES, "true").strip().lower() == "false":
         return f"{_DICTIONARIES} = false, and the engine writes dictionaries where they save space"
     if client.spark.sparkContext._jsc.hadoopConfiguration().get(_ENCRYPTION) is not None:

@@ -2,8 +2,8 @@
 """Runs a published plan through Hudi's write client, in two steps so that verification precedes the commit.
 
 ``write_files`` lets the client or an engine write the data files and collects their statistics; ``commit_rewrite``
-commits them.
-Between the two only the data files and their markers exist. No reader sees them, and a rollback removes them.
+commits them. Between the two only the data files and their markers exist. No reader sees them, and a rollback removes
+them.
 
 Failpoints: ``in_commit`` before the last check of the lock, ``after_last_look`` between this check and Hudi's commit.
 """
@@ -56,6 +56,7 @@ from lake.formats.hudi.plans.preconditions import OwnInstant, check_precondition
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
+from lake.formats.hudi.rewrite.sorted_write import sort_inputs
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
 from lake.plan import AUTO, Commit, OutputFile, PlanKind, SupersededVersion
 from lake.ports import PreparedPlan, ProgressCallback, Rewrite
@@ -88,8 +89,8 @@ def write_files(
 ) -> WrittenRewrite:
     """Write the data files of a published plan and collect their statistics.
 
-    ``adopted_write`` is Hudi's write of an adopted plan. Raises Conflict with a tuple of ``SkippedGroup`` as its second
-    argument if inputs can't be read. Also raises CancelRequested and Transient.
+    ``adopted_write`` is Hudi's write of an adopted plan. Raises the outcomes of ``lake.errors`` and CancelRequested. If
+    inputs can't be read, the second argument of the Conflict is a tuple of ``SkippedGroup``.
     """
     plan = prepared.plan
     if cancelled.is_set():
@@ -105,6 +106,8 @@ def write_files(
                 java = _begin_rewrite(client, prepared) if adopted_write is None else adopted_write
                 if adopted_write is None:
                     _replace_write(client, prepared, java, progress.add_engine, stopped)
+                elif client.sorts_after_begin:
+                    java.setWriteStatuses(sort_inputs(client, prepared.instant))
                 stats = _run_write(client, java)
             _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
@@ -175,6 +178,8 @@ def _replace_write(
                 raise
             log.warning("%s: Hudi's row writer rewrites plan %s: %s", plan.table.name, plan.plan_id, error)
     statuses = write_from_batches(client, prepared.instant, [plan.groups[index] for index in prepared.live_groups])
+    if statuses is None and client.sorts_after_begin:
+        statuses = sort_inputs(client, prepared.instant)
     if statuses is not None:
         java.setWriteStatuses(statuses)
 

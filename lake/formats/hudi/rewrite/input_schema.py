@@ -17,7 +17,7 @@ _META_COLUMNS = [
 
 
 def find_schema_obstacle(client: HudiClient) -> str | None:
-    """Return what in the table's schema only Hudi's own reader and writer take into account; None if nothing does."""
+    """Return the feature of the table's schema that only Hudi's own reader and writer support; None if it has none."""
     resolver = client.jvm.org.apache.hudi.common.table.TableSchemaResolver(client.meta)
     if resolver.getTableInternalSchemaFromCommitMetadata().isPresent():
         return "the table's schema has a history (hoodie.schema.on.read.enable), in which columns are not found by name"

@@ -56,7 +56,7 @@ def _slice_batches(slices: Sequence[FileSlice], max_slices: int) -> Iterator[lis
 
 
 def _read_in_parts(rows: Any) -> Iterator[pa.RecordBatch]:
-    """Return the rows one partition at a time: a whole slice may exceed ``spark.driver.maxResultSize``."""
+    """Yield the rows one partition at a time: a whole slice may exceed ``spark.driver.maxResultSize``."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     schema = to_arrow_schema(rows.schema)

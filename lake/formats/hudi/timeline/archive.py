@@ -85,13 +85,7 @@ def read_archive_v2(storage: TableStorage, directory: str, archive_filter: Archi
         bounds = _HISTORY.fullmatch(name)
         if times is not None and bounds and not any(bounds.group(1) <= t <= bounds.group(2) for t in times):
             continue
-        try:
-            with _with_archive_errors(storage, path), storage.open(path) as source:
-                table = pq.ParquetFile(source).read(columns=[*columns, *heavy])
-        except FileNotFoundError as error:
-            if name not in _list_archive_files(storage, directory):
-                raise  # it was merged into another file meanwhile
-            raise ArchiveUnreadable(storage, path, "it is missing") from error
+        table = _read_history_file(storage, directory, name, [*columns, *heavy])
         if archive_filter.actions is not None:
             actions = pa.array(sorted(archive_filter.actions), type=table["action"].type)
             table = table.filter(pc.is_in(table["action"], value_set=actions))
@@ -110,6 +104,43 @@ def read_archive_v2(storage: TableStorage, directory: str, archive_filter: Archi
                     metadata=decode_record(row.get("metadata")),
                 )
             yield found
+
+
+def newest_heads_v2(
+    storage: TableStorage, directory: str, before: tuple[str, str], limit: int
+) -> list[ArchivedInstant]:
+    """Return the ``limit`` newest archived instants of layout 2 that sort before ``before``, newest first.
+
+    ``before`` is a time and an action. Plans and metadata are not read, nor are files with only older instants.
+    """
+    found: list[tuple[str, str, str]] = []
+    for name in _list_archive_files(storage, directory):
+        bounds = _HISTORY.fullmatch(name)
+        if bounds and len(found) == limit and bounds.group(2) < found[-1][0]:
+            break  # the files are sorted by their newest instants
+        if bounds and bounds.group(1) > before[0]:
+            continue
+        table = _read_history_file(storage, directory, name, ["instantTime", "completionTime", "action"])
+        heads = (
+            (row["instantTime"], row["action"], row["completionTime"] or row["instantTime"])
+            for row in table.to_pylist()
+        )
+        found = sorted({*found, *(head for head in heads if head[:2] < before)}, reverse=True)[:limit]
+    return [
+        ArchivedInstant(time=time, completed_at=completed_at, action=action, plan=None, metadata=None)
+        for time, action, completed_at in found
+    ]
+
+
+def _read_history_file(storage: TableStorage, directory: str, name: str, columns: list[str]) -> pa.Table:
+    path = f"{directory}/{name}"
+    try:
+        with _with_archive_errors(storage, path), storage.open(path) as source:
+            return pq.ParquetFile(source).read(columns=columns)
+    except FileNotFoundError as error:
+        if name not in _list_archive_files(storage, directory):
+            raise  # it was merged into another file meanwhile
+        raise ArchiveUnreadable(storage, path, "it is missing") from error
 
 
 @contextmanager

@@ -57,6 +57,13 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
         )
 
 
+def find_missing_commits(storage: TableStorage, timeline: Timeline) -> list[str]:
+    """Return the times of the commits that the table's metadata table lacks; an empty list without one."""
+    if not index_names(timeline.properties) or not metadata_table_exists(storage):
+        return []
+    return _missing_commits(timeline, Timeline(storage.subdirectory(DIRECTORY)))
+
+
 def _missing_commits(timeline: Timeline, metadata: Timeline) -> list[str]:
     """Return the times of the commits that the metadata table should contain and lacks.
 

@@ -24,6 +24,7 @@ from lake.formats.hudi.timeline.archive import (
     COMPLETES_AS,
     ArchivedInstant,
     ArchiveFilter,
+    newest_heads_v2,
     read_archive_v1,
     read_archive_v2,
 )
@@ -301,6 +302,21 @@ class Timeline:
         wanted = ArchiveFilter(actions=actions, containing=containing, times=times, plans=plans, metadata=metadata)
         read = read_archive_v1 if self.layout == 1 else read_archive_v2
         return read(self.storage, self.archive_directory, wanted)
+
+    def newest_archived(self, before: tuple[str, str], limit: int) -> list[ArchivedInstant]:
+        """Return the ``limit`` newest archived instants that sort before ``before``, a time and an action.
+
+        Plans and metadata are not read. In layout 1, which has no index, all of the archive is read.
+        """
+        if self.layout != 1:
+            return newest_heads_v2(self.storage, self.archive_directory, before, limit)
+        every = self.archived(plans=False, metadata=False)
+        return [found for found in every if (found.time, found.action) < before][:limit]
+
+    @property
+    def archive_bytes(self) -> int:
+        """The size of the archived timeline in storage."""
+        return sum(info.size or 0 for info in self.storage.children(self.archive_directory))
 
 
 def _parse_instants(file_times: Mapping[str, str | None]) -> tuple[Instant, ...]:

@@ -83,6 +83,8 @@ class ProcessRow(Base):
     host: Mapped[str] = mapped_column(String)
     version: Mapped[str] = mapped_column(String)
     slots: Mapped[int] = mapped_column(BigInteger)
+    #: the resource groups that it serves, separated by blanks; None for all
+    resource_groups: Mapped[str | None] = mapped_column(String)
     spark: Mapped[str] = mapped_column(String)
     spark_ui: Mapped[str | None] = mapped_column(String)
     problem: Mapped[str | None] = mapped_column(Text)
@@ -90,6 +92,20 @@ class ProcessRow(Base):
     started_at_ms: Mapped[int] = mapped_column(BigInteger)
     seen_at_ms: Mapped[int] = mapped_column(BigInteger)
     expires_at_ms: Mapped[int] = mapped_column(BigInteger)
+
+
+class ReadLogRow(Base):
+    """How far a log of queries was read."""
+
+    __tablename__ = "read_log"
+
+    #: the path without the suffix of a log in progress
+    log: Mapped[str] = mapped_column(String, primary_key=True)
+    #: the size in storage at the last reading
+    bytes: Mapped[int] = mapped_column(BigInteger)
+    #: uncompressed bytes that were read; -1 if the log is to be ignored
+    position: Mapped[int] = mapped_column(BigInteger)
+    seen_at_ms: Mapped[int] = mapped_column(BigInteger)
 
 
 class SourceProblemRow(Base):
@@ -148,7 +164,7 @@ class AuditRow(Base):
 
 
 class NotificationRow(Base):
-    """A message to the webhook, until it is delivered or given up (dead)."""
+    """A message to the webhook or to a channel, until it is delivered or given up (dead)."""
 
     __tablename__ = "notification"
     __table_args__ = (
@@ -160,6 +176,8 @@ class NotificationRow(Base):
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)
     event: Mapped[str] = mapped_column(String)
+    #: the name of the channel, None for the webhook
+    channel: Mapped[str | None] = mapped_column(String)
     body: Mapped[Any] = mapped_column(Json)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")

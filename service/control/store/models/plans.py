@@ -242,7 +242,7 @@ class StagedRow(Base):
 
 
 class EventRow(Base):
-    """An event of a plan: never changed, only added."""
+    """An event of a plan; it is never changed, and deleted only with its plan."""
 
     __tablename__ = "plan_event"
     __table_args__ = (

@@ -16,7 +16,7 @@ class RelocationRow(Base):
 
     It outlives its plan, whose row is pruned, since a previous location is swept for as long as it exists. If a writer
     recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
-    ``service.control.store.relocation.journal``).
+    ``service.control.store.relocation.journal``); a relocation that was begun and discarded becomes such a row.
 
     ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are those of the new
     location, kept for the last relocation only.

@@ -38,6 +38,10 @@ class TableRow(Base):
     mode: Mapped[str] = mapped_column(String)
     #: the owner, by the configuration
     owner: Mapped[str | None] = mapped_column(String)
+    #: the tags, by the configuration, each between two blanks; None without tags
+    tags: Mapped[str | None] = mapped_column(String)
+    #: the group of executors that take its plans, by the configuration; None for the group ``default``
+    resource_group: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)
@@ -81,6 +85,17 @@ class ScanRow(Base):
     outcome: Mapped[str] = mapped_column(String)
     error: Mapped[str | None] = mapped_column(Text)
     record: Mapped[Any] = mapped_column(Json)
+
+
+class TableReadRow(Base):
+    """The reads of a table on one day in UTC, as a source shows them."""
+
+    __tablename__ = "table_read"
+
+    table_name: Mapped[str] = mapped_column(String, primary_key=True)
+    day_ms: Mapped[int] = mapped_column(BigInteger, primary_key=True, autoincrement=False)
+    source: Mapped[str] = mapped_column(String, primary_key=True)
+    reads: Mapped[int] = mapped_column(BigInteger)
 
 
 class TrendRow(Base):

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Relocations that a table's commit documents show, added to those that this database has recorded.
+"""Relocations that a table's commit documents show, added to the relocations in this database.
 
 Relocations recorded under another name of the table are transferred to this name: the table was renamed, or the prefix
 of its source changed. Unknown relocations are added: this database lost them, or another lakefold made them.

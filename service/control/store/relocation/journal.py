@@ -32,11 +32,18 @@ _CHUNK = 500
 
 
 RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that records a pruned location that a writer has recreated."""
+"""The prefix of the token of a row that records a location without a relocation.
+
+A writer has recreated a pruned location; or a relocation to the location was begun and discarded, see
+``_DISCARDED_PREFIX``.
+"""
+
+_DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
+"""The prefix before the token of a discarded relocation, which the catalog may still make."""
 
 
 def is_recreated(token: str) -> bool:
-    """True if the row of ``token`` records a recreated location, not a relocation."""
+    """True if the row of ``token`` records a location, not a relocation; see ``RECREATED_PREFIX``."""
     return token.startswith(RECREATED_PREFIX)
 
 
@@ -182,7 +189,7 @@ class RelocationJournal(StorePart):
                 _clear_earlier_files(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Delete relocations that were begun and not applied."""
+        """Record that relocations were begun and not applied; see ``RelocationStore``."""
         row = RelocationRow
         with self._locked_write() as connection:
             for relocation in relocations:
@@ -191,7 +198,15 @@ class RelocationJournal(StorePart):
                     row.partition_path == relocation.partition,
                     row.token == relocation.token,
                 )
-                connection.execute(delete(row).where(*key, row.made_at_ms.is_(None)))
+                discarded = {
+                    "token": f"{_DISCARDED_PREFIX}{relocation.token}",
+                    "left_place": relocation.location,
+                    "place": relocation.previous_location,
+                    "files": [],
+                    "left_files": [],
+                    "made_at_ms": db_now(),
+                }
+                connection.execute(update(row).where(*key, row.made_at_ms.is_(None)).values(discarded))
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
@@ -535,7 +550,16 @@ def _relocated_partition(
         original_location=applied[0].left_place,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
-        earlier_locations=_earlier_locations(applied),
+        earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
+    )
+
+
+def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Return the location of each discarded relocation, with its token: the catalog may make it late."""
+    return frozenset(
+        (row.left_place, row.token.removeprefix(_DISCARDED_PREFIX))
+        for row in rows
+        if row.token.startswith(_DISCARDED_PREFIX)
     )
 
 

@@ -3,12 +3,14 @@
 
 from service.control.store.views.budgets import BlockedPlan, NoLimits, WorkBudget, WorkLimits
 from service.control.store.views.figures import DeletionDay, Figures, PlanFigures, ProposalFigures, SupersededFigures
+from service.control.store.views.history import AttemptHistory, PlanAttempt, PlanSaving
 from service.control.store.views.objectives import TableObjective
 from service.control.store.views.operations import (
     AccessChannel,
     AuditEntry,
     Bearer,
     BulkAction,
+    GroupWait,
     Leader,
     Notification,
     NotificationState,
@@ -45,6 +47,7 @@ from service.control.store.views.tables import (
     TableNamesPage,
     TableOrder,
     TableState,
+    TableTotals,
     WriteReport,
 )
 
@@ -52,6 +55,7 @@ __all__ = [
     "EXTRA_STATE_FILTERS",
     "TABLE_STATES",
     "AccessChannel",
+    "AttemptHistory",
     "AuditEntry",
     "Bearer",
     "BlockedPlan",
@@ -63,6 +67,7 @@ __all__ = [
     "FailureKind",
     "Figures",
     "GroupView",
+    "GroupWait",
     "Halt",
     "Leader",
     "NewestPlan",
@@ -71,9 +76,11 @@ __all__ = [
     "NotificationState",
     "PartitionLayout",
     "Pause",
+    "PlanAttempt",
     "PlanEvent",
     "PlanFigures",
     "PlanFilter",
+    "PlanSaving",
     "PlanView",
     "ProcessFacts",
     "ProcessView",
@@ -91,6 +98,7 @@ __all__ = [
     "TableObjective",
     "TableOrder",
     "TableState",
+    "TableTotals",
     "Token",
     "WorkBudget",
     "WorkLimits",

@@ -109,7 +109,7 @@ class Figures:
 
     @property
     def backlog_bytes(self) -> int:
-        """Input bytes of all requested and inflight plans, without those that wait for approval."""
+        """Input bytes of all requested and inflight plans; plans that wait for approval do not count."""
         proposed = sum(entry.input_bytes for entry in self.proposals)
         return self._sum("input_bytes", PlanState.REQUESTED, PlanState.INFLIGHT) - proposed
 
@@ -125,7 +125,7 @@ class Figures:
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """The time since which the oldest requested plan may run; None if every requested plan waits for approval."""
+        """The time since which the oldest requested plan that needs no approval has been due; None without one."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))

@@ -54,10 +54,14 @@ class NotificationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to the webhook. ``body`` is sent with a link added; ``error`` describes the last failed attempt."""
+    """A message to the channel of that name, or with None to the webhook.
+
+    ``body`` is sent with a link added; ``error`` describes the last failed attempt.
+    """
 
     number: int
     event: str
+    channel: str | None
     body: Mapping[str, Any]
     created_at: datetime
     attempts: int
@@ -97,6 +101,8 @@ class ProcessFacts:
     host: str
     version: str
     slots: int
+    #: separated by blanks; None for all
+    resource_groups: str | None = None
     spark: str = "none"
     spark_ui: str | None = None
     problem: str | None = None
@@ -115,6 +121,19 @@ class ProcessView(ProcessFacts):
     def can_execute(self) -> bool:
         """True if the process is live and runs plans."""
         return self.live and self.role in ("all", "executor")
+
+    def serves_group(self, group: str) -> bool:
+        """True if the process can run plans of the resource group now."""
+        in_group = self.resource_groups is None or group in self.resource_groups.split()
+        return self.can_execute and self.problem is None and in_group
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupWait:
+    """The plans of a table that may run, and the resource group whose executors take them."""
+
+    group: str
+    plans: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

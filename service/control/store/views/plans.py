@@ -62,9 +62,9 @@ class NewestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryingPlan:
-    """A live plan whose last attempt failed; ``attempt`` is the one that failed, of ``max_attempts``.
+    """A live plan of which an attempt failed; ``attempt`` is the number of the last failed one, of ``max_attempts``.
 
-    ``next_attempt_at`` is None while the next attempt runs.
+    ``next_attempt_at`` is None for an inflight plan.
     """
 
     plan_id: str
@@ -93,7 +93,7 @@ class PlanView:
 
     ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
     ``instants`` are published on the table's timeline, the committed instant last; ``instant`` is the committed one.
-    ``adopted`` is the instant that another process scheduled, None for a plan of our own. ``spark_ui`` is the address
+    ``adopted`` is the instant that another process scheduled, None for a plan of lakefold. ``spark_ui`` is the address
     of the Spark UI that shows the jobs of an inflight plan, if its executor has one. ``used_cpu_seconds`` is the cost
     of a completed plan; ``cpu_measured`` is True if the CPU time of its rewriting tasks was measured. ``proposed_at``
     is the time since which it waits for approval, None for a plan that needed none.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of the store itself."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -22,4 +23,13 @@ class StoreSettings:
     #: scans remembered for each table; a day of them at the default interval
     scans_kept: int = 288
     #: events that are sent to the webhook; empty without a webhook
+    #: the resource groups whose plans this process claims; None for all
+    resource_groups: frozenset[str] | None = None
     notify_events: frozenset[str] = frozenset()
+    #: the events that each channel receives, by its name
+    channel_events: Mapping[str, frozenset[str]] = field(default_factory=dict)
+
+    def receivers_of(self, event: str) -> tuple[str | None, ...]:
+        """Return the receivers of an event: names of channels, and None for the webhook."""
+        channels = (name for name, events in self.channel_events.items() if event in events)
+        return (*((None,) if event in self.notify_events else ()), *channels)

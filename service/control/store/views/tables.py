@@ -21,7 +21,7 @@ EXTRA_STATE_FILTERS = ("unreadable", "objective_missed")
 class TableOrder(StrEnum):
     """The orders of a list of tables; figures are of the last good scan."""
 
-    ATTENTION = "attention"  #: halted tables first, then served tables, by the bytes to rewrite
+    ATTENTION = "attention"  #: first halted tables, then paused ones and mode compact; each by the bytes to rewrite
     NAME = "name"
     STATE = "state"
     FORMAT = "format"
@@ -40,7 +40,8 @@ class TableOrder(StrEnum):
 class TableFilter(TypedDict, total=False):
     """A filter of tables; an empty one matches all.
 
-    ``name`` is a part of the name in any case, ``database`` the part before its last dot. ``state`` is one of
+    ``name`` is a part of the name in any case, ``database`` the part before its last dot, ``tag`` is one of the tags.
+    ``state`` is one of
     ``TABLE_STATES``, or ``unreadable`` if the last scan failed, or ``objective_missed`` if the table missed an
     objective at the last good scan.
     """
@@ -51,6 +52,7 @@ class TableFilter(TypedDict, total=False):
     format: str | None
     mode: str | None
     owner: str | None
+    tag: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,6 +63,21 @@ class TableNamesPage:
     total: int
     number: int
     next: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableTotals:
+    """One table in a report: its labels, and the figures of its last good scan (0 before the first)."""
+
+    table: str
+    owner: str | None
+    tags: tuple[str, ...]
+    is_halted: bool
+    files: int
+    bytes: int
+    reducible_files: int
+    reducible_bytes: int
+    freed_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

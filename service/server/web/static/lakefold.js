@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 // The dynamic parts of the page: live parts are fetched again and replaced, a running plan's bytes arrive as events, the
-// theme is stored in a cookie, commands are copied, and arrow keys move along the strip of partitions. The page is
+// theme is stored in a cookie, commands are copied, and arrow keys move along partitions and bars. The page is
 // readable without this script.
 "use strict";
 
@@ -29,7 +29,7 @@ addEventListener("DOMContentLoaded", () => {
 
 /** Initialize a part; called again after it was replaced. */
 function prepare(scope) {
-  for (const strip of scope.querySelectorAll(".strip")) {
+  for (const strip of scope.querySelectorAll("[data-walk]")) {
     const cells = [...strip.querySelectorAll("a")];
     const current = cells.find((cell) => cell.hasAttribute("aria-current")) ?? cells[0];
     for (const cell of cells) cell.tabIndex = cell === current ? 0 : -1;
@@ -134,11 +134,11 @@ async function copyCommand(event) {
   }
 }
 
-/** Make the strip one tab stop; arrow keys, Home and End move along it. */
+/** Make a part one tab stop; arrow keys, Home and End move along its links. */
 function walkStrip(event) {
-  const cell = event.target.closest?.(".strip a");
+  const cell = event.target.closest?.("[data-walk] a");
   if (!cell) return;
-  const cells = [...cell.closest(".strip").querySelectorAll("a")];
+  const cells = [...cell.closest("[data-walk]").querySelectorAll("a")];
   const at = cells.indexOf(cell);
   const to = { ArrowLeft: at - 1, ArrowRight: at + 1, Home: 0, End: cells.length - 1 }[event.key];
   if (to === undefined || !cells[to]) return;

@@ -184,6 +184,9 @@ class TimelineWrites(Writes):
             if instant.action == "replace":
                 instant.replaces = tuple((piece.base.partition, group) for group, piece in read.items())
                 instant.inputs = tuple(piece.names for piece in read.values())
+            elif instant.action == "commit":
+                written = {file.group for file in files if not file.log}
+                instant.inputs = tuple(piece.names for group, piece in read.items() if group in written)
             table.complete(instant, index, changed)
             self.world.tell(f"{instant.action} {instant.time} of {table.name}: {', '.join(f.path for f in files)}")
         self.world.after("write commit")

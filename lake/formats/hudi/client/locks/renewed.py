@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock without a kernel lock: a record that a process replaces only if it has the current version.
+"""lakefold's own lock without a kernel lock: a record that is replaced only while it has the version that was read.
 
 These conditional writes take, renew and release the lock, so that only one of several concurrent processes succeeds.
 Subclasses store the record: see ``object_store`` and ``hdfs``.
@@ -82,7 +82,10 @@ class RenewedLock(LakefoldLock):
         return True
 
     def _is_free(self, version: str, body: bytes) -> bool:
-        """True if the lock may be taken: free, not released by this process, of a dead holder, or long not renewed."""
+        """True if the lock may be taken.
+
+        It is free, this process failed to release it, its holder is dead, or it has not been renewed for long.
+        """
         try:
             holder = json.loads(body)
             if holder.get("free") or holder["token"] in _unreleased_tokens:

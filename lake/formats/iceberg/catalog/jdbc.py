@@ -1,0 +1,72 @@
+# SPDX-License-Identifier: Apache-2.0
+"""JDBC catalogs on SQLite, read through PyIceberg, which shares their tables with Iceberg's Java client."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from lake.errors import Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.settings import PREFIX, CatalogSettings
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+
+@contextmanager
+def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
+    """Yield PyIceberg's client of the catalog, which can only read. Raises Rejected if there is no database.
+
+    Raises Transient if the database can't be read.
+    """
+    # Importing the client takes most of a second, which commands without Iceberg tables must not wait for.
+    from pyiceberg.catalog.sql import SqlCatalog
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    if not Path(settings.database).exists():
+        raise Rejected(f"{PREFIX}{settings.name}.uri: there is no SQLite file at {settings.database}")
+    uri = f"sqlite:///file:{quote(settings.database)}?mode=ro&uri=true"
+    catalog = None
+    try:
+        catalog = SqlCatalog(settings.name, uri=uri, init_catalog_tables="false", warehouse=settings.warehouse)
+        yield catalog
+    except (NoSuchNamespaceError, NoSuchTableError):
+        raise
+    except Exception as error:
+        if not type(error).__module__.startswith("sqlalchemy"):
+            raise
+        raise Transient(f"catalog {settings.name!r} ({settings.database}): {first_line(error)}") from error
+    finally:
+        if catalog is not None:
+            catalog.engine.dispose()
+
+
+def find_table_names(settings: CatalogSettings) -> Iterator[str]:
+    """Yield the tables of the catalog, each as ``namespace.table``; a nested namespace has dots in its name."""
+    with open_catalog(settings) as catalog:
+        names = sorted(
+            ".".join(table) for namespace in _namespaces(catalog, ()) for table in catalog.list_tables(namespace)
+        )
+    yield from names
+
+
+def _namespaces(catalog: Any, parent: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    for namespace in catalog.list_namespaces(parent):
+        yield namespace
+        yield from _namespaces(catalog, namespace)
+
+
+def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":
+    """Return the newest metadata file of ``table`` (``namespace.table``) and its content; None without such a table.
+
+    Errors of storage, and of a file that can't be parsed, pass through.
+    """
+    from pyiceberg.exceptions import NoSuchTableError
+
+    with open_catalog(settings) as catalog:
+        try:
+            found = catalog.load_table(tuple(table.split(".")))
+        except NoSuchTableError:
+            return None
+    return found.metadata_location, found.metadata

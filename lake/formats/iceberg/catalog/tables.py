@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Finds the tables of a catalog and loads the present metadata of one."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import LakefoldError, Rejected, TableGone, Transient, first_line
+from lake.formats.iceberg.catalog import hadoop, jdbc
+from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings
+from lake.model import CatalogRef, SearchFailure, TableRef
+from lake.storage.locations import canonical_location, is_local
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+KIND = "iceberg"
+"""The ``CatalogRef.kind`` of Iceberg tables."""
+
+_TRIES = 3
+"""How often metadata is loaded that an expiry removed after its name was read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedTable:
+    """A table's metadata at one moment, with the file that it was read from and PyIceberg's access to its files."""
+
+    ref: TableRef
+    metadata: "TableMetadata"
+    metadata_location: str
+    io: Any = field(repr=False)
+
+
+def find_tables(
+    settings: Mapping[str, str], catalog: str, database_pattern: str, table_pattern: str
+) -> Iterator[TableRef | SearchFailure]:
+    """Yield the tables of ``catalog`` whose namespace and name match, each named ``namespace.table``.
+
+    A table whose metadata can't be read is yielded as SearchFailure. Raises Rejected for wrong settings, Transient if
+    the catalog can't be read.
+    """
+    opened = read_settings(settings, catalog)
+    for name in _table_names(opened):
+        namespace, _, table = name.rpartition(".")
+        if not (fnmatchcase(namespace, database_pattern) and fnmatchcase(table, table_pattern)):
+            continue
+        try:
+            loaded = _load_once(opened, CatalogRef(kind=KIND, name=catalog, table=name), name)
+        except (Rejected, Transient) as error:
+            yield SearchFailure(location=f"{catalog}.{name}", reason=str(error))
+        else:
+            yield loaded.ref
+
+
+def _table_names(settings: CatalogSettings) -> Iterator[str]:
+    if settings.kind is CatalogKind.JDBC:
+        yield from jdbc.find_table_names(settings)
+        return
+    try:
+        yield from hadoop.find_table_names(settings.warehouse)
+    except FileNotFoundError as error:
+        raise Rejected(f"catalog {settings.name!r}: its warehouse {settings.warehouse} does not exist") from error
+
+
+def load_table(settings: Mapping[str, str], ref: TableRef) -> LoadedTable:
+    """Return the present metadata of ``ref``.
+
+    Raises TableGone if the catalog no longer has it, Rejected if it can't be read or has moved, Transient if it can't
+    be reached.
+    """
+    if ref.catalog is None:
+        raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
+    opened = read_settings(settings, ref.catalog.name)
+    found = _load_once(opened, ref.catalog, ref.name)
+    if found.ref.location != ref.location:
+        raise Rejected(f"{ref.name}: its location is {found.ref.location} now, and was {ref.location}; scan it again")
+    return LoadedTable(ref=ref, metadata=found.metadata, metadata_location=found.metadata_location, io=found.io)
+
+
+def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> LoadedTable:
+    # Importing PyIceberg takes most of a second, which commands without Iceberg tables must not wait for.
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+
+    for attempt in range(_TRIES):
+        try:
+            found = _read_metadata(settings, catalog.table)
+        except LakefoldError:
+            raise
+        except FileNotFoundError as error:
+            if attempt + 1 < _TRIES:
+                continue  # the owner's writer removes old metadata files
+            raise Rejected(f"{name}: a metadata file is missing: {first_line(error)}") from error
+        except OSError as error:
+            raise Transient(f"{name}: its metadata can't be read: {first_line(error)}") from error
+        except Exception as error:  # of PyIceberg and pydantic: unknown versions, torn files
+            raise Rejected(f"{name}: its metadata can't be read: {first_line(error)}") from error
+        if found is None:
+            raise TableGone(f"{name}: catalog {catalog.name!r} has no table {catalog.table}")
+        location, metadata = found
+        if not is_local(metadata.location):
+            raise Rejected(
+                f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
+            )
+        ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)
+        return LoadedTable(ref=ref, metadata=metadata, metadata_location=location, io=PyArrowFileIO())
+    raise AssertionError("unreachable")
+
+
+def _read_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":
+    from pyiceberg.io.pyarrow import PyArrowFileIO
+    from pyiceberg.serializers import FromInputFile
+
+    if settings.kind is CatalogKind.JDBC:
+        return jdbc.load_metadata(settings, table)
+    location = hadoop.metadata_location(settings.warehouse, table)
+    return None if location is None else (location, FromInputFile.table_metadata(PyArrowFileIO().new_input(location)))
+
+
+def table_identity(table: LoadedTable) -> str:
+    """Return the table's UUID, which a table that is created again does not have."""
+    return str(table.metadata.table_uuid)

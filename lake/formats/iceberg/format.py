@@ -1,0 +1,105 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The adapter of Iceberg tables: everything that reads tables."""
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from types import MappingProxyType
+
+from lake.capabilities import capabilities_of
+from lake.engines import RewriteEngine
+from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
+from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, table_identity
+from lake.formats.iceberg.read import commits, ref_files, refusals, verification
+from lake.formats.iceberg.read.slices import read_snapshot
+from lake.formats.iceberg.session import SESSION
+from lake.formats.iceberg.writer import IcebergWriter
+from lake.model import SearchFailure, Snapshot, TableRef
+from lake.plan import Commit, StagedWork, SupersededVersion
+from lake.ports import Capability, SparkProvider, TableVerification, TableWriter
+
+
+class IcebergFormat:
+    """Tables of Iceberg catalogs, of format versions 1 and 2; tables of later versions are only observed.
+
+    Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``UsesSparkSettings``, ``ListedInCatalog``,
+    ``FindsStaged`` and ``HasIdentity``.
+    """
+
+    name = "iceberg"
+    capabilities = capabilities_of(
+        IcebergWriter, Capability.OPTIMISTIC_COMMITS, Capability.OWN_EXPIRY, Capability.SORTING
+    )
+    services: tuple[str, ...] = ()
+    session_requirements = SESSION
+
+    def __init__(self) -> None:
+        self._settings: Mapping[str, str] = MappingProxyType({})
+
+    def configure(self, settings: Mapping[str, str]) -> None:
+        """See ``UsesSparkSettings``."""
+        self._settings = MappingProxyType(dict(settings))
+
+    def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
+        """See ``TableFormat``. Yields nothing: a commit goes through a catalog, which a directory does not name."""
+        return iter(())
+
+    def lists_catalog(self, catalog: str) -> bool:
+        """See ``ListedInCatalog``."""
+        return is_iceberg_catalog(self._settings, catalog)
+
+    def discover_in_catalog(
+        self, catalog: str, database_pattern: str, table_pattern: str
+    ) -> Iterator[TableRef | SearchFailure]:
+        """See ``ListedInCatalog``."""
+        return find_tables(self._settings, catalog, database_pattern, table_pattern)
+
+    def check(self, table: TableRef) -> None:
+        """See ``TableFormat``."""
+        refusals.check_table(self._load(table))
+
+    def identity(self, table: TableRef) -> str:
+        """See ``HasIdentity``."""
+        return table_identity(self._load(table))
+
+    def snapshot(self, table: TableRef, partitions: Collection[str] | None = None) -> Snapshot:
+        """See ``TableFormat``."""
+        loaded = self._load(table)
+        refusals.check_table(loaded)
+        return read_snapshot(loaded, partitions)
+
+    def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
+        """See ``TableFormat``."""
+        return self.recent_commits(table, [plan_id]).get(plan_id)
+
+    def recent_commits(self, table: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
+        """See ``TableFormat``."""
+        return commits.find_commits(self._load(table), plan_ids)
+
+    def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
+        """See ``FindsStaged``."""
+        return commits.remaining_staged(self._load(table), staged)
+
+    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+        """See ``TableFormat``."""
+        return ref_files.deletion_blockers(self._load(table), versions)
+
+    def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
+        """See ``TableFormat``."""
+        return ref_files.obsolete_deletions(self._load(table), versions)
+
+    def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
+        """See ``TableFormat``."""
+        return verification.verify(self._load(table), superseded, rows=rows)
+
+    def describe(self, table: TableRef) -> Mapping[str, str]:
+        """See ``TableFormat``."""
+        return verification.describe(self._load(table))
+
+    def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
+        """See ``TableFormat``."""
+        return IcebergWriter(table, lambda: self._settings, spark, engines)
+
+    def _load(self, table: TableRef) -> LoadedTable:
+        return load_table(self._settings, table)
+
+
+FORMAT = IcebergFormat()

@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The inputs of a plan as the table has them: which groups are still live, of one kind, and readable by engines."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from lake.engines import ChosenEngine, RewriteTask
+from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read import footers, refusals
+from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
+from lake.plan import ClusteringGroup, Plan, SkippedGroup
+from lake.storage.locations import resolve_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewriteInputs:
+    """What ``prepare`` saw of a table, and what its commit needs.
+
+    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths.
+    """
+
+    snapshot_id: int
+    sequence_number: int
+    format_version: int
+    identity: str
+    columns: footers.Columns
+    files: Mapping[int, Sequence[DataFile]]
+    tasks: Sequence[RewriteTask] = ()
+    choices: Mapping[int, ChosenEngine] = field(default_factory=dict)
+    locations: Mapping[str, str] = field(default_factory=dict)
+
+
+def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[SkippedGroup, ...]]:
+    """Return the groups of ``plan`` that can be rewritten, and the others with their reasons.
+
+    Raises Transient or Rejected as ``read_live_files`` does.
+    """
+    snapshot = snapshot_of(table)
+    live = {file.path: file for file in read_live_files(table, snapshot, plan.partitions)}
+    whole = refusals.table_reason(table)
+    groups: dict[int, list[DataFile]] = {}
+    skipped: dict[int, SkippedGroup] = {}
+    for index, group in enumerate(plan.groups):
+        files = [live.get(resolve_path(table.ref.location, str(item.path))) for item in group.slices]
+        found = [file for file in files if file is not None]
+        reason = whole or _stale_reason(table, group, found)
+        if reason is None:
+            groups[index] = found
+        else:
+            skipped[index] = SkippedGroup(group=index, reason=reason)
+    columns = footers.table_columns(table)
+    different = footers.different_files(columns, [file.path for files in groups.values() for file in files])
+    for index, inputs_of_group in list(groups.items()):
+        odd = [file.path for file in inputs_of_group if file.path in different]
+        if odd:
+            names = {
+                resolve_path(table.ref.location, str(item.path)): str(item.path) for item in plan.groups[index].slices
+            }
+            skipped[index] = SkippedGroup(
+                group=index, reason=different[odd[0]], quarantine=tuple(names[path] for path in odd)
+            )
+            del groups[index]
+    inputs = RewriteInputs(
+        snapshot_id=0 if snapshot is None else snapshot.snapshot_id,
+        sequence_number=0 if snapshot is None else int(snapshot.sequence_number or 0),
+        format_version=table.metadata.format_version,
+        identity=str(table.metadata.table_uuid),
+        columns=columns,
+        files=groups,
+    )
+    return inputs, tuple(skipped[index] for index in sorted(skipped))
+
+
+def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile]) -> str | None:
+    """Return why a group can't be rewritten as the table is now; None if it can."""
+    if len(found) < len(group.slices):
+        here = {file.path for file in found}
+        gone = next(
+            str(item.path) for item in group.slices if resolve_path(table.ref.location, str(item.path)) not in here
+        )
+        return f"{gone} is no longer part of the table: a writer was faster"
+    for item, file in zip(group.slices, found, strict=True):
+        if item.bytes != file.bytes:
+            return f"{item.path} has {file.bytes} bytes in the table's metadata, the plan names {item.bytes}"
+        if (reason := refusals.file_reason(table, file)) is not None:
+            return f"{item.path}: {reason}"
+    if len({(file.spec_id, file.partition_json) for file in found}) > 1:
+        return f"its files are in several partitions that share the path {group.partition}"
+    return None

@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits a snapshot on exactly the metadata that lakefold has checked.
+
+Iceberg's own ``commit()`` loads the metadata again whenever another commit was faster, and repeats only Iceberg's own
+validation. A withdrawal of the attempt would go unnoticed there. So lakefold lets Iceberg make the snapshot
+(``apply()``, with all validation), checks the metadata that the snapshot is based on, and replaces exactly this
+metadata. If another commit was faster, all of that is repeated.
+"""
+
+import json
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from lake.errors import Transient
+from lake.failpoints import failpoint
+from lake.formats.iceberg.jvm.errors import is_commit_refused, translated, translated_errors
+from lake.formats.iceberg.jvm.java_table import JavaTable
+
+_TRIES = 30
+_FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.05, 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaseMetadata:
+    """The metadata on which a commit is made, as Iceberg's JSON."""
+
+    document: Mapping[str, Any]
+
+    @property
+    def identity(self) -> str:
+        """The table's UUID."""
+        return str(self.document["table-uuid"])
+
+    @property
+    def last_sequence_number(self) -> int:
+        """The sequence number of the newest snapshot; 0 in format version 1."""
+        return int(self.document.get("last-sequence-number", 0))
+
+    @property
+    def snapshots(self) -> Mapping[int, Mapping[str, Any]]:
+        """The snapshots that the table still has, by id."""
+        return {int(one["snapshot-id"]): one for one in self.document.get("snapshots", ())}
+
+    @property
+    def current_snapshot_id(self) -> int | None:
+        """The newest snapshot of the branch ``main``; None if there is none."""
+        found = self.document.get("current-snapshot-id")
+        return None if found in (None, -1) else int(found)
+
+    def summaries(self, key: str) -> list[str]:
+        """Return the value of ``key`` in the summary of each snapshot that has it."""
+        return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]
+
+
+def commit_snapshot(
+    table: JavaTable, update: Any, check: Callable[[BaseMetadata], None], fence: Callable[[], None]
+) -> tuple[int, BaseMetadata]:
+    """Commit Iceberg's ``update`` to the branch ``main``. Returns the new snapshot and the metadata before it.
+
+    ``check`` gets the metadata on which the snapshot would be committed, and raises if it must not be. Raises Conflict
+    if Iceberg's validation fails, Transient if other commits were faster too often, CommitUnknown if the catalog's
+    answer does not show the result. Errors of ``check`` and ``fence`` pass through.
+    """
+    written: list[Any] = []
+    wait = _FIRST_WAIT_SECONDS
+    try:
+        for _ in range(_TRIES):
+            with translated_errors(table.name, "validating the commit"):
+                snapshot = update.apply()
+                written.append(snapshot)
+                base = table.operations.current()
+                seen = _read(table, base)
+            check(seen)
+            # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
+            if (snapshot.parentId() or None) == seen.current_snapshot_id:
+                with translated_errors(table.name, "preparing the commit"):
+                    builder = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, "main")
+                    changed = builder.build()
+                fence()
+                failpoint("in_commit")
+                try:
+                    table.operations.commit(base, changed)
+                except Exception as error:
+                    if not is_commit_refused(error):
+                        written.clear()  # the commit may have been made
+                        raise translated(error, table.name, "committing", committing=True) from error
+                else:
+                    written.remove(snapshot)
+                    return int(snapshot.snapshotId()), seen
+            time.sleep(wait)
+            wait = min(2 * wait, _MAX_WAIT_SECONDS)
+        raise Transient(f"{table.name}: other commits were faster {_TRIES} times")
+    finally:
+        _remove_manifest_lists(table, written)
+
+
+def _read(table: JavaTable, metadata: Any) -> BaseMetadata:
+    return BaseMetadata(document=json.loads(table.iceberg.TableMetadataParser.toJson(metadata)))
+
+
+def _remove_manifest_lists(table: JavaTable, snapshots: list[Any]) -> None:
+    """Delete the manifest lists of snapshots that were not committed.
+
+    Their manifests are left: the snapshot that was committed may share them. Iceberg's ``remove_orphan_files`` finds
+    them.
+    """
+    for snapshot in snapshots:
+        with suppress(Exception):  # an orphan of some kilobytes, and no reason to fail a plan
+            table.table.io().deleteFile(snapshot.manifestListLocation())

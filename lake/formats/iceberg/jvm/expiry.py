@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Deletes superseded files by Iceberg's own expiry of snapshots, which removes what no remaining snapshot lists."""
+
+import os
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.jvm.errors import translated_errors
+from lake.formats.iceberg.jvm.java_table import JavaTable
+from lake.formats.iceberg.read.live_files import MAIN, snapshot_of
+from lake.plan import SupersededVersion
+from lake.ports import DeletionResult
+from lake.storage.locations import resolve_path
+
+_MAX_AGE, _MAX_AGE_DEFAULT_MS = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000
+_MIN_KEPT = "history.expire.min-snapshots-to-keep"
+_GC = "gc.enabled"
+
+
+def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta) -> int | None:
+    """Return the time, in ms since 1970, before which snapshots may expire for ``versions``; None if none may.
+
+    It is the time of the newest commit that superseded one of them, and never later than the table's own
+    ``history.expire.max-snapshot-age-ms`` and the ``retention`` allow. The table's branches, tags and
+    ``history.expire.min-snapshots-to-keep`` are honoured by Iceberg's expiry itself.
+    """
+    if table.metadata.properties.get(_GC, "true").lower() == "false":
+        return None
+    superseding = {version.instant for version in versions}
+    commits = [one.timestamp_ms for one in table.metadata.snapshots if str(one.snapshot_id) in superseding]
+    if not commits:
+        return None  # the states before these commits have expired already
+    now_ms = time.time_ns() // 1_000_000
+    main = table.metadata.refs.get(MAIN)
+    own_age_ms = None if main is None else main.max_snapshot_age_ms
+    max_age_ms = own_age_ms or int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
+    return int(min(max(commits), now_ms - max_age_ms, now_ms - round(retention.total_seconds() * 1000)))
+
+
+def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
+    """Return the oldest snapshot of ``main`` that expires with a limit of ``limit_ms``; None if none does.
+
+    A snapshot that a branch or tag names does not expire, nor an ancestor of another branch, nor one of the newest
+    ``history.expire.min-snapshots-to-keep``.
+    """
+    refs, by_id = table.metadata.refs, {one.snapshot_id: one for one in table.metadata.snapshots}
+    kept = {ref.snapshot_id for ref in refs.values()}
+    for name, ref in refs.items():
+        if name != MAIN and ref.snapshot_ref_type == "branch":
+            kept.update(one.snapshot_id for one in _ancestors(by_id, ref.snapshot_id))
+    main = refs.get(MAIN)
+    own_minimum = None if main is None else main.min_snapshots_to_keep
+    minimum = own_minimum or int(table.metadata.properties.get(_MIN_KEPT, 1))
+    newest = snapshot_of(table)
+    history = [] if newest is None else list(_ancestors(by_id, newest.snapshot_id))
+    found = [one for one in history[minimum:] if one.timestamp_ms < limit_ms and one.snapshot_id not in kept]
+    return int(found[-1].snapshot_id) if found else None
+
+
+def _ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[Any]:
+    """Yield a snapshot and its ancestors, newest first, as far as the table still has them."""
+    while snapshot_id is not None and (snapshot := by_id.get(snapshot_id)) is not None:
+        yield snapshot
+        snapshot_id = snapshot.parent_snapshot_id
+
+
+def expire(
+    table: LoadedTable, java_table: JavaTable, versions: Sequence[SupersededVersion], retention: timedelta
+) -> DeletionResult:
+    """Expire the states before the commits that superseded ``versions``, and no later ones. Raises Transient."""
+    paths = [resolve_path(table.ref.location, version.path) for version in versions]
+    sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
+    limit = expiry_limit_ms(table, versions, retention)
+    oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
+    if oldest is not None:
+        with translated_errors(table.ref.name, "expiring snapshots"):
+            update = java_table.table.expireSnapshots().expireOlderThan(limit)
+            # Iceberg deletes replaced files only once the snapshot that replaced them expires as well, unless a
+            # snapshot is named: then it deletes whatever no remaining snapshot reaches.
+            update.expireSnapshotId(oldest).cleanExpiredFiles(True).commit()
+    left = {index for index, path in enumerate(paths) if os.path.exists(path)}
+    return DeletionResult(
+        bytes_freed=sum(size for index, size in enumerate(sizes) if size is not None and index not in left),
+        retained=dict.fromkeys(sorted(left), f"left to the table's own expiry ({_kept_by(table)})"),
+    )
+
+
+def _kept_by(table: LoadedTable) -> str:
+    properties = table.metadata.properties
+    if properties.get(_GC, "true").lower() == "false":
+        return f"{_GC} = false"
+    age_ms = int(properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
+    return f"{_MAX_AGE} = {age_ms}, {_MIN_KEPT} = {properties.get(_MIN_KEPT, '1')}, branches and tags"

@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A table in Iceberg's Java API, opened through the catalog of the Spark session."""
+
+from typing import Any
+
+from lake.errors import Rejected
+from lake.formats.iceberg.jvm.errors import translated_errors
+from lake.formats.iceberg.read.live_files import DataFile
+from lake.model import TableRef
+
+
+class JavaTable:
+    """One table, loaded anew. ``table`` is Iceberg's ``Table``, ``operations`` its ``TableOperations``."""
+
+    def __init__(self, spark: Any, ref: TableRef) -> None:
+        if ref.catalog is None:
+            raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
+        self.name, self._jvm, self._gateway = ref.name, spark._jvm, spark.sparkContext._gateway
+        self.iceberg = self._jvm.org.apache.iceberg
+        with translated_errors(ref.name, "opening the table"):
+            catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, ref.catalog.name)
+            identifier = self.iceberg.catalog.TableIdentifier.parse(ref.catalog.table)
+            # Spark may have cached a table that was dropped and created again since.
+            catalog.invalidateTable(identifier)
+            self.table = catalog.loadTable(identifier)
+            self.operations = self.table.operations()
+
+    def spec(self, spec_id: int) -> Any:
+        """Return a partition spec of the table."""
+        return self.table.specs().get(spec_id)
+
+    def partition(self, spec_id: int, partition_json: str) -> Any:
+        """Return the values of a partition, from Iceberg's JSON by field id, as a Java ``StructLike``."""
+        return self.iceberg.SingleValueParser.fromJson(self.spec(spec_id).partitionType(), partition_json)
+
+    def new_location(self, like: DataFile, name: str) -> str:
+        """Return where the table wants a new file of this ``name`` in the partition of ``like``."""
+        locations = self.table.locationProvider()
+        if self.spec(like.spec_id).isUnpartitioned():
+            return str(locations.newDataLocation(name))
+        partition = self.partition(like.spec_id, like.partition_json)
+        return str(locations.newDataLocation(self.spec(like.spec_id), partition, name))
+
+    def existing_file(self, file: DataFile) -> Any:
+        """Return a Java ``DataFile`` that stands for a file of the table, for its removal."""
+        return (
+            self._builder(file)
+            .withPath(file.location)
+            .withFileSizeInBytes(file.bytes)
+            .withRecordCount(file.rows)
+            .build()
+        )
+
+    def new_file(self, location: str, size: int, split_offsets: list[int], like: DataFile) -> Any:
+        """Return a Java ``DataFile`` for a new Parquet file in the partition of ``like``.
+
+        Its metrics are those that Iceberg's writer takes from a footer, by the metrics modes of the table's properties.
+        """
+        metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(
+            self.table.io().newInputFile(location), self.iceberg.MetricsConfig.forTable(self.table)
+        )
+        builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
+        return builder.withSplitOffsets(self._longs(split_offsets)).build()
+
+    def _builder(self, like: DataFile) -> Any:
+        builder = self.iceberg.DataFiles.builder(self.spec(like.spec_id)).withFormat("PARQUET")
+        if self.spec(like.spec_id).isUnpartitioned():
+            return builder
+        return builder.withPartition(self.partition(like.spec_id, like.partition_json))
+
+    def _longs(self, numbers: list[int]) -> Any:
+        array = self._gateway.new_array(self._jvm.long, len(numbers))
+        for index, number in enumerate(numbers):
+            array[index] = number
+        stream = self._jvm.java.util.stream
+        return stream.LongStream.of(array).boxed().collect(stream.Collectors.toList())

@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's commits and withdrawals on a table: snapshots whose summaries name a plan, or withdrawn tokens."""
+
+import os
+from collections.abc import Collection, Mapping
+from typing import Any
+
+from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.live_files import PartitionNamer, all_file_locations, entries_of, manifests_of
+from lake.plan import Commit, OutputFile, StagedWork, SupersededVersion
+from lake.storage.locations import canonical_location, resolve_path
+
+PLAN, EPOCH, TOKEN = "lakefold.plan-id", "lakefold.epoch", "lakefold.token"
+WITHDRAWN = "lakefold.withdrawn"
+"""The key of a snapshot that changes no file and excludes the commit of the tokens in its value."""
+
+
+def summary_of(snapshot: Any) -> Mapping[str, str]:
+    """Return the properties of a snapshot's summary, without its operation."""
+    return {} if snapshot.summary is None else snapshot.summary.additional_properties
+
+
+def find_commits(table: LoadedTable, plan_ids: Collection[str]) -> dict[str, Commit]:
+    """Return the commits of ``plan_ids`` that the table's snapshots still name, also if they were rolled back since."""
+    return {
+        named: _read_commit(table, snapshot)
+        for snapshot in table.metadata.snapshots
+        if (named := summary_of(snapshot).get(PLAN, "")) in plan_ids
+    }
+
+
+def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
+    from pyiceberg.manifest import ManifestContent, ManifestEntryStatus
+
+    namer, instant = PartitionNamer(table), str(snapshot.snapshot_id)
+    outputs, superseded = [], []
+    for manifest in manifests_of(table, snapshot):
+        # A snapshot's additions and removals are in the manifests that it wrote itself.
+        if manifest.added_snapshot_id != snapshot.snapshot_id or manifest.content != ManifestContent.DATA:
+            continue
+        for entry in entries_of(table, manifest, deleted=True):
+            if entry.snapshot_id != snapshot.snapshot_id:
+                continue
+            file = entry.data_file
+            partition, path = namer.describe(file)[0], canonical_location(file.file_path)
+            size = file.file_size_in_bytes
+            if entry.status == ManifestEntryStatus.ADDED:
+                outputs.append(OutputFile(partition=partition, path=path, bytes=size, rows=file.record_count))
+            elif entry.status == ManifestEntryStatus.DELETED:
+                superseded.append(SupersededVersion(partition=partition, path=path, bytes=size, instant=instant))
+    summary = summary_of(snapshot)
+    return Commit(
+        plan_id=summary[PLAN],
+        epoch=int(summary[EPOCH]),
+        instant=instant,
+        outputs=tuple(outputs),
+        superseded=tuple(superseded),
+    )
+
+
+def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
+    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name."""
+    paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
+    stored = {token: every for token, every in paths.items() if any(os.path.exists(path) for path in every)}
+    for snapshot in table.metadata.snapshots:
+        stored.pop(summary_of(snapshot).get(TOKEN, ""), None)
+    if not stored:
+        return []
+    # The table may have forgotten the commit and kept its files.
+    known = {canonical_location(location) for location in all_file_locations(table)}
+    return [token for token, every in stored.items() if known.isdisjoint(every)]

@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares the columns of Parquet files with the table's, by field ids.
+
+A file without field ids, or with other ids, can be committed without an error. Its columns are then found by position
+or not at all, so such files are neither read nor written by lakefold.
+"""
+
+from collections.abc import Collection, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.errors import first_line
+from lake.formats.iceberg.catalog.tables import LoadedTable
+
+Columns = tuple[Any, ...]
+_THREADS = 16
+
+
+def table_columns(table: LoadedTable) -> Columns:
+    """Return the columns of the table's present schema, in an order and form that can be compared with a file's."""
+    return _columns(table.metadata.schema())
+
+
+def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, str]:
+    """Return the files whose columns are not ``columns``, or whose footer can't be read, each with the reason."""
+    with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+        reasons = pool.map(lambda path: _difference(columns, path), paths)
+    return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
+
+
+def split_offsets(path: str) -> list[int]:
+    """Return where the row groups of a Parquet file start, as Iceberg records it."""
+    metadata = pq.read_metadata(path)
+    starts = []
+    for index in range(metadata.num_row_groups):
+        column = metadata.row_group(index).column(0)
+        dictionary = column.dictionary_page_offset
+        has_dictionary = dictionary is not None and 0 < dictionary < column.data_page_offset
+        starts.append(dictionary if has_dictionary else column.data_page_offset)
+    return starts
+
+
+def _difference(expected: Columns, path: str) -> str | None:
+    from pyiceberg.io.pyarrow import pyarrow_to_schema
+
+    try:
+        schema = pq.read_schema(path)
+    except (pa.ArrowException, OSError) as error:
+        return f"{path} can't be read: {first_line(error)}"
+    try:
+        found = _columns(pyarrow_to_schema(schema))
+    except (ValueError, TypeError) as error:
+        return f"{path} has columns without field ids, or of types that Iceberg lacks ({first_line(error)})"
+    if found != expected:
+        here, there = set(found) ^ set(expected), "the order of its columns"
+        different = ", ".join(sorted(f"{one[1]} (id {one[0]})" for one in here)) or there
+        return f"{path} was written with another schema than the table's: {different}"
+    return None
+
+
+def _columns(schema: Any) -> Columns:
+    return tuple(_described(one) for one in schema.fields)
+
+
+def _described(field: Any) -> Columns:
+    return field.field_id, field.name, *_type(field.field_type)
+
+
+def _type(kind: Any) -> Columns:
+    from pyiceberg.types import ListType, MapType, StructType
+
+    if isinstance(kind, StructType):
+        return ("struct", tuple(_described(one) for one in kind.fields))
+    if isinstance(kind, ListType):
+        return ("list", kind.element_id, _type(kind.element_type))
+    if isinstance(kind, MapType):
+        return ("map", kind.key_id, _type(kind.key_type), kind.value_id, _type(kind.value_type))
+    # Parquet stores a UUID as a fixed 16 bytes, and pyarrow does not always show which of the two a column is.
+    return ("fixed[16]" if str(kind) == "uuid" else str(kind),)

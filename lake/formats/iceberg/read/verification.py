@@ -1,0 +1,94 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Compares storage with a table's snapshots, and describes a table to a person."""
+
+import os
+from collections.abc import Collection, Mapping, Sequence
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.errors import Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read import refusals
+from lake.formats.iceberg.read.live_files import DataFile, all_file_locations, read_live_files, snapshot_of
+from lake.plan import SupersededVersion
+from lake.ports import TableVerification
+from lake.storage.locations import canonical_location, is_local, resolve_path
+
+_DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
+
+
+def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
+    """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists."""
+    files = read_live_files(table, snapshot_of(table))
+    stored = {file.path: _size(file.path) for file in files}
+    replaced = {resolve_path(table.ref.location, version.path) for version in superseded}
+    known = {canonical_location(location) for location in all_file_locations(table)} | replaced
+    return TableVerification(
+        files=len(files),
+        bytes=sum(file.bytes for file in files),
+        missing=tuple(sorted(path for path, size in stored.items() if size is None)),
+        wrong_size=tuple(sorted(file.path for file in files if stored[file.path] not in (None, file.bytes))),
+        resurrected=tuple(sorted(replaced & stored.keys())),
+        unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
+        rows=_count_rows(table, files) if rows else None,
+        rows_expected=sum(file.rows for file in files) if rows else None,
+    )
+
+
+def _size(path: str) -> int | None:
+    try:
+        return os.stat(path).st_size
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise Transient(f"{path}: {error.strerror}") from error
+
+
+def _data_files(table: LoadedTable) -> Collection[str]:
+    properties = table.metadata.properties
+    directory = properties.get("write.data.path", f"{table.ref.location}/data")
+    if not is_local(directory):
+        return ()
+    return [
+        os.path.join(parent, name)
+        for parent, _, names in os.walk(canonical_location(directory))
+        for name in names
+        if name.endswith(_DATA_SUFFIXES) and not name.startswith((".", "_"))
+    ]
+
+
+def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
+    counted = 0
+    for file in files:
+        if file.deletes:
+            raise Rejected(f"{table.ref.name}: rows can't be counted: {refusals.file_reason(table, file)}")
+        try:
+            counted += pq.read_metadata(file.path).num_rows
+        except FileNotFoundError:
+            continue  # it is named as missing, and counts as empty
+        except (pa.ArrowException, OSError) as error:
+            raise Rejected(f"{table.ref.name}: rows of {file.path} can't be counted: {first_line(error)}") from error
+    return counted
+
+
+def describe(table: LoadedTable) -> Mapping[str, str]:
+    """Return the facts about a table that are worth showing to a person."""
+    metadata, newest = table.metadata, snapshot_of(table)
+    spec, order = metadata.spec(), metadata.sort_order()
+    tags = sorted(name for name in metadata.refs if name != "main")
+    properties = {key: value for key, value in sorted(metadata.properties.items()) if key.startswith("write.")}
+    engine = {} if newest is None or newest.summary is None else newest.summary.additional_properties
+    return {
+        "format version": str(metadata.format_version),
+        "snapshot": "none" if newest is None else str(newest.snapshot_id),
+        "snapshots": str(len(metadata.snapshots)),
+        "branches and tags": ", ".join(tags) or "only main",
+        "partitioned by": ", ".join(f"{one.transform}({one.name})" for one in spec.fields) or "nothing",
+        "partition specs": str(len(metadata.partition_specs)),
+        "sorted by": str(order) if order.fields else "nothing",
+        "write properties": ", ".join(f"{key}={value}" for key, value in properties.items()) or "none",
+        "metadata": table.metadata_location,
+        "not rewritten": refusals.table_reason(table) or "",
+        "writers": f"last commit by {engine.get('engine-name', 'an unnamed engine')}" if newest is not None else "none",
+    }

@@ -1,0 +1,96 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The documents of the past of plans: cumulative savings and CPU time of a table, and attempts by executor."""
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from service.control.store import AttemptHistory, PlanSaving, PlanView, Store
+
+#: the period of a table's savings, and of the attempts at plans
+SAVINGS_PERIOD, ATTEMPTS_PERIOD = timedelta(days=30), timedelta(days=1)
+_DAY = timedelta(days=1)
+
+
+def savings(plans: "Sequence[PlanSaving]", now: datetime) -> dict[str, Any]:
+    """Return cumulative figures after each of ``plans``, which are in the order of their completion, and at ``now``.
+
+    ``cpu_seconds_saved`` adds up, from the completion of each plan on, what its readers save per day by the prediction
+    that was made with the plan: as if the files that it replaced had otherwise remained as they were.
+    ``cpu_seconds_spent`` is the measured or estimated CPU time of the plans. ``since`` is None without plans.
+    """
+    points: list[dict[str, Any]] = []
+    spent = saved = rate = 0.0
+    removed, before = 0, None
+    for plan in plans:
+        saved += 0.0 if before is None else rate * ((plan.at - before) / _DAY)
+        spent, removed, rate, before = (
+            spent + plan.cpu_seconds,
+            removed + plan.files_removed,
+            rate + plan.cpu_seconds_saved_per_day,
+            plan.at,
+        )
+        points.append(_saving_point(plan.at, spent, saved, removed))
+    if before is not None and now > before:
+        points.append(_saving_point(now, spent, saved + rate * ((now - before) / _DAY), removed))
+    return {
+        "since": plans[0].at if plans else None,
+        "plans": len(plans),
+        "cpu_seconds_saved_per_day": rate,
+        "points": points,
+    }
+
+
+def _saving_point(at: datetime, spent: float, saved: float, removed: int) -> dict[str, Any]:
+    return {"at": at, "cpu_seconds_spent": spent, "cpu_seconds_saved": saved, "files_removed": removed}
+
+
+def load_savings(store: "Store", table: str, now: datetime) -> dict[str, Any]:
+    """Return the savings of a table's plans of the last 30 days."""
+    return savings(store.plan_savings(table, SAVINGS_PERIOD), now)
+
+
+def attempt_history(history: "AttemptHistory") -> dict[str, Any]:
+    """Return the attempts at plans, oldest first, and the period in which they ran."""
+    return {
+        "since": history.since,
+        "until": history.until,
+        "items": [
+            {
+                "plan_id": attempt.plan_id,
+                "table": attempt.table,
+                "kind": attempt.kind,
+                "executor": attempt.executor,
+                "epoch": attempt.epoch,
+                "began_at": attempt.began_at,
+                "ended_at": attempt.ended_at,
+                "outcome": attempt.outcome,
+            }
+            for attempt in history.attempts
+        ],
+    }
+
+
+def load_plan_sizes(store: "Store", plan: "PlanView") -> dict[str, Any]:
+    """Return the number of files of each size that ``plan`` rewrites, and of those that it is expected to write.
+
+    Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
+    The expected files of a group are equal parts of its bytes.
+    """
+    import pyarrow as pa
+
+    from lake.model import SizeHistogram
+
+    groups = [group for group in plan.groups if group.output_files]
+    expected = [group.input_bytes // group.output_files for group in groups for _ in range(group.output_files)]
+    before, after = (
+        SizeHistogram.of(pa.array(sizes, pa.int64()), 0) for sizes in (store.plan_input_sizes(plan.plan_id), expected)
+    )
+    return {
+        "plan_id": plan.plan_id,
+        "files_before": before.files,
+        "files_after": after.files,
+        "before": list(before.counts),
+        "after": list(after.counts),
+    }

@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Observed reads of tables by day, stored together with how far their logs were read: no read counts twice."""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from datetime import date, datetime, timedelta
+
+from sqlalchemy import delete, func, select, update
+
+from service.control.store.base import StorePart, insert_if_absent
+from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
+from service.control.store.models import ReadLogRow, TableReadRow
+
+#: observations are kept for the longest window
+_RETENTION = timedelta(days=31)
+_DAY_MS = timedelta_to_ms(timedelta(days=1))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadLog:
+    """A log of queries: its size in storage and the position when it was read last; -1 if it is to be ignored."""
+
+    log: str
+    bytes: int
+    position: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ObservedReads:
+    """The reads of a table since ``since``, by ``sources``; ``days`` is the observed time."""
+
+    reads: int
+    since: datetime
+    days: float
+    sources: tuple[str, ...]
+
+    @property
+    def per_day(self) -> float:
+        """The reads per day with two significant digits, so that the rate changes when the reads do."""
+        return float(f"{self.reads / self.days:.2g}")
+
+
+class Reads(StorePart):
+    """Observed reads."""
+
+    def read_logs(self) -> dict[str, ReadLog]:
+        """Return the logs that were read, by their keys."""
+        with self._database.read() as connection:
+            rows = connection.execute(select(ReadLogRow.__table__)).all()
+        return {row.log: ReadLog(log=row.log, bytes=row.bytes, position=row.position) for row in rows}
+
+    def record_reads(self, log: ReadLog, source: str, counts: Mapping[tuple[str, date], int]) -> None:
+        """Add reads by table and day, and store how far ``log`` was read, in one transaction."""
+        place = {"bytes": log.bytes, "position": log.position, "seen_at_ms": db_now()}
+        with self._database.write() as connection:
+            known = update(ReadLogRow).where(ReadLogRow.log == log.log).values(**place)
+            if not connection.execute(known).rowcount:
+                insert_if_absent(connection, ReadLogRow, log=log.log, **place)
+            for (table, day), reads in sorted(counts.items()):
+                key = {"table_name": table, "day_ms": _day_ms(day), "source": source}
+                conditions = [getattr(TableReadRow, name) == value for name, value in key.items()]
+                more = update(TableReadRow).where(*conditions).values(reads=TableReadRow.reads + reads)
+                if not connection.execute(more).rowcount:
+                    insert_if_absent(connection, TableReadRow, **key, reads=reads)
+
+    def forget_read_logs(self, present: Collection[str]) -> None:
+        """Delete old observations, and logs that are not ``present`` and were not read for longer than these."""
+        kept = db_now() - timedelta_to_ms(_RETENTION)
+        with self._database.write() as connection:
+            connection.execute(delete(TableReadRow).where(TableReadRow.day_ms < kept))
+            old = connection.execute(select(ReadLogRow.log).where(ReadLogRow.seen_at_ms < kept)).scalars().all()
+            for log in set(old) - set(present):
+                connection.execute(delete(ReadLogRow).where(ReadLogRow.log == log))
+
+    def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
+        """Return the reads of a table within ``window``; None if none was observed.
+
+        The observed time begins with the first day of which any read of any table is known.
+        """
+        with self._database.read() as connection:
+            now = int(connection.execute(select(db_now())).scalar_one())
+            start = now - timedelta_to_ms(window)
+            recent = TableReadRow.day_ms > start - _DAY_MS
+            first = connection.execute(select(func.min(TableReadRow.day_ms)).where(recent)).scalar_one()
+            query = select(TableReadRow.source, func.sum(TableReadRow.reads)).where(
+                TableReadRow.table_name == table, recent
+            )
+            rows = connection.execute(query.group_by(TableReadRow.source)).all()
+        if not rows or first is None:
+            return None
+        since = max(int(first), start - start % _DAY_MS)
+        return ObservedReads(
+            reads=sum(int(reads) for _, reads in rows),
+            since=datetime_from_ms(since),
+            days=max(1.0, (now - since) / _DAY_MS),
+            sources=tuple(sorted(source for source, _ in rows)),
+        )
+
+
+def _day_ms(day: date) -> int:
+    return (day.toordinal() - date(1970, 1, 1).toordinal()) * _DAY_MS

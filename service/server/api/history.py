@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The route ``/v1/tables/{table}/history``: the actions on a table, newest first."""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Annotated
+
+from fastapi import APIRouter, Query, Request
+from starlette.responses import Response
+
+from service import problems
+from service.control.planning.table_history import DEFAULT_FILES, MAX_ACTIONS, MAX_FILES, load_actions
+from service.control.serializers import action_documents
+from service.server.api.context import ContextDep
+from service.server.api.problems import HttpProblemError
+from service.server.api.responses import LIST_RESPONSES, list_response
+from service.server.api.table_lookup import find_table
+
+router = APIRouter(prefix="/tables", tags=["tables"])
+
+#: a page reads the table's own records, and of some formats it lists the table
+_MAX_CONCURRENT = 2
+_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+Files = Annotated[
+    int, Query(ge=0, le=MAX_FILES, description="At most this many added, and as many removed, files of each action.")
+]
+MAX_KEY_LENGTH = 200
+
+
+@contextmanager
+def history_slot() -> Iterator[None]:
+    """Take a slot for reading a history. Raises ProblemError if all are taken."""
+    if not _slots.acquire(blocking=False):
+        raise HttpProblemError(problems.TOO_MANY_REQUESTS, "other histories are being read", {"Retry-After": "2"})
+    try:
+        yield
+    finally:
+        _slots.release()
+
+
+@router.get("/{table}/history", responses=LIST_RESPONSES)
+def list_actions(
+    context: ContextDep,
+    request: Request,
+    table: str,
+    limit: Annotated[int, Query(ge=1, le=MAX_ACTIONS, description="At most this many actions.")] = 50,
+    after: Annotated[
+        str | None, Query(max_length=MAX_KEY_LENGTH, description="Continue after the action with this `key`.")
+    ] = None,
+    files: Files = DEFAULT_FILES,
+) -> Response:
+    """The actions on a table, newest first: when, by whom, and which files were added and removed.
+
+    The answering process reads the table itself, without Spark: the records of the page's actions, or a listing of the
+    table's files, depending on the format. `notes` say what is not known. 422 for a format whose tables show no
+    actions, 429 while two other histories are being read.
+    """
+    found_table = find_table(context, table)
+    with history_slot():
+        found = load_actions(context.store, found_table, limit=limit, max_files=files, before=after)
+    return list_response(
+        request, action_documents(found), found.page.next_key, table=found.table, notes=found.page.notes
+    )

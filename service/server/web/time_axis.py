@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The axes of charts over time: positions of moments, and round marks on both axes. Times are UTC."""
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+
+from service.server.web.charts import Tick
+
+#: the distances between two marks on an axis of time
+_STEPS = (
+    *(timedelta(minutes=minutes) for minutes in (5, 15, 30)),
+    *(timedelta(hours=hours) for hours in (1, 3, 6, 12)),
+    *(timedelta(days=days) for days in (1, 2, 7, 14, 28)),
+)
+#: the least horizontal distance of two marks, so that their texts don't touch
+_MIN_DISTANCE = 62.0
+_EPOCH = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday, so that marks of weeks are Mondays
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeAxis:
+    """A horizontal axis from ``begin`` to ``end``, drawn from ``left`` to ``right``."""
+
+    begin: datetime
+    end: datetime
+    left: float
+    right: float
+
+    def position(self, moment: datetime) -> float:
+        """Return the position of a moment; moments outside of the axis are at its ends."""
+        share = (moment - self.begin) / (self.end - self.begin)
+        return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
+
+    def ticks(self) -> tuple[Tick, ...]:
+        """Return marks at round times: midnights as days, other times as hours."""
+        width = self.right - self.left
+        span = self.end - self.begin
+        step = next((step for step in _STEPS if step / span * width >= _MIN_DISTANCE), _STEPS[-1])
+        return tuple(Tick(at=self.position(moment), text=_tick_text(moment, step)) for moment in self._moments(step))
+
+    def _moments(self, step: timedelta) -> Iterator[datetime]:
+        moment = _EPOCH + math.ceil((self.begin - _EPOCH) / step) * step
+        while moment <= self.end:
+            # A text in the middle of its mark must not leave the picture.
+            if self.left + 18 <= self.position(moment) <= self.right - 18:
+                yield moment
+            moment += step
+
+
+def _tick_text(moment: datetime, step: timedelta) -> str:
+    if step >= timedelta(days=1) or moment.hour == moment.minute == 0:
+        return f"{moment.day} {moment:%b}"
+    return f"{moment:%H:%M}"
+
+
+def round_ceiling(value: float, binary: bool = False) -> float:
+    """Return the least round number that is not below ``value``: 1, 2, 2.5 or 5 times a power of ten.
+
+    With ``binary`` the powers are of 1024, times 1, 2, 5, 10, 20, 50, 100, 200 or 500, for axes of bytes.
+    """
+    if value <= 0:
+        return 1.0
+    if binary:
+        power = 1024.0 ** max(0, math.floor(math.log(value, 1024)))
+        factors: tuple[float, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024)
+    else:
+        power = 10.0 ** math.floor(math.log10(value))
+        factors = (1, 2, 2.5, 5, 10)
+    return next(factor * power for factor in factors if factor * power >= value * (1 - 1e-9))

@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Commits of lakefold's that a writer took back after they had completed, or whose files are gone; no JVM."""
+
+import io
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+
+import fastavro
+import pytest
+from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
+from test_hudi_attempts import stamp
+from test_hudi_pending_actions import ROLLBACK
+
+from lake.errors import CommitLost, Rejected, Transient
+from lake.formats.hudi import FORMAT
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read import undone_commits
+from lake.formats.hudi.timeline.timeline import Timeline
+from lake.plan import SupersededVersion
+
+PLAN = "0198-plan"
+
+
+class Compacted(ByHand):
+    """A slice whose compaction at ``T3``, a plan of lakefold's, has completed before ``T4``."""
+
+    def __init__(self, base: Path) -> None:
+        super().__init__(base)
+        self.replaced, log = self.base_file(T1), self.log_file(T1, 1)
+        self.complete(T1, "commit", self.replaced)
+        self.complete(T2, "deltacommit", log)
+        self.request_compaction(T3, self.replaced, [log])
+        stamp(self.base / f".hoodie/{T3}.compaction.requested", PLAN)
+        self.output = self.base_file(T3)
+        self.complete(T3, "commit", self.output)
+        completed_at = datetime(2026, 1, 1, 0, 0, 3, 500_000, UTC).timestamp()
+        os.utime(self.base / f".hoodie/{T3}.commit", (completed_at, completed_at))
+
+    def roll_back(self, time: str, action: str, *, ends: bool) -> None:
+        """A rollback of the compaction, which it takes for an instant of ``action``."""
+        buffer = io.BytesIO()
+        record = {"instantToRollback": {"commitTime": T3, "action": action}}
+        fastavro.writer(buffer, fastavro.parse_schema(ROLLBACK), [record])
+        (self.base / f".hoodie/{time}.rollback.requested").write_bytes(buffer.getvalue())
+        if ends:
+            (self.base / f".hoodie/{time}.rollback").write_text("{}")
+
+    def blocker(self) -> str | None:
+        """Why the replaced file can't be deleted."""
+        path = f"p/{self.replaced}"
+        version = SupersededVersion(partition="p", path=path, bytes=1, instant=T3)
+        return FORMAT.deletion_blockers(self.ref, [version])[path]
+
+    def check_sound(self) -> None:
+        commit = FORMAT.find_commit(self.ref, PLAN)
+        assert commit is not None
+        assert FORMAT.recent_commits(self.ref, {PLAN}) == {PLAN: commit}
+        assert self.blocker() is None
+        assert list(undone_commits.describe_undone_rewrites(*self.seen())) == []
+
+    def check_lost(self, why: str) -> None:
+        remedy = rf".*CALL rollback_to_instant\(table => …, instant_time => '{T3}'\)"
+        with pytest.raises(CommitLost, match=why + remedy):
+            FORMAT.find_commit(self.ref, PLAN)
+        with pytest.raises(CommitLost, match=why + remedy):
+            FORMAT.recent_commits(self.ref, {PLAN})
+        assert why in str(self.blocker())
+
+    def seen(self) -> tuple[TableStorage, Timeline]:
+        storage = TableStorage(str(self.base))
+        return storage, Timeline(storage)
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Compacted:
+    return Compacted(tmp_path / "t")
+
+
+def test_a_commit_whose_files_are_there_is_sound_and_the_history_is_not_read(
+    table: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(undone_commits, "active_history", None)
+    table.check_sound()
+
+
+def test_a_commit_whose_file_is_gone_is_lost_and_what_it_replaced_is_not_deleted(table: Compacted) -> None:
+    (table.base / "p" / table.output).unlink()
+    table.check_lost(
+        f"compaction {T3} has completed, but its file p/{table.output} is gone: no clean and no later commit"
+    )
+
+
+def test_a_file_that_a_later_commit_superseded_may_be_gone(table: Compacted) -> None:
+    (table.base / "p" / table.output).unlink()
+    table.complete(T4, "commit", table.base_file(T4))
+    table.check_sound()
+
+
+def test_a_file_whose_group_a_later_commit_replaced_may_be_gone(table: Compacted) -> None:
+    (table.base / "p" / table.output).unlink()
+    new = table.base_file(T5, "p/f-1")
+    table.complete(T5, "replacecommit", new)
+    file = table.base / f".hoodie/{T5}.replacecommit"
+    file.write_text(file.read_text().replace("{", '{"partitionToReplaceFileIds": {"p": ["f-0"]}, ', 1))
+    table.check_sound()
+
+
+def test_a_writers_rollback_that_deleted_the_files_of_a_completed_commit_is_named(table: Compacted) -> None:
+    (table.base / "p" / table.output).unlink()
+    table.roll_back(T4, "compaction", ends=True)
+    table.check_lost(f"is gone: rollback {T4} of a writer that took it for begun work deleted its files")
+    with pytest.raises(Rejected, match=f"compaction {T3} has completed, but its file"):
+        FORMAT.check(table.ref)
+
+
+def test_a_pending_rollback_of_a_writer_that_took_a_completed_commit_for_begun_work_is_named(table: Compacted) -> None:
+    table.roll_back(T4, "compaction", ends=False)
+    table.check_lost(f"rollback {T4} of a writer that took it for begun work is pending")
+    with pytest.raises(Rejected, match=f"rollback {T4} of a writer"):
+        FORMAT.check(table.ref)
+
+
+def test_a_pending_rollback_by_the_tables_owner_is_waited_for(table: Compacted) -> None:
+    table.roll_back(T4, "commit", ends=False)
+    with pytest.raises(Transient, match=f"rollback {T4} of the completed compaction {T3} is pending"):
+        FORMAT.find_commit(table.ref, PLAN)
+    assert list(undone_commits.describe_undone_rewrites(*table.seen())) == []
+
+
+def test_the_rollback_of_an_earlier_attempt_at_the_instant_counts_for_nothing(table: Compacted) -> None:
+    table.roll_back("20260101000003200", "compaction", ends=True)
+    table.check_sound()
+
+
+def test_a_rollback_that_deleted_nothing_counts_for_nothing(table: Compacted) -> None:
+    table.roll_back(T4, "compaction", ends=True)
+    table.check_sound()

@@ -1,0 +1,395 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iceberg tables are found, listed and refused without a JVM; PyIceberg is their writer here."""
+
+import json
+import shutil
+from dataclasses import replace
+from datetime import UTC, date, datetime
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from iceberg_tables import CATALOG, append, hadoop_settings, jdbc_settings, observing, only_table, owner_catalog, rows
+from pyiceberg.conversions import to_bytes
+from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
+from pyiceberg.partitioning import PartitionField, PartitionSpec
+from pyiceberg.schema import Schema
+from pyiceberg.transforms import (
+    BucketTransform,
+    DayTransform,
+    HourTransform,
+    IdentityTransform,
+    MonthTransform,
+    TruncateTransform,
+    YearTransform,
+)
+from pyiceberg.typedef import Record
+from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+
+from lake.errors import Rejected, TableGone
+from lake.formats.iceberg.catalog.settings import read_settings
+from lake.formats.iceberg.catalog.tables import load_table
+from lake.formats.iceberg.read import footers
+from lake.formats.iceberg.read.live_files import read_live_files, snapshot_of
+from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
+from lake.plan import StagedWork, SupersededVersion
+
+BY_DT = PartitionSpec(PartitionField(source_id=3, field_id=1000, transform=IdentityTransform(), name="dt"))
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()), NestedField(2, "value", LongType()), NestedField(3, "dt", StringType())
+)
+
+
+@pytest.fixture
+def owner(tmp_path: Path) -> Any:
+    catalog = owner_catalog(tmp_path)
+    catalog.create_namespace("sales")
+    yield catalog
+    catalog.engine.dispose()
+
+
+@pytest.fixture
+def orders(owner: Any) -> Any:
+    """A partitioned table of six small files in two partitions."""
+    table = owner.create_table("sales.orders", SCHEMA, partition_spec=BY_DT)
+    append(table, *(rows(50 * number, 50 * number + 50, number // 3) for number in range(6)))
+    return table
+
+
+def hadoop_copy(table: Any, warehouse: Path) -> None:
+    """Make a Hadoop catalog's table of a table: its metadata under a numbered name; data stays where it is."""
+    metadata = warehouse / "sales" / "orders" / "metadata"
+    metadata.mkdir(parents=True)
+    document = json.loads(Path(table.metadata_location.removeprefix("file://")).read_text())
+    document["location"] = f"file:{warehouse}/sales/orders"
+    (metadata / "v1.metadata.json").write_text("{}")
+    (metadata / "v10.metadata.json").write_text(json.dumps(document))
+    (metadata / "version-hint.text").write_text("9")
+
+
+@pytest.mark.parametrize("kind", ["jdbc", "hadoop"])
+def test_a_catalog_names_its_tables_and_a_snapshot_lists_their_files(tmp_path: Path, orders: Any, kind: str):
+    if kind == "hadoop":
+        hadoop_copy(orders, tmp_path / "hadoop")
+    format_ = observing(jdbc_settings(tmp_path) if kind == "jdbc" else hadoop_settings(tmp_path / "hadoop"))
+    ref = only_table(format_)
+    assert (ref.name, ref.format) == ("sales.orders", "iceberg")
+    assert ref.catalog is not None
+    assert (ref.catalog.name, ref.catalog.table) == (CATALOG, "sales.orders")
+    snapshot = format_.snapshot(ref)
+    assert snapshot.slices.schema.equals(SLICES_SCHEMA)
+    listed = snapshot.slices.to_pylist()
+    assert [row["partition"] for row in listed].count("dt=0") == 3
+    assert all(Path(row["path"]).stat().st_size == row["bytes"] for row in listed)
+    assert sum(row["rows"] for row in listed) == 300
+    assert {row["busy_reason"] for row in listed} == {None}
+    assert snapshot.instant == str(orders.current_snapshot().snapshot_id)
+    newest = max(listed, key=lambda row: row["written_order"])
+    assert newest["modified_at"] == datetime.fromtimestamp(orders.current_snapshot().timestamp_ms / 1000, UTC)
+    assert {row["path"] for row in format_.snapshot(ref, ["dt=1"]).slices.to_pylist()} == {
+        row["path"] for row in listed if row["partition"] == "dt=1"
+    }
+
+
+@pytest.mark.parametrize(("database", "table", "found"), [("sal*", "ord*", 1), ("sales", "o", 0), ("other", "*", 0)])
+def test_only_tables_that_match_the_patterns_are_found(
+    tmp_path: Path, orders: Any, database: str, table: str, found: int
+):
+    format_ = observing(jdbc_settings(tmp_path))
+    assert len(list(format_.discover_in_catalog(CATALOG, database, table))) == found
+
+
+def test_a_table_in_a_nested_namespace_is_found_by_its_whole_name(tmp_path: Path, owner: Any):
+    owner.create_namespace("sales.eu")
+    owner.create_table("sales.eu.orders", SCHEMA)
+    format_ = observing(jdbc_settings(tmp_path))
+    assert [one.name for one in format_.discover_in_catalog(CATALOG, "sales.*", "*")] == ["sales.eu.orders"]
+
+
+def test_a_table_whose_metadata_is_torn_hides_no_other_one(tmp_path: Path, owner: Any, orders: Any):
+    other = owner.create_table("sales.other", SCHEMA)
+    Path(other.metadata_location.removeprefix("file://")).write_text('{"format-version": 2, ')
+    found = list(observing(jdbc_settings(tmp_path)).discover_in_catalog(CATALOG, "*", "*"))
+    assert [one.name for one in found if isinstance(one, TableRef)] == ["sales.orders"]
+    (failure,) = [one for one in found if isinstance(one, SearchFailure)]
+    assert failure.location == "prod.sales.other"
+
+
+def test_a_dropped_table_is_gone_and_another_location_is_named(tmp_path: Path, owner: Any, orders: Any):
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = only_table(format_)
+    with orders.transaction() as change:
+        change.set_properties({"owner": "me"})
+    assert format_.identity(ref) == str(orders.metadata.table_uuid)
+    owner.drop_table("sales.orders")
+    with pytest.raises(TableGone, match=r"no table sales\.orders"):
+        format_.check(ref)
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, None),
+        ({"": None}, "has no settings"),
+        ({"": "org.example.Catalog"}, "of the class"),
+        ({".type": "rest"}, "rest: lakefold opens"),
+        ({".type": None}, "= hive: lakefold opens"),
+        ({".type": None, ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}, None),
+        ({".catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}, "GlueCatalog: lakefold opens"),
+        ({".warehouse": None}, "warehouse is not set"),
+        ({".warehouse": "s3://bucket/warehouse"}, "local or mounted file systems only"),
+        ({".io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}, "HadoopFileIO only"),
+        ({".uri": "jdbc:postgresql://host/db"}, "opens jdbc:sqlite:/PATH only"),
+    ],
+)
+def test_settings_of_a_catalog_are_refused_by_name_and_value(
+    tmp_path: Path, change: dict[str, str | None], words: str | None
+):
+    key, settings = f"spark.sql.catalog.{CATALOG}", dict[str, str | None](jdbc_settings(tmp_path))
+    settings |= {key + name: value for name, value in change.items()}
+    given = {name: value for name, value in settings.items() if value is not None}
+    if words is None:
+        assert read_settings(given, CATALOG).database == f"{tmp_path}/catalog.db"
+        return
+    with pytest.raises(Rejected, match=words) as caught:
+        read_settings(given, CATALOG)
+    assert key in str(caught.value)
+
+
+def test_a_table_of_spark_s_session_catalog_is_refused_with_the_remedy(tmp_path: Path):
+    ref = TableRef(name="t", format="iceberg", location="/t", catalog=CatalogRef(kind="spark", name="", table="a.t"))
+    for table, words in ((ref, "session catalog"), (replace(ref, catalog=None), "through their catalog")):
+        with pytest.raises(Rejected, match=words):
+            observing(jdbc_settings(tmp_path)).check(table)
+
+
+def test_a_catalog_without_a_database_file_is_refused_and_none_is_made(tmp_path: Path):
+    format_ = observing(jdbc_settings(tmp_path))
+    with pytest.raises(Rejected, match="there is no SQLite file"):
+        list(format_.discover_in_catalog(CATALOG, "*", "*"))
+    assert not (tmp_path / "catalog.db").exists()
+
+
+@pytest.mark.parametrize(
+    ("transform", "source", "value", "name"),
+    [
+        (IdentityTransform(), 1, 7, "p=7"),
+        (IdentityTransform(), 3, "a/b c", "p=a%2Fb+c"),
+        (IdentityTransform(), 3, None, "p=null"),
+        (BucketTransform(16), 1, 7, None),
+        (TruncateTransform(2), 3, "abcdef", "p=ab"),
+        (YearTransform(), 4, datetime(2026, 11, 27, 5, tzinfo=UTC), "p=2026"),
+        (MonthTransform(), 4, datetime(2026, 11, 27, 5, tzinfo=UTC), "p=2026-11"),
+        (DayTransform(), 4, datetime(2026, 11, 27, 5, tzinfo=UTC), "p=2026-11-27"),
+        (HourTransform(), 4, datetime(1969, 11, 27, 5, tzinfo=UTC), "p=1969-11-27-05"),
+    ],
+    ids=lambda one: type(one).__name__ if hasattr(one, "result_type") else None,
+)
+def test_partitions_of_every_transform_have_iceberg_s_names(
+    tmp_path: Path, owner: Any, transform: Any, source: int, value: Any, name: str | None
+):
+    schema = Schema(*SCHEMA.fields, NestedField(4, "at", TimestamptzType()))
+    spec = PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=transform, name="p"))
+    table = owner.create_table("sales.orders", schema, partition_spec=spec)
+    given = {"id": 7, "value": 1, "dt": "a", "at": datetime(2026, 1, 1, tzinfo=UTC)}
+    given[schema.find_field(source).name] = value
+    table.append(pa.Table.from_pylist([given], schema=table.schema().as_arrow()))
+    format_ = observing(jdbc_settings(tmp_path))
+    (row,) = format_.snapshot(only_table(format_)).slices.to_pylist()
+    assert row["partition"] == name if name is not None else row["partition"].startswith("p=")
+    assert f"{row['partition'].split('=')[0]}=" in row["path"]
+    assert row["group_key"].startswith("0:{")
+    assert "null" not in row["group_key"]
+
+
+def test_null_and_the_text_null_share_a_name_and_are_never_rewritten_together(tmp_path: Path, owner: Any):
+    table = owner.create_table("sales.orders", SCHEMA, partition_spec=BY_DT)
+    for value in (None, "null"):
+        table.append(pa.Table.from_pylist([{"id": 1, "value": 1, "dt": value}], schema=table.schema().as_arrow()))
+    format_ = observing(jdbc_settings(tmp_path))
+    listed = format_.snapshot(only_table(format_)).slices.to_pylist()
+    assert [row["partition"] for row in listed] == ["dt=null", "dt=null"]
+    assert len({row["group_key"] for row in listed}) == 2
+
+
+def test_files_of_an_earlier_spec_are_left_alone_with_the_spec_s_number(tmp_path: Path, orders: Any):
+    with orders.update_spec() as change:
+        change.add_field("id", BucketTransform(4), "bucket")
+    orders.append(rows(300, 310))
+    format_ = observing(jdbc_settings(tmp_path))
+    reasons = {row["busy_reason"] for row in format_.snapshot(only_table(format_)).slices.to_pylist()}
+    assert reasons == {None, "it was written with partition spec 0; the table's spec is 1"}
+
+
+def test_a_table_of_version_3_is_observed_and_none_of_its_files_planned(tmp_path: Path, orders: Any):
+    hadoop_copy(orders, tmp_path / "hadoop")
+    path = tmp_path / "hadoop" / "sales" / "orders" / "metadata" / "v10.metadata.json"
+    document = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
+    path.write_text(json.dumps(document))
+    format_ = observing(hadoop_settings(tmp_path / "hadoop"))
+    listed = format_.snapshot(only_table(format_)).slices.to_pylist()
+    assert len(listed) == 6
+    assert {str(row["busy_reason"]).partition(" keeps")[0] for row in listed} == {"format version 3"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "whole"),
+    [("encryption.key-id", "k1", True), ("write.location-provider.impl", "org.example.Places", False)],
+)
+def test_unknown_features_are_refused_by_name(tmp_path: Path, orders: Any, key: str, value: str, whole: bool):
+    with orders.transaction() as change:
+        change.set_properties({key: value})
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = only_table(format_)
+    if whole:
+        with pytest.raises(Rejected, match=f"{key} = {value}"):
+            format_.check(ref)
+        return
+    assert all(f"{key} = {value}" in row["busy_reason"] for row in format_.snapshot(ref).slices.to_pylist())
+
+
+def delete_file(table: Any, content: DataFileContent, path: Path, **fields: Any) -> DataFile:
+    """Metadata of a delete file; the file itself is never read here."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"x" * 100)
+    made = DataFile.from_args(
+        content=content,
+        file_path=f"file://{path}",
+        file_format=FileFormat.PARQUET,
+        partition=Record("0"),
+        record_count=1,
+        file_size_in_bytes=100,
+        equality_ids=[1] if content == DataFileContent.EQUALITY_DELETES else None,
+        **fields,
+    )
+    made.spec_id = 0
+    return made
+
+
+def with_deletes(tmp_path: Path, table: Any, file: DataFile) -> None:
+    """Add a delete file to a table's newest snapshot, as a writer of row-level deletes does."""
+    from pyiceberg.manifest import (
+        ManifestContent,
+        ManifestEntry,
+        ManifestEntryStatus,
+        ManifestWriterV2,
+        write_manifest_list,
+    )
+
+    class DeleteManifest(ManifestWriterV2):
+        def content(self) -> ManifestContent:
+            return ManifestContent.DELETES
+
+        @property
+        def _meta(self) -> dict[str, str]:
+            return {**super()._meta, "content": "deletes"}
+
+    snapshot, spec = table.current_snapshot(), table.spec()
+    sequence = snapshot.sequence_number
+    where = f"file://{tmp_path}/warehouse/deletes.avro"
+    with DeleteManifest(spec, table.schema(), table.io.new_output(where), snapshot.snapshot_id, "null") as manifest:
+        manifest.add_entry(
+            ManifestEntry.from_args(
+                status=ManifestEntryStatus.ADDED,
+                snapshot_id=snapshot.snapshot_id,
+                sequence_number=sequence,
+                file_sequence_number=sequence,
+                data_file=file,
+            )
+        )
+    made = manifest.to_manifest_file()
+    made.sequence_number = made.min_sequence_number = sequence
+    made[3] = ManifestContent.DELETES
+    manifests = [*snapshot.manifests(table.io), made]
+    output = table.io.new_output(f"file://{tmp_path}/warehouse/list.avro")
+    with write_manifest_list(2, output, snapshot.snapshot_id, snapshot.parent_snapshot_id, sequence, "null") as written:
+        written.add_manifests(manifests)
+    shutil.copy(tmp_path / "warehouse" / "list.avro", snapshot.manifest_list.removeprefix("file://"))
+
+
+@pytest.mark.parametrize("kind", ["position", "position of one file", "equality"])
+def test_files_with_row_level_deletes_are_left_alone_and_the_deletes_are_named(tmp_path: Path, orders: Any, kind: str):
+    paths = sorted(task.file.file_path for task in orders.scan().plan_files() if task.file.partition[0] == "0")
+    content = DataFileContent.EQUALITY_DELETES if kind == "equality" else DataFileContent.POSITION_DELETES
+    bounds = {2147483546: to_bytes(StringType(), paths[0])} if kind == "position of one file" else {}
+    where = tmp_path / "warehouse" / "d.parquet"
+    with_deletes(tmp_path, orders, delete_file(orders, content, where, lower_bounds=bounds, upper_bounds=bounds))
+    format_ = observing(jdbc_settings(tmp_path))
+    listed = format_.snapshot(only_table(format_)).slices.to_pylist()
+    deleted = [row for row in listed if row["log_files"]]
+    assert {row["partition"] for row in deleted} == {"dt=0"}
+    assert len(deleted) == (1 if kind == "position of one file" else 3)
+    assert sum(row["log_bytes"] for row in deleted) == 100
+    for row in deleted:
+        assert row["log_files"] == [str(where)]
+        assert row["delta_kind"] == "delete file"
+        assert str(where) in row["busy_reason"]
+    assert {row["busy_reason"] for row in listed if not row["log_files"]} == {None}
+
+
+def test_a_file_whose_field_ids_are_lost_or_other_ones_is_told_from_the_table_s(tmp_path: Path, orders: Any):
+    table = load_table(jdbc_settings(tmp_path), only_table(observing(jdbc_settings(tmp_path))))
+    columns = footers.table_columns(table)
+    files = read_live_files(table, snapshot_of(table))
+    assert footers.different_files(columns, [file.path for file in files]) == {}
+    content = pq.ParquetFile(files[0].path).read()
+    without = content.cast(pa.schema([pa.field(one.name, one.type) for one in content.schema]))
+    swapped = content.rename_columns(["value", "id", "dt"])
+    for name, data in (("without", without), ("swapped", swapped)):
+        pq.write_table(data, tmp_path / f"{name}.parquet")
+        (reason,) = footers.different_files(columns, [str(tmp_path / f"{name}.parquet")]).values()
+        assert ("without field ids" in reason) == (name == "without")
+
+
+def test_files_from_before_a_column_was_added_or_renamed_are_told_from_new_ones(tmp_path: Path, orders: Any):
+    with orders.update_schema() as change:
+        change.rename_column("value", "amount")
+    orders.append(rows(300, 310).rename_columns(["id", "amount", "dt"]))
+    table = load_table(jdbc_settings(tmp_path), only_table(observing(jdbc_settings(tmp_path))))
+    paths = [file.path for file in read_live_files(table, snapshot_of(table))]
+    different = footers.different_files(footers.table_columns(table), paths)
+    assert len(different) == 6
+    assert "(id 2)" in next(iter(different.values()))
+
+
+def test_superseded_files_that_a_tag_keeps_wait_and_live_ones_are_obsolete(tmp_path: Path, orders: Any):
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = only_table(format_)
+    before = format_.snapshot(ref).slices.to_pylist()
+    orders.manage_snapshots().create_tag(orders.current_snapshot().snapshot_id, "audit").commit()
+    orders.overwrite(rows(0, 10))
+    versions = [
+        SupersededVersion(partition=row["partition"], path=row["path"], bytes=row["bytes"], instant="1")
+        for row in before
+    ]
+    assert all("'audit' keeps it" in str(why) for why in format_.deletion_blockers(ref, versions).values())
+    assert format_.obsolete_deletions(ref, versions) == {}
+    orders.manage_snapshots().rollback_to_snapshot(orders.metadata.refs["audit"].snapshot_id).commit()
+    assert set(format_.obsolete_deletions(ref, versions)) == set(range(6))
+    Path(before[0]["path"]).unlink()
+    found = format_.verify(ref, (), rows=False)
+    assert found.missing == (before[0]["path"],)
+
+
+def test_a_staged_file_counts_as_left_until_a_snapshot_lists_it(tmp_path: Path, orders: Any):
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = only_table(format_)
+    live, other = format_.snapshot(ref).slices.to_pylist()[0]["path"], tmp_path / "staged.parquet"
+    other.write_bytes(b"x")
+    staged = [StagedWork(token=str(n), paths=(str(path),)) for n, path in enumerate([live, other, tmp_path / "none"])]
+    assert list(format_.remaining_staged(ref, staged)) == ["1"]
+    assert format_.verify(ref, (), rows=True).rows == 300
+
+
+def test_dates_as_partition_values_are_given_in_iceberg_s_json(tmp_path: Path, owner: Any):
+    from pyiceberg.types import DateType
+
+    schema = Schema(NestedField(1, "day", DateType()))
+    spec = PartitionSpec(PartitionField(source_id=1, field_id=1000, transform=IdentityTransform(), name="day"))
+    table = owner.create_table("sales.orders", schema, partition_spec=spec)
+    table.append(pa.table({"day": [date(2026, 11, 27)]}))
+    format_ = observing(jdbc_settings(tmp_path))
+    (row,) = format_.snapshot(only_table(format_)).slices.to_pylist()
+    assert (row["partition"], row["group_key"]) == ("day=2026-11-27", '0:{"1000": "2026-11-27"}')

@@ -1,0 +1,147 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Iceberg tables as a case of the contract's suite: made, written to and read by Spark, past the adapter."""
+
+import sqlite3
+import time
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+from iceberg_tables import hadoop_settings, jdbc_settings
+from toys.cases import FILES, PARTITIONS, PARTS, ROWS_EACH
+
+import lake.formats
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from lake.engines import RewriteEngine
+from lake.formats.iceberg import FORMAT, IcebergFormat
+from lake.model import CatalogRef, TableRef
+from lake.ports import Capability
+
+COLUMNS = "id bigint, value bigint, tip string, stop struct<lat: double, names: array<string>>, dt string"
+VALUES = (
+    "id",
+    "id * 7 % 1000 AS value",
+    "IF(id % 5 = 0, NULL, concat('tip ', id)) AS tip",
+    "named_struct('lat', id / 8.0D, 'names', array(concat('n', id), NULL)) AS stop",
+)
+_settings: dict[str, str] = {}
+
+
+@dataclass(kw_only=True)
+class IcebergCase:
+    """Writers append, update and delete by copy-on-write. See ``contract.case.Case``."""
+
+    session: Any
+    kind: str = "hadoop"
+    version: int = 2
+    format: IcebergFormat = FORMAT
+    engines: Sequence[RewriteEngine] = field(default_factory=lambda: (ArrowEngine(InProcessBackend()),))
+    lacks: Mapping[Capability, str] = field(default_factory=dict)
+    parts: Sequence[str] = PARTS
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+    def spark(self) -> Any:
+        return self.session
+
+    @staticmethod
+    def takes_at_most(span: timedelta) -> None:
+        """A commit is never applied after its check."""
+
+    def create(self, location: Path, *, name: str) -> TableRef:
+        warehouse, table = location.parents[1], f"{location.parent.name}.{location.name}"
+        catalog = f"{self.kind}_{sha256(str(warehouse).encode()).hexdigest()[:12]}"
+        warehouse.mkdir(parents=True, exist_ok=True)
+        settings = hadoop_settings(warehouse, catalog) if self.kind == "hadoop" else jdbc_settings(warehouse, catalog)
+        _settings.update(settings)
+        lake.formats.configure(_settings)
+        self.format.configure(_settings)
+        for key, value in settings.items():
+            self.session.conf.set(key, value)
+        ref = TableRef(
+            name=name,
+            format="iceberg",
+            location=str(location),
+            catalog=CatalogRef(kind="iceberg", name=catalog, table=table),
+        )
+        self._forget_in_catalog(warehouse / "catalog.db", location)
+        self.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{location.parent.name}")
+        properties = {
+            "format-version": str(self.version),
+            "write.distribution-mode": "none",
+            "history.expire.max-snapshot-age-ms": "1",
+            **self.properties,
+        }
+        listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
+        by = "PARTITIONED BY (dt)" if len(self.parts) > 1 else ""
+        where = f"LOCATION 'file:{location}'" if self.kind == "jdbc" else ""
+        self.sql(f"CREATE TABLE {self.name(ref)} ({COLUMNS}) USING iceberg {by} {where} TBLPROPERTIES ({listed})")
+        for number in range(PARTITIONS * FILES):
+            part = self.parts[number * len(self.parts) // (PARTITIONS * FILES)]
+            self.append(ref, part, number * ROWS_EACH, (number + 1) * ROWS_EACH)
+        return ref
+
+    @staticmethod
+    def _forget_in_catalog(database: Path, location: Path) -> None:
+        """Remove the entry of a table whose directory was removed, as an owner has to."""
+        if not database.exists():
+            return
+        with closing(sqlite3.connect(database)) as connection, connection:
+            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
+                connection.execute(
+                    "DELETE FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
+                    (location.parent.name, location.name),
+                )
+
+    def name(self, table: TableRef) -> str:
+        """What Spark calls it."""
+        assert table.catalog is not None
+        return f"{table.catalog.name}.{table.catalog.table}"
+
+    def sql(self, text: str) -> Any:
+        return self.session.sql(text)
+
+    def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
+        dt = partition.removeprefix("dt=") or "0"
+        rows = self.session.range(low, high, 1, 1).selectExpr(*VALUES, f"'{dt}' AS dt")
+        rows.writeTo(self.name(table)).append()
+        return True
+
+    def update(self, table: TableRef, partition: str) -> bool:
+        self.sql(f"UPDATE {self.name(table)} SET value = value + 1 WHERE {self._where(partition)}")
+        return True
+
+    def delete(self, table: TableRef, partition: str) -> bool:
+        first = self.session.table(self.name(table)).where(self._where(partition)).groupBy("_file").agg({"id": "min"})
+        ids = ", ".join(str(row["min(id)"]) for row in first.collect())
+        self.sql(f"DELETE FROM {self.name(table)} WHERE {self._where(partition)} AND id IN ({ids})")
+        return True
+
+    @staticmethod
+    def _where(partition: str) -> str:
+        return f"dt = '{partition.removeprefix('dt=')}'" if partition else "dt IS NOT NULL"
+
+    def java_table(self, table: TableRef) -> Any:
+        """Iceberg's own ``Table``, loaded by Spark's name."""
+        util = self.session._jvm.org.apache.iceberg.spark.Spark3Util
+        return util.loadIcebergTable(self.session._jsparkSession, self.name(table))
+
+    def forget(self, table: TableRef) -> bool:
+        expiry = self.java_table(table).expireSnapshots().expireOlderThan(time.time_ns() // 1_000_000 + 60_000)
+        expiry.retainLast(1).cleanExpiredFiles(True).commit()
+        return True
+
+    def rows(self, table: TableRef) -> Sequence[str]:
+        return sorted(repr(row.asDict(recursive=True)) for row in self.session.table(self.name(table)).collect())
+
+    def stored(self, table: TableRef) -> Mapping[str, int]:
+        return {str(path): path.stat().st_size for path in Path(table.location).rglob("*.parquet")}
+
+    def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
+        summaries = [row["summary"] for row in self.sql(f"SELECT summary FROM {self.name(table)}.snapshots").collect()]
+        named = [one for one in summaries if "lakefold.plan-id" in one]
+        return sorted((one["lakefold.plan-id"], int(one["lakefold.epoch"])) for one in named)

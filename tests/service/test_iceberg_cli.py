@@ -1,0 +1,74 @@
+# SPDX-License-Identifier: Apache-2.0
+"""From an Iceberg catalog that exists to a plan, with the catalog's own settings pasted; no JVM is started."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from databases import sqlite_at
+from iceberg_tables import append, jdbc_settings, owner_catalog, rows
+from pyiceberg.schema import Schema
+from pyiceberg.types import LongType, NestedField, StringType
+
+import lake.formats
+from executors.spark import active_session
+
+pytestmark = pytest.mark.usefixtures("clean_environment")
+
+SCHEMA = Schema(
+    NestedField(1, "id", LongType()), NestedField(2, "value", LongType()), NestedField(3, "dt", StringType())
+)
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Path]:
+    """A catalog with one table of four small files, and a configuration that names it."""
+    owner = owner_catalog(tmp_path)
+    owner.create_namespace("sales")
+    append(owner.create_table("sales.orders", SCHEMA), *(rows(low, low + 50) for low in range(0, 200, 50)))
+    owner.engine.dispose()
+    pasted = "".join(f'"{key}" = "{value}"\n' for key, value in jdbc_settings(tmp_path).items())
+    (tmp_path / "lakefold.toml").write_text(
+        f'[database]\nurl = "{sqlite_at(tmp_path)}"\n[spark]\n{pasted}'
+        '[[sources]]\ncatalog = "prod"\n[[tables]]\nmatch = "sales.*"\nmode = "compact"\nquiet_period = "0s"\n'
+    )
+    yield tmp_path
+    lake.formats.configure({})
+
+
+@pytest.mark.usefixtures("home")
+def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run: Run):
+    code, out, err = run("config", "check")
+    assert (code, err) == (0, ""), "concurrency need not be set"
+    assert "sales.orders" in out
+    code, out, err = run("tables", "explain", "sales.orders", "--json")
+    assert (code, err) == (0, "")
+    *lines, total = [json.loads(line) for line in out.splitlines()]
+    assert [(line["reason"], line["files"]) for line in lines] == [("chosen", 4)]
+    assert total["files"] == 4
+    code, out, err = run("plans", "request", "sales.orders", "-n", "--json")
+    assert (code, err) == (0, "")
+    (group,) = json.loads(out)["plans"][0]["groups"]
+    assert (group["input_files"], group["output_files"]) == (4, 1)
+    session = active_session()  # of other tests in this process
+    assert session is None or session.conf.get("spark.sql.catalog.prod", None) is None
+
+
+def test_a_catalog_that_lakefold_can_not_open_is_one_line_with_setting_value_and_remedy(run: Run, home: Path):
+    file = home / "lakefold.toml"
+    file.write_text(file.read_text().replace('.type" = "jdbc"', '.type" = "rest"'))
+    code, out, err = run("config", "check")
+    assert code != 0
+    assert "spark.sql.catalog.prod.type = rest: lakefold opens catalogs of type hadoop and jdbc" in out + err
+
+
+@pytest.mark.usefixtures("home")
+def test_settings_that_iceberg_tables_can_not_honour_are_refused(run: Run, home: Path):
+    file = home / "lakefold.toml"
+    for setting, words in (('table_services = ["clean"]', "table_services"), ('strategy = "iceberg"', "strategy")):
+        file.write_text(file.read_text().partition("quiet_period")[0] + f'quiet_period = "0s"\n{setting}\n')
+        code, out, err = run("config", "check")
+        assert code != 0
+        assert words in out + err
