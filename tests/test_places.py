@@ -574,6 +574,13 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
         standing("home", TOKEN, home=QUIET, here=WHOLE),
     ):
         assert orphaned_inputs(record, lives) == (), "its owner moved it, or took its properties away"
+    first, second = HOME.expected_files
+    cleaning = PreviousLocation(
+        location="home", expected_files=(second,), possible_files=(first,), deleting_files=(first,)
+    )
+    assert set(orphaned_inputs(replace(moved(cleaning), original_location="home"), again)) == {first, second}
+    ended = replace(cleaning, deleting_files=())
+    assert orphaned_inputs(replace(moved(ended), original_location="home"), again) == (second,), "not lakefold's now"
     mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
     assert orphaned_inputs(replace(moved(mid), original_location="home"), again) == ()
 

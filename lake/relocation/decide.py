@@ -314,7 +314,9 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     if (there := state.locations.get(directory)) is not None and there.read_by is not None:
         return ()
     own = [previous for previous in record.previous_locations if previous.location == directory]
-    return tuple(file for previous in own for file in previous.expected_files if file.directory == directory)
+    # A deletion that has begun may have ended before the first file: its files are in the way as well.
+    replaced = [file for previous in own for file in (*previous.expected_files, *previous.deleting_files)]
+    return tuple(file for file in replaced if file.directory == directory)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:

@@ -15,8 +15,9 @@ class PreviousLocation:
     """A location that a partition has left, last by the relocation ``token``.
 
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
-    there or not. ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which
-    the files there await their deletion. ``partition_created_at`` is the time at which the catalog created the
+    there or not. ``deleting_files`` are the possible files whose deletion has begun and is not recorded as ended.
+    ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
+    there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
     partition to a location that lakefold had never used.
     """
@@ -24,6 +25,7 @@ class PreviousLocation:
     location: str
     expected_files: tuple[LocatedFile, ...]
     possible_files: tuple[LocatedFile, ...] = ()
+    deleting_files: tuple[LocatedFile, ...] = ()
     is_cleaning_begun: bool = False
     token: str = ""
     plan_id: str = ""

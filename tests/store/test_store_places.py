@@ -72,6 +72,7 @@ def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
     (former,) = known(store).previous_locations
     assert (former.is_cleaning_begun, [file.path for file in former.expected_files]) == (True, [second.version.path])
     assert [file.path for file in former.possible_files] == [first.version.path]
+    assert former.deleting_files == former.possible_files
     store.record_removed_files(TRIPS, former, former.expected_files)
     (former,) = known(store).previous_locations
     assert (former.expected_files, [due.row_id for due in store.awaiting_deletion(TRIPS)]) == ((), [first.row_id])

@@ -22,9 +22,11 @@ from waiting import wait_for
 from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import resolve_partitions, restore_original_locations, sweep_partitions
+from lake.errors import Transient
 from lake.metastore import MetastoreClient
 from lake.plan import Plan
 from lake.relocation.decide import LocationChoice
+from lake.storage.local import LocalFileIO
 
 PARTITION = "dt=0"
 
@@ -124,6 +126,28 @@ def after_its_hold(bench: Bench) -> None:
 
 class Killed(BaseException):
     """What a process does not survive."""
+
+
+def deletion_begun(bench: Bench, died: str = "before the first file") -> None:
+    """A cleaner that has recorded that it begins, and dies there, or is refused."""
+    delete, deleted = LocalFileIO.delete_data_file, list[str]()
+
+    def killed(files: LocalFileIO, path: str) -> None:
+        if died == "before the first file" or deleted:
+            raise Killed
+        deleted.append(path)
+        delete(files, path)
+
+    def away(*arguments: Any) -> None:
+        raise Transient("the metastore does not answer")
+
+    if died == "without the metastore":
+        with mock.patch("lake.formats.hive.deletion.check_no_foreign_readers", away):
+            assert "does not answer" in str(bench.clean().error)
+    else:
+        with mock.patch.object(LocalFileIO, "delete_data_file", killed), pytest.raises(Killed):
+            bench.clean()
+        after_its_hold(bench)
 
 
 def killed_before_it_records(bench: Bench, **options: Any) -> Plan:

@@ -15,6 +15,7 @@ from late_writing import (
     brought_home,
     counted,
     data_files,
+    deletion_begun,
     dropped,
     halted,
     here,
@@ -155,6 +156,25 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     assert (len(rows_), swept(bench)) == (15, SweepReport())
     bench.clean()
     assert (in_partition(bench), swept(bench)) == (rows_, SweepReport())
+    assert not [path for path in (Path(bench.table.location) / ".lakefold/_aside").rglob("*") if path.is_file()]
+
+
+@pytest.mark.parametrize("died", ["before the first file", "after a file", "without the metastore"])
+def test_rule_6_a_partition_that_is_added_again_after_a_deletion_had_begun_shows_no_replaced_file(
+    bench: Bench, died: str
+):
+    deletion_begun(bench, died)
+    dropped(bench)
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0")
+    assert swept(bench).superseded == (2 if died == "after a file" else 3)
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted(anew), SweepReport(), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench), bench.store.awaiting_deletion(bench.table)) == (
+        sorted(anew),
+        SweepReport(),
+        [],
+    )
     assert not [path for path in (Path(bench.table.location) / ".lakefold/_aside").rglob("*") if path.is_file()]
 
 

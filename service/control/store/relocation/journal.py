@@ -599,6 +599,11 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_ow
         location=move.left_place,
         expected_files=expected,
         possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
+        deleting_files=tuple(
+            file
+            for file, row in zip(files, recorded, strict=True)
+            if row.deleting_at_ms is not None and row.deleted_at_ms is None
+        ),
         is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
         token=move.token,
         plan_id=move.plan_id,
