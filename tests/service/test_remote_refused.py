@@ -13,6 +13,8 @@ REMOTE = {
     "status",
     "pause",
     "resume",
+    "report",
+    "tables history",
     "tables list",
     "tables databases",
     "tables show",
