@@ -27,13 +27,15 @@ class CatalogKind(StrEnum):
 class CatalogSettings:
     """One catalog: its ``name`` in Spark, and its canonical ``warehouse``.
 
-    ``database`` is the path of the SQLite file of a JDBC catalog, '' for a Hadoop catalog.
+    ``database`` is the path of the SQLite file of a JDBC catalog, '' for a Hadoop catalog. ``unsafe_reason`` says why
+    commits of two processes may replace each other; None if the catalog prevents that.
     """
 
     name: str
     kind: CatalogKind
     warehouse: str
     database: str = ""
+    unsafe_reason: str | None = None
 
 
 def is_iceberg_catalog(settings: Mapping[str, str], name: str) -> bool:
@@ -70,9 +72,28 @@ def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
             f"{key}.io-impl = {io}: lakefold reads files through org.apache.iceberg.hadoop.HadoopFileIO only"
         )
     if kind is CatalogKind.HADOOP:
-        return CatalogSettings(name=name, kind=kind, warehouse=canonical_location(warehouse))
+        return CatalogSettings(
+            name=name,
+            kind=kind,
+            warehouse=canonical_location(warehouse),
+            unsafe_reason=_unsafe_reason(settings, key),
+        )
     return CatalogSettings(
         name=name, kind=kind, warehouse=canonical_location(warehouse), database=_sqlite_file(settings, key)
+    )
+
+
+def _unsafe_reason(settings: Mapping[str, str], key: str) -> str | None:
+    """Return why commits to a Hadoop catalog may replace each other.
+
+    Iceberg renames a metadata file to the next version's name after it has found no file there, and on local and
+    mounted file systems a rename replaces a file. Iceberg's default lock is one of each Java process.
+    """
+    if f"{key}.lock-impl" in settings:
+        return None
+    return (
+        "a Hadoop catalog on a local or mounted file system does not keep commits of two processes apart: one can "
+        f"replace the other without an error; use another catalog, or set {key}.lock-impl for lakefold and all writers"
     )
 
 

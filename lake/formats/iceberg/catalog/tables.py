@@ -2,7 +2,7 @@
 """Finds the tables of a catalog and loads the present metadata of one."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -24,12 +24,16 @@ _TRIES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTable:
-    """A table's metadata at one moment, with the file that it was read from and PyIceberg's access to its files."""
+    """A table's metadata at one moment, with the file that it was read from and PyIceberg's access to its files.
+
+    ``unsafe_reason`` is that of the catalog's ``CatalogSettings``.
+    """
 
     ref: TableRef
     metadata: "TableMetadata"
     metadata_location: str
     io: Any = field(repr=False)
+    unsafe_reason: str | None = None
 
 
 def find_tables(
@@ -75,7 +79,7 @@ def load_table(settings: Mapping[str, str], ref: TableRef) -> LoadedTable:
     found = _load_once(opened, ref.catalog, ref.name)
     if found.ref.location != ref.location:
         raise Rejected(f"{ref.name}: its location is {found.ref.location} now, and was {ref.location}; scan it again")
-    return LoadedTable(ref=ref, metadata=found.metadata, metadata_location=found.metadata_location, io=found.io)
+    return replace(found, ref=ref)
 
 
 def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> LoadedTable:
@@ -103,7 +107,13 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
                 f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
             )
         ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)
-        return LoadedTable(ref=ref, metadata=metadata, metadata_location=location, io=PyArrowFileIO())
+        return LoadedTable(
+            ref=ref,
+            metadata=metadata,
+            metadata_location=location,
+            io=PyArrowFileIO(),
+            unsafe_reason=settings.unsafe_reason,
+        )
     raise AssertionError("unreachable")
 
 

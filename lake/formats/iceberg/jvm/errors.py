@@ -9,7 +9,7 @@ from lake.errors import CommitUnknown, Conflict, LakefoldError, Rejected, TableG
 
 _PACKAGE = "org.apache.iceberg.exceptions."
 VALIDATION = f"{_PACKAGE}ValidationException"
-#: the catalog refused to replace the metadata, and nothing was committed
+#: the catalog refused to replace the metadata
 COMMIT_FAILED = f"{_PACKAGE}CommitFailedException"
 _NO_TABLE = (f"{_PACKAGE}NoSuchTableException", f"{_PACKAGE}NoSuchNamespaceException")
 _NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
@@ -28,7 +28,7 @@ def java_causes(error: BaseException) -> list[tuple[str, str]]:
 
 
 def is_commit_refused(error: BaseException) -> bool:
-    """True if the catalog certainly did not make the commit that failed with ``error``."""
+    """True if the catalog says that it did not make the commit that failed with ``error``."""
     causes = java_causes(error)
     return bool(causes) and causes[0][0] == COMMIT_FAILED
 

@@ -81,20 +81,33 @@ def commit_snapshot(
                     changed = builder.build()
                 fence()
                 failpoint("in_commit")
+                # From here on the snapshot may be the table's, whatever is raised.
+                written.remove(snapshot)
                 try:
                     table.operations.commit(base, changed)
                 except Exception as error:
                     if not is_commit_refused(error):
-                        written.clear()  # the commit may have been made
                         raise translated(error, table.name, "committing", committing=True) from error
-                else:
-                    written.remove(snapshot)
-                    return int(snapshot.snapshotId()), seen
+                    # A Hadoop catalog reports a rename that failed after it took effect as a refusal, too.
+                    if not _is_committed(table, snapshot):
+                        written.append(snapshot)
+                        time.sleep(wait)
+                        wait = min(2 * wait, _MAX_WAIT_SECONDS)
+                        continue
+                return int(snapshot.snapshotId()), seen
             time.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
         raise Transient(f"{table.name}: other commits were faster {_TRIES} times")
     finally:
         _remove_manifest_lists(table, written)
+
+
+def _is_committed(table: JavaTable, snapshot: Any) -> bool:
+    """Return True if the table has the snapshot now. Raises CommitUnknown if the table can't be read."""
+    try:
+        return table.operations.refresh().snapshot(snapshot.snapshotId()) is not None
+    except Exception as error:
+        raise translated(error, table.name, "committing", committing=True) from error
 
 
 def _read(table: JavaTable, metadata: Any) -> BaseMetadata:

@@ -17,6 +17,7 @@ from lake.formats.iceberg.catalog.tables import LoadedTable
 
 Columns = tuple[Any, ...]
 _THREADS = 16
+_FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
 
 def table_columns(table: LoadedTable) -> Columns:
@@ -41,6 +42,36 @@ def split_offsets(path: str) -> list[int]:
         has_dictionary = dictionary is not None and 0 < dictionary < column.data_page_offset
         starts.append(dictionary if has_dictionary else column.data_page_offset)
     return starts
+
+
+def ids_without_bounds(path: str) -> Collection[int] | None:
+    """Return the field ids of the columns whose bounds in a Parquet file don't hold for all its values; None for all.
+
+    These are the floating-point columns, since bounds leave NaN out and the number of NaN is not known, and the columns
+    of which a chunk with values has no bounds, such as long strings. Iceberg's ``ParquetUtil`` skips such a chunk and
+    takes the bounds of the others for the file's; a DELETE that goes by them would remove rows that it should keep.
+    """
+    from pyiceberg.io.pyarrow import parquet_path_to_id_mapping, pyarrow_to_schema
+
+    metadata = pq.read_metadata(path)
+    ids = parquet_path_to_id_mapping(pyarrow_to_schema(metadata.schema.to_arrow_schema()))
+    found = set()
+    for position in range(metadata.num_columns):
+        column = metadata.schema.column(position)
+        chunks = (metadata.row_group(group).column(position) for group in range(metadata.num_row_groups))
+        if column.physical_type in _FLOATS or not all(map(_has_bounds, chunks)):
+            if column.path not in ids:
+                return None
+            found.add(ids[column.path])
+    return found
+
+
+def _has_bounds(chunk: Any) -> bool:
+    """Return True if bounds of a column chunk hold for all its values, or if it has only nulls."""
+    statistics = chunk.statistics
+    if statistics is None:
+        return bool(chunk.num_values == 0)
+    return bool(statistics.has_min_max or (statistics.has_null_count and statistics.null_count == chunk.num_values))
 
 
 def _difference(expected: Columns, path: str) -> str | None:

@@ -28,7 +28,7 @@ def table_reason(table: LoadedTable) -> str | None:
         )
     if (provider := properties.get("write.location-provider.impl")) is not None:
         return f"its files are placed by a class of its owner (write.location-provider.impl = {provider})"
-    return None
+    return table.unsafe_reason
 
 
 def file_reason(table: LoadedTable, file: DataFile) -> str | None:
