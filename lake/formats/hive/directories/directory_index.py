@@ -24,6 +24,10 @@ from lake.metastore import MetastoreClient, MetastoreTable
 from lake.storage.locations import canonical_location
 
 _MAX_LISTS = 10
+"""How often tables, and a table's partitions, are listed while some are renamed or dropped before they are read."""
+
+_MAX_CLOCK_DIFFERENCE = 600
+"""By how many seconds the clock of the metastore's host may be behind."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -96,42 +100,59 @@ class DirectoryCache:
                 self._index, self._indexed_at = self._refresh(metastore, began, stale), began
             return self._index
 
+    def forget(self, database: str, table: str) -> None:
+        """Let the next ``load`` read all partitions of a table anew, and the names of all tables."""
+        with self._lock:
+            self._tables.pop((database, table), None)
+            self._indexed_at = -float("inf")
+
     def _refresh(self, metastore: MetastoreClient, started: float, stale_before: float) -> DirectoryIndex:
         unread: dict[str, str] = {}
         now: dict[tuple[str, str], _TableEntry] = {}
         listed: set[tuple[str, str]] = set()
-        # Only a later list has the new name of a table that is renamed meanwhile.
-        for _ in range(_MAX_LISTS):
-            new = _list_new_tables(metastore, listed, unread)
-            if not new:
-                self._tables = now
-                return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
+        # A table that is renamed meanwhile keeps its creation time; only a later list has its new name.
+        created_before = time.time() - _MAX_CLOCK_DIFFERENCE
+        for number in range(_MAX_LISTS):
+            new, is_settled = _list_new_tables(metastore, listed, unread), number > 0
             for database, names in new.items():
                 try:
                     tables = list(metastore.tables(database, names))
                 except Transient as error:
                     _record_unreadable(metastore, error, unread, f"database {database}")
                     continue
+                is_settled &= len(tables) == len(names) and all(one.created_at >= created_before for one in tables)
                 for table in filter(lambda one: one.storage.location, tables):
-                    key, own = (database, table.name), f"{table_root(table)}/"
-                    before = self._tables.get(key)
-                    if (
-                        before is None
-                        or before.read_at < stale_before
-                        or (before.created_at, before.root) != (table.created_at, own)
-                    ):
-                        before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
-                    try:
-                        now[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
-                    except Transient as error:
-                        # A table may have been dropped meanwhile; it then has no directory.
-                        if metastore.is_reusable() and metastore.table(database, table.name) is None:
-                            continue
-                        now[key] = replace(before, name_hashes=())
-                        _record_unreadable(metastore, error, unread, f"table {database}.{table.name}")
-        raise Transient(
-            f"the tables of the metastore {metastore.uri} changed during each of {_MAX_LISTS} lists of them"
-        )
+                    self._refresh_table(metastore, table, now, unread, started, stale_before)
+            if is_settled:
+                break
+        self._tables = now
+        return DirectoryIndex(directories=_sorted_directories(now), unreadable=unread)
+
+    def _refresh_table(
+        self,
+        metastore: MetastoreClient,
+        table: MetastoreTable,
+        entries: dict[tuple[str, str], _TableEntry],
+        unreadable: dict[str, str],
+        started: float,
+        stale_before: float,
+    ) -> None:
+        key, own = (table.database, table.name), f"{table_root(table)}/"
+        before = self._tables.get(key)
+        if (
+            before is None
+            or before.read_at < stale_before
+            or (before.created_at, before.root) != (table.created_at, own)
+        ):
+            before = _TableEntry(created_at=table.created_at, root=own, read_at=started)
+        try:
+            entries[key] = _read_partitions(metastore, table, before) if table.partition_columns else before
+        except Transient as error:
+            # A table may have been dropped meanwhile; it then has no directory.
+            if metastore.is_reusable() and metastore.table(table.database, table.name) is None:
+                return
+            entries[key] = replace(before, name_hashes=())
+            _record_unreadable(metastore, error, unreadable, f"table {table.database}.{table.name}")
 
 
 def _list_new_tables(
@@ -153,7 +174,8 @@ def _list_new_tables(
 
 def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _TableEntry) -> _TableEntry:
     before, found = set(entry.name_hashes), dict(entry.external_directories)
-    # Only a later list has the new name of a partition that is renamed meanwhile.
+    names: Sequence[str] = ()
+    # Only a later list has the new name of a partition that is renamed before it is read.
     for _ in range(_MAX_LISTS):
         names = metastore.partition_names(table.database, table.name)
         new = [name for name in names if hash(name) not in before]
@@ -163,11 +185,13 @@ def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _
             if not at.startswith(entry.root):
                 found[name] = at
         if all(hash(name) in before for name in names):
-            there = set(names)
-            elsewhere = {name: at for name, at in found.items() if name in there}
-            return replace(entry, name_hashes=array("q", map(hash, names)), external_directories=elsewhere)
-    label = f"{table.database}.{table.name}"
-    raise Transient(f"the partitions of {label} changed during each of {_MAX_LISTS} lists of them")
+            break
+    there = set(names)
+    return replace(
+        entry,
+        name_hashes=array("q", [hash(name) for name in names if hash(name) in before]),
+        external_directories={name: at for name, at in found.items() if name in there},
+    )
 
 
 def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequence[TableDirectory]:

@@ -26,7 +26,7 @@ DELETION_MAX_AGE = timedelta(minutes=2)
 PARTITION_MAX_AGE = timedelta(hours=1)
 """The time after which a changed directory of a partition is noticed if the partition's name stayed the same."""
 
-_MAX_RELOADS = 3
+_MAX_LOADS = 5
 
 
 def table_root_conflict(
@@ -118,15 +118,16 @@ def _find_other_directory(
 ) -> TableDirectory | None:
     """Return a directory of another table that ``matches`` and overlaps ``path``, which ends with a slash, or None.
 
-    The owner of a cached directory that is no longer current may have been renamed, so everything is read again.
+    The owner of a cached directory that is no longer current may have been renamed, so all tables are listed again.
     Raises Transient if owners change each time.
     """
-    for age in (max_age, *[timedelta()] * _MAX_RELOADS):
-        others = _load_index(metastore, age, max_partition_age).overlapping(path)
+    for _ in range(_MAX_LOADS):
+        others = _load_index(metastore, max_age, max_partition_age).overlapping(path)
         for other in others:
             if _is_other_table(other, table) and matches(other):
                 if _is_current(metastore, other):
                     return other
+                directory_cache(metastore.uri).forget(other.database, other.table)
                 break
         else:
             return None
