@@ -17,10 +17,11 @@ from receiver import receiving
 from support import free_port
 from waiting import wait_for
 
+from lake import redaction
 from service.control.config.loader import ConfigError, load_config
 from service.control.serializers import service_settings
 from service.control.wiring import open_store
-from service.server.notify.channels import open_channels
+from service.server.notify.channels import _secret_parts, open_channels
 from service.server.notify.delivery import MessageDelivery
 from service.server.observability.metrics import Metrics
 
@@ -209,6 +210,24 @@ def test_no_secret_of_an_address_is_in_a_log_an_error_a_setting_or_the_page(tmp_
         assert TOKEN not in text
         assert MAIL_PASSWORD not in text
     assert "channel chat (Mattermost)" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("address", "secrets"),
+    [
+        (
+            "slack://T1JJ3T3L2/A1BRTD4JD/TIiajkdnlazkcOXrIdevi7FQ",
+            {"T1JJ3T3L2", "A1BRTD4JD", "TIiajkdnlazkcOXrIdevi7FQ"},
+        ),
+        ("mailtos://me:pa55-word@smtp.example.com:587?to=ops%40example.com", {"pa55-word", "ops%40example.com"}),
+        ("jsons://127.0.0.1:8080/k3yOfTheChannel99", {"k3yOfTheChannel99"}),
+    ],
+)
+def test_the_host_of_a_channel_is_no_secret_of_every_text(address, secrets, monkeypatch):
+    """A metastore on the same host would be *** in each message."""
+    monkeypatch.setattr(redaction, "_secrets", set())
+    redaction.add_secrets(_secret_parts(address))
+    assert redaction._secrets == secrets
 
 
 def test_the_daemon_delivers_to_channels_without_a_webhook(tmp_path, mail):

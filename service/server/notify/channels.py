@@ -3,7 +3,7 @@
 
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +33,25 @@ class _LastWarning(logging.Handler):
         self.text = record.getMessage()
 
 
+def _secret_parts(address: str) -> Iterator[str]:
+    """Yield the parts of an address that may be secret: all but its host, if that follows a login or is an IP address.
+
+    Without a login the host may be a secret: slack://TokenA/TokenB/TokenC.
+    """
+    login, at, rest = address.partition("://")[2].rpartition("@")
+    if at:
+        rest = re.sub(r"^[^/?:]+", "", rest)
+    for part in re.split(r"[/?&=@:]+", f"{login}/{rest}"):
+        if not re.fullmatch(r"[\d.]+", part):
+            yield part
+
+
 class Channel:
     """One channel. ``send`` formats the message as a title and a text; secrets of the address are in no result."""
 
     def __init__(self, settings: ChannelSettings, address: str) -> None:
         """Raises ConfigError if Apprise is not installed or does not know the address."""
-        add_secrets(part for part in re.split(r"[/?&=@:]+", address.partition("://")[2]))
-        add_secrets([address])
+        add_secrets([address, *_secret_parts(address)])
         try:
             import apprise
         except ImportError as error:
