@@ -45,11 +45,15 @@ class LocalFileIO:
 
     def write(self, path: str, content: bytes) -> None:
         scratch = _temporary_path(path)
-        with scratch.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        scratch.rename(path)
+        try:
+            with scratch.open("wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            scratch.rename(path)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            raise
         self.sync(os.path.dirname(path))
 
     def make_directory(self, path: str) -> None:
@@ -70,9 +74,13 @@ class LocalFileIO:
             if os.path.exists(target):
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), target) from None
             scratch = _temporary_path(target)
-            shutil.copy2(source, scratch)
-            self.sync(str(scratch))
-            scratch.rename(target)
+            try:
+                shutil.copy2(source, scratch)
+                self.sync(str(scratch))
+                scratch.rename(target)
+            except OSError:
+                scratch.unlink(missing_ok=True)
+                raise
 
     def sync(self, path: str) -> None:
         sync_path(path)

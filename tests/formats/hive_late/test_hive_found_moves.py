@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duties to what was moved, where the database does not know the table by its name, or does not know it any more."""
 
+import errno
+import os
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -578,3 +580,29 @@ def test_rule_6_a_move_home_that_was_given_up_does_not_count_as_made_after_the_c
     assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
     assert brought_home(bench).relocated_back >= 1
     assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), rows, None)
+
+
+@pytest.mark.parametrize("ends", ["disk full", "killed"])
+def test_a_record_that_was_not_written_whole_halts_nothing(known: Bench, ends: str, monkeypatch: pytest.MonkeyPatch):
+    bench, rows, real, torn = known, sorted(known.rows()), os.fsync, list[str]()
+    bench.clean()
+
+    def sync(file: int) -> None:
+        path = os.readlink(f"/proc/self/fd/{file}")
+        if "/_commits/.back-" not in path:
+            return real(file)
+        torn.append(path)
+        os.ftruncate(file, 10)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) if ends == "disk full" else Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", sync)
+        with suppress(Killed, OSError, Transient):
+            brought_home(bench)
+    assert [Path(path).exists() for path in torn] == [ends == "killed"] * len(torn) != []
+    after_its_hold(bench)
+    late = write(here(bench), 700, 710, "part-x.parquet")
+    bench.sweep()
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)

@@ -202,6 +202,46 @@ def test_rule_7_a_reader_that_is_renamed_while_the_directories_are_read_keeps_it
     assert sorted(home(bench).iterdir()) == files
 
 
+def test_rule_7_a_partition_of_another_table_that_is_set_to_a_directory_of_its_own_is_no_reader_from_then_on(
+    bench: Bench, other: Owner, tmp_path: Path
+):
+    published(other, home(bench))
+    directory_index.clear_directory_caches()
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        here_ = [str(home(bench))]
+        assert list(shared_directories.foreign_readers(metastore, _table(bench), here_)) == here_
+        pointed(other, tmp_path / "other" / "dt=0")
+        assert shared_directories.foreign_readers(metastore, _table(bench), here_) == {}
+
+
+def test_rule_7_readers_are_known_while_tables_and_partitions_are_made_all_the_time(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    published(other, home(bench))
+    lists, real_tables, real_names = [0], MetastoreClient.table_names, MetastoreClient.partition_names
+
+    def with_a_new_table(self: MetastoreClient, database: str) -> Any:
+        if database == DATABASE:
+            lists[0] += 1
+            other.make_table(f"made_{lists[0]}", tmp_path / f"made_{lists[0]}")
+        return real_tables(self, database)
+
+    def with_a_new_partition(self: MetastoreClient, database: str, table: str) -> Any:
+        if table == OTHER:
+            published(other, tmp_path / "other" / f"new-{lists[0]}", f"new-{lists[0]}")
+        return real_names(self, database, table)
+
+    directory_index.clear_directory_caches()
+    with monkeypatch.context() as patch, pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        patch.setattr(MetastoreClient, "table_names", with_a_new_table)
+        patch.setattr(MetastoreClient, "partition_names", with_a_new_partition)
+        found = shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))])
+        assert shared_directories.unreadable_reason(metastore) is None
+    for number in range(1, lists[0] + 1):
+        other.drop_table(f"made_{number}")
+    assert (list(found), lists[0] <= 3) == ([str(home(bench))], True)
+
+
 def test_rule_7_replaced_files_of_a_dropped_partition_are_not_moved_aside_while_another_table_is_read_from_them(
     bench: Bench, other: Owner
 ):
