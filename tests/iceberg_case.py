@@ -19,6 +19,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from lake.engines import RewriteEngine
 from lake.formats.iceberg import FORMAT, IcebergFormat
+from lake.formats.iceberg.catalog import settings as catalog_settings
 from lake.model import CatalogRef, TableRef
 from lake.ports import Capability
 
@@ -30,6 +31,15 @@ VALUES = (
     "named_struct('lat', id / 8.0D, 'names', array(concat('n', id), NULL)) AS stop",
 )
 _settings: dict[str, str] = {}
+_unsafe_reason = catalog_settings._unsafe_reason
+
+
+def _reason_outside_of_one_jvm(settings: Mapping[str, str], key: str) -> str | None:
+    """All writers of a case are in one JVM, whose lock keeps their commits to a Hadoop catalog apart."""
+    return None if key.startswith(f"{catalog_settings.PREFIX}hadoop_") else _unsafe_reason(settings, key)
+
+
+catalog_settings._unsafe_reason = _reason_outside_of_one_jvm
 
 
 @dataclass(kw_only=True)

@@ -28,13 +28,12 @@ def jdbc_settings(home: Path, name: str = CATALOG) -> dict[str, str]:
 
 
 def hadoop_settings(warehouse: Path, name: str = CATALOG) -> dict[str, str]:
-    """A Hadoop catalog, as its owner pastes it, with a lock of one process: all writers of a test are in one."""
+    """A Hadoop catalog, as its owner pastes it."""
     key = f"spark.sql.catalog.{name}"
     return {
         key: SPARK_CATALOG,
         f"{key}.type": "hadoop",
         f"{key}.warehouse": f"file:{warehouse}",
-        f"{key}.lock-impl": "org.apache.iceberg.util.LockManagers$InMemoryLockManager",
         f"{key}.cache-enabled": "false",
     }
 
