@@ -10,6 +10,8 @@ from datetime import timedelta
 from types import TracebackType
 from typing import cast
 
+import pyarrow.parquet as pq
+
 from lake.capabilities import recreated_reason
 from lake.engines import (
     RewriteEngine,
@@ -146,8 +148,8 @@ class IcebergWriter:
             group_of = {path: task.group for task in inputs.tasks for path in task.outputs}
             for output in rewrite.outputs:
                 like = inputs.files[group_of[output.path]][0]
-                offsets = footers.split_offsets(output.path)
-                update.addFile(java_table.new_file(inputs.locations[output.path], output.bytes, offsets, like))
+                footer = pq.read_metadata(output.path)
+                update.addFile(java_table.new_file(inputs.locations[output.path], output.bytes, footer, like))
             if inputs.format_version > 1:
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)

@@ -18,6 +18,7 @@ from lake.errors import Transient
 from lake.failpoints import failpoint
 from lake.formats.iceberg.jvm.errors import is_commit_refused, translated, translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
+from lake.formats.iceberg.read.live_files import MAIN
 
 _TRIES = 30
 _FIRST_WAIT_SECONDS, _MAX_WAIT_SECONDS = 0.05, 2.0
@@ -77,29 +78,34 @@ def commit_snapshot(
             # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
             if (snapshot.parentId() or None) == seen.current_snapshot_id:
                 with translated_errors(table.name, "preparing the commit"):
-                    builder = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, "main")
-                    changed = builder.build()
+                    changed = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).build()
                 fence()
                 failpoint("in_commit")
                 # From here on the snapshot may be the table's, whatever is raised.
                 written.remove(snapshot)
-                try:
-                    table.operations.commit(base, changed)
-                except Exception as error:
-                    if not is_commit_refused(error):
-                        raise translated(error, table.name, "committing", committing=True) from error
-                    # A Hadoop catalog reports a rename that failed after it took effect as a refusal, too.
-                    if not _is_committed(table, snapshot):
-                        written.append(snapshot)
-                        time.sleep(wait)
-                        wait = min(2 * wait, _MAX_WAIT_SECONDS)
-                        continue
-                return int(snapshot.snapshotId()), seen
+                if _replace_metadata(table, base, changed, snapshot):
+                    return int(snapshot.snapshotId()), seen
+                written.append(snapshot)
             time.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
         raise Transient(f"{table.name}: other commits were faster {_TRIES} times")
     finally:
         _remove_manifest_lists(table, written)
+
+
+def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) -> bool:
+    """Replace the metadata ``base`` by ``changed``, which has ``snapshot``. Returns False if the catalog refused that.
+
+    Raises CommitUnknown for any other error.
+    """
+    try:
+        table.operations.commit(base, changed)
+    except Exception as error:
+        if not is_commit_refused(error):
+            raise translated(error, table.name, "committing", committing=True) from error
+        # A Hadoop catalog reports a rename that failed after it took effect as a refusal, too.
+        return _is_committed(table, snapshot)
+    return True
 
 
 def _is_committed(table: JavaTable, snapshot: Any) -> bool:

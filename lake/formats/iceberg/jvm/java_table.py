@@ -3,12 +3,13 @@
 
 from typing import Any
 
+import pyarrow.parquet as pq
+
 from lake.errors import Rejected
 from lake.formats.iceberg.jvm.errors import translated_errors
-from lake.formats.iceberg.read.footers import ids_without_bounds
+from lake.formats.iceberg.read.footers import ids_without_bounds, split_offsets
 from lake.formats.iceberg.read.live_files import DataFile
 from lake.model import TableRef
-from lake.storage.locations import canonical_location
 
 
 class JavaTable:
@@ -53,22 +54,22 @@ class JavaTable:
             .build()
         )
 
-    def new_file(self, location: str, size: int, split_offsets: list[int], like: DataFile) -> Any:
-        """Return a Java ``DataFile`` for a new Parquet file in the partition of ``like``.
+    def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile) -> Any:
+        """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
-        Its metrics are those that Iceberg's writer takes from a footer, by the metrics modes of the table's properties,
-        without bounds of the columns of ``ids_without_bounds``.
+        Its metrics are those that Iceberg's writer takes from the footer, by the metrics modes of the table's
+        properties, without bounds of the columns of ``ids_without_bounds``.
         """
         metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(
             self.table.io().newInputFile(location), self.iceberg.MetricsConfig.forTable(self.table)
         )
-        without = ids_without_bounds(canonical_location(location))
+        without = ids_without_bounds(footer)
         for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
             for field_id in list(bounds or ()):
                 if without is None or field_id in without:
                     del bounds[field_id]
         builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
-        return builder.withSplitOffsets(self._longs(split_offsets)).build()
+        return builder.withSplitOffsets(self._longs(split_offsets(footer))).build()
 
     def _builder(self, like: DataFile) -> Any:
         builder = self.iceberg.DataFiles.builder(self.spec(like.spec_id)).withFormat("PARQUET")

@@ -32,9 +32,8 @@ def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, st
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 
 
-def split_offsets(path: str) -> list[int]:
+def split_offsets(metadata: pq.FileMetaData) -> list[int]:
     """Return where the row groups of a Parquet file start, as Iceberg records it."""
-    metadata = pq.read_metadata(path)
     starts = []
     for index in range(metadata.num_row_groups):
         column = metadata.row_group(index).column(0)
@@ -44,7 +43,7 @@ def split_offsets(path: str) -> list[int]:
     return starts
 
 
-def ids_without_bounds(path: str) -> Collection[int] | None:
+def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
     """Return the field ids of the columns whose bounds in a Parquet file don't hold for all its values; None for all.
 
     These are the floating-point columns, since bounds leave NaN out and the number of NaN is not known, and the columns
@@ -53,7 +52,6 @@ def ids_without_bounds(path: str) -> Collection[int] | None:
     """
     from pyiceberg.io.pyarrow import parquet_path_to_id_mapping, pyarrow_to_schema
 
-    metadata = pq.read_metadata(path)
     ids = parquet_path_to_id_mapping(pyarrow_to_schema(metadata.schema.to_arrow_schema()))
     found = set()
     for position in range(metadata.num_columns):

@@ -43,7 +43,7 @@ def obsolete_deletions(table: LoadedTable, versions: Sequence[SupersededVersion]
 
     Files that an expiry has deleted already are left to ``delete``, which counts them as deleted.
     """
-    live = files_of_refs(table).get(MAIN, ())
+    live = {file.path for file in read_live_files(table, snapshot_of(table))}
     return {
         index: "it is part of the table again: its replacement was rolled back"
         for index, version in enumerate(versions)

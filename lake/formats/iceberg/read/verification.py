@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import refusals
-from lake.formats.iceberg.read.live_files import DataFile, all_file_locations, read_live_files, snapshot_of
+from lake.formats.iceberg.read.commits import summary_of
+from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_live_files, snapshot_of
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
 from lake.storage.locations import canonical_location, is_local, resolve_path
@@ -76,14 +77,14 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
     """Return the facts about a table that are worth showing to a person."""
     metadata, newest = table.metadata, snapshot_of(table)
     spec, order = metadata.spec(), metadata.sort_order()
-    tags = sorted(name for name in metadata.refs if name != "main")
+    tags = sorted(name for name in metadata.refs if name != MAIN)
     properties = {key: value for key, value in sorted(metadata.properties.items()) if key.startswith("write.")}
-    engine = {} if newest is None or newest.summary is None else newest.summary.additional_properties
+    engine = {} if newest is None else summary_of(newest)
     return {
         "format version": str(metadata.format_version),
         "snapshot": "none" if newest is None else str(newest.snapshot_id),
         "snapshots": str(len(metadata.snapshots)),
-        "branches and tags": ", ".join(tags) or "only main",
+        "branches and tags": ", ".join(tags) or f"only {MAIN}",
         "partitioned by": ", ".join(f"{one.transform}({one.name})" for one in spec.fields) or "nothing",
         "partition specs": str(len(metadata.partition_specs)),
         "sorted by": str(order) if order.fields else "nothing",
