@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route ``/v1/tables/{table}/explain``: a new scan that explains the decision on every file of a table."""
 
-import threading
 from typing import Annotated
 
 from fastapi import APIRouter, Query
@@ -15,7 +14,7 @@ from service.control.planning.decision_summary import explanation_document
 from service.control.planning.observed_reads import with_observed_reads
 from service.problems import ProblemError
 from service.server.api.context import ContextDep
-from service.server.api.problems import HttpProblemError
+from service.server.api.request_slots import RequestSlots
 from service.server.api.responses import json_response
 from service.server.api.table_lookup import find_table
 
@@ -25,7 +24,9 @@ router = APIRouter(prefix="/tables", tags=["tables"])
 _MAX_CONCURRENT = 4
 #: files in one answer; items per partition and reason have no limit
 _MAX_FILES = 100_000
-_listing_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+_LISTING_SLOTS = RequestSlots(
+    _MAX_CONCURRENT, refusal=f"{_MAX_CONCURRENT} tables are being listed already", retry_seconds=2
+)
 
 
 @router.get("/{table}/explain")
@@ -40,18 +41,13 @@ def explain(
     Nothing is stored. The answering process lists the files itself and needs the same access as the scheduler.
     """
     found = with_observed_reads(context.store, find_table(context, table))
-    if not _listing_slots.acquire(blocking=False):
-        raise HttpProblemError(
-            problems.TOO_MANY_REQUESTS, f"{_MAX_CONCURRENT} tables are being listed already", {"Retry-After": "2"}
-        )
-    try:
-        decided = scan.explain_table(context.store, found, None if partition is None else partition.strip("/"))
-        writers = likely_writers(found.adapter, decided.snapshot)
-    except OSError as error:
-        why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
-        raise ProblemError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
-    finally:
-        _listing_slots.release()
+    with _LISTING_SLOTS.taken():
+        try:
+            decided = scan.explain_table(context.store, found, None if partition is None else partition.strip("/"))
+            writers = likely_writers(found.adapter, decided.snapshot)
+        except OSError as error:
+            why = f"{one_line(error)}; the process that serves HTTP needs the scheduler's access to the tables"
+            raise ProblemError(problems.TRANSIENT, f"{found.name} can't be listed here: {why}") from error
     if files and decided.decisions.num_rows > _MAX_FILES:
         too_many = (
             f"{found.name} has {decided.decisions.num_rows} file slices, more than the {_MAX_FILES} of one answer"

@@ -1,42 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
 """The route ``/v1/tables/{table}/history``: the actions on a table, newest first."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service import problems
 from service.control.planning.table_history import DEFAULT_FILES, MAX_ACTIONS, MAX_FILES, load_actions
 from service.control.serializers import action_documents
 from service.server.api.context import ContextDep
-from service.server.api.problems import HttpProblemError
+from service.server.api.request_slots import RequestSlots
 from service.server.api.responses import LIST_RESPONSES, list_response
 from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
 #: a page reads the table's own records, and of some formats it lists the table
-_MAX_CONCURRENT = 2
-_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+HISTORY_SLOTS = RequestSlots(2, refusal="other histories are being read", retry_seconds=2)
 Files = Annotated[
     int, Query(ge=0, le=MAX_FILES, description="At most this many added, and as many removed, files of each action.")
 ]
 MAX_KEY_LENGTH = 200
-
-
-@contextmanager
-def history_slot() -> Iterator[None]:
-    """Take a slot for reading a history. Raises ProblemError if all are taken."""
-    if not _slots.acquire(blocking=False):
-        raise HttpProblemError(problems.TOO_MANY_REQUESTS, "other histories are being read", {"Retry-After": "2"})
-    try:
-        yield
-    finally:
-        _slots.release()
 
 
 @router.get("/{table}/history", responses=LIST_RESPONSES)
@@ -57,7 +41,7 @@ def list_actions(
     actions, 429 while two other histories are being read.
     """
     found_table = find_table(context, table)
-    with history_slot():
+    with HISTORY_SLOTS.taken():
         found = load_actions(context.store, found_table, limit=limit, max_files=files, before=after)
     return list_response(
         request, action_documents(found), found.page.next_key, table=found.table, notes=found.page.notes

@@ -1,15 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The routes ``/v1/tables/{table}/replay`` and ``advice``: a table's history under other policies or settings."""
 
-import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Annotated
 
 from fastapi import APIRouter, Query
 from starlette.responses import Response
 
-from service import problems
 from service.control import serializers
 from service.control.planning.replay import (
     DEFAULT_DAYS,
@@ -20,28 +16,16 @@ from service.control.planning.replay import (
     replay_table,
 )
 from service.server.api.context import ContextDep
-from service.server.api.problems import HttpProblemError
+from service.server.api.request_slots import RequestSlots
 from service.server.api.responses import json_response
 from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: each replay uses a whole core, for up to ``_MAX_SECONDS``
-_MAX_CONCURRENT = 1
 _MAX_SECONDS = 30.0
-_replay_slots = threading.BoundedSemaphore(_MAX_CONCURRENT)
+#: each replay uses a whole core, for up to ``_MAX_SECONDS``
+REPLAY_SLOT = RequestSlots(1, refusal="another table is being replayed", retry_seconds=5)
 Days = Annotated[float, Query(gt=0, le=MAX_PERIOD.days, description="The length of the replayed history, in days.")]
-
-
-@contextmanager
-def replay_slot() -> Iterator[None]:
-    """Take the slot for a replay. Raises ProblemError if another replay is running."""
-    if not _replay_slots.acquire(blocking=False):
-        raise HttpProblemError(problems.TOO_MANY_REQUESTS, "another table is being replayed", {"Retry-After": "5"})
-    try:
-        yield
-    finally:
-        _replay_slots.release()
 
 
 @router.get("/{table}/replay")
@@ -64,7 +48,7 @@ def replay(
     """
     grid = parse_grid(settings or [])
     found = find_table(context, table)
-    with replay_slot():
+    with REPLAY_SLOT.taken():
         done = replay_table(
             context.config, context.store, found, days=days, grid=grid, check=deadline_check(_MAX_SECONDS)
         )
@@ -78,6 +62,6 @@ def advice(context: ContextDep, table: str, days: Days = DEFAULT_DAYS) -> Respon
     `recommended_change` is null if no change is worth it. Nothing is stored. 422 and 429 as for a replay.
     """
     found = find_table(context, table)
-    with replay_slot():
+    with REPLAY_SLOT.taken():
         history, advised = advise_table(context.store, found, days=days, check=deadline_check(_MAX_SECONDS))
     return json_response(serializers.advice(found.name, history, advised))

@@ -10,7 +10,7 @@ from service.control.planning.table_history import DEFAULT_FILES, load_actions
 from service.control.serializers import action_documents
 from service.problems import describe_error
 from service.server.api.context import Context
-from service.server.api.history import history_slot
+from service.server.api.history import HISTORY_SLOTS
 from service.server.web.formatting import shell_command
 from service.server.web.rendering import PageContent, query_path, table_path
 from service.text import describe_file_changes
@@ -24,7 +24,7 @@ def history_page(context: Context, table: ConfiguredTable, after: str | None) ->
     notes: tuple[str, ...] = ()
     following, message = None, ""
     try:
-        with history_slot():
+        with HISTORY_SLOTS.taken():
             found = load_actions(context.store, table, limit=ACTIONS_PER_PAGE, before=after)
         actions, notes, following = action_documents(found), found.page.notes, found.page.next_key
     except (LakefoldError, OSError) as error:

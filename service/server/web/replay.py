@@ -14,7 +14,7 @@ from service.control.config.tables import ConfiguredTable
 from service.control.planning.replay import ReplayTimeout, advise_table, deadline_check, parse_grid, replay_table
 from service.problems import describe_error
 from service.server.api.context import Context
-from service.server.api.replay import replay_slot
+from service.server.api.replay import REPLAY_SLOT
 from service.server.web.formatting import shell_command
 from service.server.web.rendering import PageContent, table_path
 from service.text import format_percent, plural
@@ -79,7 +79,7 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
     found: Mapping[str, Any] | None = None
     advice, message = None, ""
     try:
-        with replay_slot():
+        with REPLAY_SLOT.taken():
             check, days_shown = deadline_check(_MAX_SECONDS), min(days, _MAX_DAYS)
             done = replay_table(
                 context.config, context.store, table, days=days_shown, grid=parse_grid(given), check=check
