@@ -17,7 +17,7 @@ from lake.units import format_bytes
 from service.control.store import ScanRecord
 from service.server.web.charts import Scale, Tick, bucket_name
 from service.server.web.formatting import format_clock
-from service.server.web.time_axis import TimeAxis
+from service.server.web.time_axis import MomentBand, TimeAxis
 from service.text import plural
 
 #: the most columns
@@ -47,15 +47,6 @@ class SizeColumn:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HeatBand:
-    """The place of one column, with its figures in words."""
-
-    x: float
-    width: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class HeatMap:
     """A heat map for windows of one width; ``paths`` has the cells of each level from 1 to 6, '' if it has none."""
 
@@ -66,7 +57,7 @@ class HeatMap:
     top: float
     base: float
     paths: tuple[str, ...]
-    bands: tuple[HeatBand, ...]
+    bands: tuple[MomentBand, ...]
     x_ticks: tuple[Tick, ...]
     y_ticks: tuple[Tick, ...]
     limit_y: float | None
@@ -161,7 +152,7 @@ def _heat_map(
         base=base,
         paths=_level_paths(columns, places, range(low, high), y_of, row_height),
         bands=tuple(
-            HeatBand(x=x, width=wide, text=_words(column)) for column, (x, wide) in zip(columns, places, strict=True)
+            MomentBand(x=x, width=wide, text=_words(column)) for column, (x, wide) in zip(columns, places, strict=True)
         ),
         x_ticks=axis.ticks(),
         y_ticks=tuple(

@@ -20,6 +20,15 @@ _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday, so that marks of weeks ar
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MomentBand:
+    """The vertical band of one moment, with the figures at this moment in words."""
+
+    x: float
+    width: float
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TimeAxis:
     """A horizontal axis from ``begin`` to ``end``, drawn from ``left`` to ``right``."""
 

@@ -8,7 +8,7 @@ from itertools import pairwise
 
 from service.server.web.charts import Tick
 from service.server.web.formatting import format_clock
-from service.server.web.time_axis import TimeAxis, round_ceiling
+from service.server.web.time_axis import MomentBand, TimeAxis, round_ceiling
 
 #: width, height and the room for texts on the left, of a chart for wide windows and of one for narrow windows
 _SIZES = ((640.0, 230.0, 64.0), (360.0, 200.0, 54.0))
@@ -37,15 +37,6 @@ class SeriesPath:
     key: str
     line: str
     area: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MomentBand:
-    """The vertical band around one moment, with the figures at this moment."""
-
-    x: float
-    width: float
-    text: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
