@@ -139,11 +139,14 @@ def person(request, lakefold: Lakefold, tmp_path: Path):
 def found(person: Terminal | Visitor, pattern: str) -> str:
     """What is seen once ``pattern`` is part of it."""
 
+    seen = ""
+
     def look() -> str | None:
+        nonlocal seen
         seen = person.see()
         return seen if re.search(pattern, seen) else None
 
-    return wait_for(look, f"{pattern!r} is said", 60, every=0.3)
+    return wait_for(look, lambda: f"{pattern!r} is said, but\n{seen}", 60, every=0.3)
 
 
 def gone(person: Terminal | Visitor, text: str) -> None:

@@ -10,10 +10,11 @@ import errno
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import daemon_toys
+import pyarrow as pa
 from toys.files import rows
 from toys.timeline import ToyFormat, ToyWriter
 from toys.timeline_tables import append_log
@@ -35,6 +36,10 @@ class TroubledWriter(ToyWriter):
             append_log(self._table, str(one.path), rows(0, 1))
         return super().commit(rewrite)
 
+    def defect(self) -> Callable[[pa.Table], pa.Table] | None:
+        """See ToyWriter. The format is shared by the slots of an executor, so it can't know which table is spoiled."""
+        return (lambda table: table.slice(1)) if (self._base / "spoiled").exists() else None
+
 
 class TroubledFormat(ToyFormat):
     """The toy format with the troubles above."""
@@ -48,8 +53,6 @@ class TroubledFormat(ToyFormat):
             os.kill(os.getpid(), signal.SIGKILL)
         if (folder / "full").exists():
             raise Transient(os.strerror(errno.ENOSPC))
-        spoiled = (folder / "spoiled").exists()
-        self.defect = lambda rows: rows.slice(1) if spoiled else rows
         return TroubledWriter(self, table)
 
 

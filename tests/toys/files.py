@@ -251,11 +251,16 @@ class FilesWriter:
             named = [replace(one, quarantine=tuple(names[path] for path in one.quarantine)) for one in unreadable]
             raise Conflict(error.args[0], tuple(named)) from error
 
+    def defect(self) -> Callable[[pa.Table], pa.Table] | None:
+        """Return the change that each output gets, or None."""
+        return self._format.defect
+
     def _spoiled(self, file: EngineOutput) -> EngineOutput:
-        if self._format.defect is None:
+        defect = self.defect()
+        if defect is None:
             return file
         path = Path(file.path)
-        rows = self._format.defect(read(path))
+        rows = defect(read(path))
         pq.write_table(rows, path)
         return replace(file, bytes=path.stat().st_size, rows=rows.num_rows)
 
