@@ -27,7 +27,9 @@ def record_discovered_relocations(table: TableRef, *, format: TableFormat, store
         return DiscoveryResult()
     table, relocations = with_identity(format, table), relocation_store(store)
     found = format.find_relocations(table, relocations.known_relocation_tokens(table))
-    discovered = relocations.add_discovered_relocations(table, found) if found else DiscoveryResult()
+    if not found:
+        return DiscoveryResult()
+    discovered = relocations.add_discovered_relocations(table, found, partition_figures)
     if discovered.commits:
         log.warning(
             "table %s: %d commits were found that were not known under this name", table.name, discovered.commits

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the database that a format with relocations needs, as a protocol beside ``lake.plan_store``."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol, Self, cast
 
 from lake.model import TableRef
-from lake.plan import Claim, Commit, LocatedFile, LockOwner, Relocation
+from lake.plan import Claim, Commit, LocatedFile, LockOwner, PartitionFigures, Plan, Relocation
 from lake.plan_store import PlanStore
 from lake.relocation.model import (
     DiscoveryResult,
@@ -39,10 +39,16 @@ class RelocationStore(PlanStore, Protocol):
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
         """Return the tokens of all relocations of the table that are known under its name."""
 
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> DiscoveryResult:
+    def add_discovered_relocations(
+        self,
+        table: TableRef,
+        found: Sequence[FoundRelocations],
+        figures: Callable[[Plan, Commit], Sequence[PartitionFigures]],
+    ) -> DiscoveryResult:
         """Record relocations of the table that are not known under its name, oldest first.
 
-        Facts recorded under another name of the table are copied. Relocations of a live plan are left to the plan.
+        Facts recorded under another name of the table are transferred. Relocations of a live plan are left to the plan.
+        But a live plan under another name whose executor is silent is completed, with the ``figures`` of its commit.
         """
 
     def relocated_partitions(

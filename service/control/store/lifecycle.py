@@ -22,6 +22,13 @@ from service.control.store.base import (
     with_row_locks,
 )
 from service.control.store.budget_ledger import add_step_time, attempt_cpu_ms, charge_excess
+from service.control.store.completion import (
+    complete_without_claim,
+    completion_values,
+    end_event,
+    halt_of_plan,
+    settle_attempts,
+)
 from service.control.store.database import datetime_to_ms, db_now, timedelta_to_ms
 from service.control.store.models import GroupRow, PlanRow, SupersededRow, TableRow
 from service.control.store.notifications import NotifiedEvent, enqueue_notification
@@ -31,16 +38,12 @@ from service.control.store.relocation.journal import (
     record_relocations,
     record_unrecorded_relocations,
 )
-from service.control.store.rows import load_plan
-from service.control.store.staged import clear_committed
-from service.control.store.tables import record_partition_halt, record_table_halt
 from service.control.store.views import ErrorClass, FailureKind, StoreSettings
 from service.control.store.write_reports import schedule_rescan
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 #: between the backoff and the error in the event of a failed attempt
 _BEFORE_ERROR = " s: "
-_FIGURES = ("files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Lifecycle(StorePart):
@@ -136,7 +139,7 @@ class Lifecycle(StorePart):
             row = lock_claimed_row(connection, claim)
             spent = {**row.milliseconds, **milliseconds}
             used = attempt_cpu_ms(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
-            values = {**_completion_values(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
+            values = {**completion_values(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
             by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
             late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
             reason = f"committed as {commit.instant}{by}{late}"
@@ -162,23 +165,8 @@ class Lifecycle(StorePart):
             row = connection.execute(with_row_locks(select(PlanRow.__table__).where(*this_plan))).one_or_none()
             if row is None:
                 return False
-            plan, reason = load_plan(connection, row), f"the table holds its commit {commit.instant}: state corrected"
-            values = _completion_values(commit, figures(plan))
-            connection.execute(
-                update(PlanRow).where(*this_plan).values(state=PlanState.COMPLETED, finalized_at_ms=db_now(), **values)
-            )
-            record_event(
-                connection,
-                row.id,
-                PlanState(row.state),
-                PlanState.COMPLETED,
-                epoch=row.epoch,
-                actor="sweep",
-                reason=reason,
-            )
+            complete_without_claim(connection, self._settings, row, commit, figures)
             self._record_superseded(connection, row, commit, is_late=True)
-            self._notify_end(connection, plan, PlanState.COMPLETED, row.epoch, row.attempts, values, reason)
-            schedule_rescan(connection, plan.table.name)
             return True
 
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
@@ -254,7 +242,7 @@ class Lifecycle(StorePart):
             values = {"error": storable_text(error), "error_class": kind, "failure": FailureKind.REJECTED}
             self._leave_inflight(connection, claim, PlanState.FAILED, values, claim.executor, error)
             if halt:
-                self._halt(connection, row, error, partitions)
+                halt_of_plan(connection, self._settings, row, error, partitions)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
         """End the plan as cancelled after Conflict or an operator's cancel; free its partitions. Raises LeaseLost."""
@@ -270,9 +258,7 @@ class Lifecycle(StorePart):
 
         ``is_late`` is True if the commit was found after the plan's end.
 
-        The table is halted if this database has no record of the attempt that made the commit. Then either the database
-        was restored to an earlier state, which this record corrects, or another lakefold runs plans from a copy of the
-        database and will continue.
+        See ``settle_attempts`` for the case that this database has no record of the attempt that made the commit.
         """
         others = frozenset[str]()
         if is_late:
@@ -282,23 +268,7 @@ class Lifecycle(StorePart):
         _insert_superseded(
             connection, row.table_name, commit, [one for one in commit.superseded if one.partition not in others]
         )
-        clear_committed(connection, commit, row.epoch)
-        if commit.epoch is not None and commit.epoch > row.epoch:
-            self._halt(
-                connection,
-                row,
-                f"attempt {commit.epoch} committed {commit.instant}, above the newest attempt of this database "
-                f"({row.epoch}): the database was restored from an earlier state, or another lakefold runs on a copy; "
-                f"find that lakefold and stop it, then lakefold resume {row.table_name}",
-            )
-
-    def _halt(self, connection: Connection, row: Row[Any], error: str, partitions: Collection[str] = ()) -> None:
-        """Halt ``partitions`` of the plan ``row``, or its table if none are named."""
-        why, event_fields = f"plan {row.id}: {error}", {"plan_id": row.id, "epoch": row.epoch}
-        if not partitions:
-            record_table_halt(connection, self._settings, row.table_name, why, **event_fields)
-        for partition in partitions:
-            record_partition_halt(connection, self._settings, row.table_name, partition, why, **event_fields)
+        settle_attempts(connection, self._settings, row, commit)
 
     def _leave_inflight(
         self,
@@ -325,52 +295,13 @@ class Lifecycle(StorePart):
             end_exclusive_commit(connection, plan.plan_id)
         else:
             release_plan_partitions(connection, plan.plan_id)
-            self._notify_end(connection, plan, new_state, claim.epoch, claim.attempt, values, reason)
-
-    def _notify_end(
-        self,
-        connection: Connection,
-        plan: Plan,
-        state: PlanState,
-        epoch: int,
-        attempts: int,
-        values: Mapping[str, Any],
-        reason: str,
-    ) -> None:
-        figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
-        figures |= {key: values[key] for key in _FIGURES if key in values}
-        enqueue_notification(
-            connection,
-            self._settings,
-            NotifiedEvent(
-                event=f"plan.{state}",
-                table=plan.table.name,
-                plan=plan.plan_id,
-                epoch=epoch,
-                reason=reason,
-                figures=figures,
-            ),
-        )
+            event = end_event(plan, new_state, claim.epoch, claim.attempt, values, reason)
+            enqueue_notification(connection, self._settings, event)
 
     def _backoff_ms(self, attempts: int) -> int:
         # The exponent is capped as well, so that many attempts make no huge number.
         doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
         return min(doubled, timedelta_to_ms(self._settings.backoff_max))
-
-
-def _completion_values(commit: Commit, figures: Sequence[PartitionFigures]) -> dict[str, Any]:
-    """Return the columns of a committed plan; an earlier attempt's error and a late cancel are cleared."""
-    return {
-        "instant": commit.instant,
-        "figures": [[f.partition, f.files_before, f.bytes_before, f.files_after, f.bytes_after] for f in figures],
-        **{name: sum(getattr(f, name) for f in figures) for name in _FIGURES},
-        "step": Step.RECORD.value,
-        "error": None,
-        "error_class": None,
-        "cancel_requested_by": None,
-        "cancel_requested_at_ms": None,
-        "cancel_reason": None,
-    }
 
 
 def _insert_superseded(

@@ -7,6 +7,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -41,6 +42,7 @@ from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, TableGone, Transient
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
+from lake.plan import Plan
 from service.control.config.loader import load_config
 from service.control.store import Store
 from service.control.store.views import StoreSettings
@@ -107,6 +109,14 @@ def prefixed(bench: Bench) -> None:
     """What a new ``prefix`` of its source does."""
     bench.table = replace(bench.table, name=f"lake.{bench.table.name}")
     bench.store.register_table(bench.table, "compact")
+
+
+def renamed_with_its_directory(bench: Bench) -> str:
+    """What a rename does once ``as_managed`` has told the metastore that the table's directory is its own."""
+    old, to = table_name(bench.table), Path(bench.table.location).with_name("renamed")
+    Path(bench.table.location).rename(to)
+    moved_to(bench, to)
+    return old
 
 
 CHANGES = {"renamed": renamed, "another prefix": prefixed, "database lost": lose_database}
@@ -257,18 +267,117 @@ def test_rule_7_a_table_that_was_dropped_and_made_again_in_its_directory_is_anot
     assert (in_partition(bench), here(bench), bench.store.awaiting_deletion(bench.table)) == (before, home(bench), [])
 
 
-def test_rule_3_a_commit_whose_executor_died_before_it_told_of_it_is_recorded_under_the_new_name(unmoved: Bench):
-    bench, rows = unmoved, unmoved.rows()
+@pytest.fixture
+def unrecorded(unmoved: Bench) -> tuple[Bench, Plan]:
+    """A table of Hive's own directory, and the plan that has moved it and whose executor died before the record."""
+    bench = unmoved
+    as_managed(bench)
     bench.table = with_identity(bench.format, bench.table)
     bench.store.register_table(bench.table, "compact")
-    plan, before = killed_before_it_records(bench), bench.table
-    renamed(bench)
+    return bench, killed_before_it_records(bench)
+
+
+UNRECORDED_CHANGES = {
+    "renamed": renamed,
+    "renamed with its directory": renamed_with_its_directory,
+    "another prefix": prefixed,
+}
+
+
+@pytest.mark.parametrize("change", list(UNRECORDED_CHANGES))
+def test_rule_3_a_commit_whose_executor_died_before_it_told_of_it_is_recorded_under_the_new_name(
+    unrecorded: tuple[Bench, Plan], change: str
+):
+    """The plan stayed inflight; of a table whose directory was renamed the late rows were lost for good."""
+    bench, plan = unrecorded
+    rows, before = bench.rows(), bench.table
+    UNRECORDED_CHANGES[change](bench)
     late = write(home(bench), 900, 910)
     bench.sweep()
-    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("inflight", sorted([*rows, *late]), None)
-    assert bench.store.awaiting_deletion(before) == []
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    assert (bench.store.awaiting_deletion(before), bench.rescue()) == ([], None)
+    assert bench.store.locked_partitions(before.name) == {}
     bench.clean()
     assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+@pytest.mark.parametrize("change", list(UNRECORDED_CHANGES))
+def test_rule_6_no_replaced_row_of_a_commit_that_was_recorded_under_the_new_name_comes_back(
+    unrecorded: tuple[Bench, Plan], change: str
+):
+    """``DROP PARTITION``, ``INSERT``: after a rename with the directory these were 160 rows instead of 10."""
+    bench, _ = unrecorded
+    UNRECORDED_CHANGES[change](bench)
+    bench.sweep()
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.clean()
+    bench.sweep()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
+def test_rule_3_a_commit_that_was_recorded_under_the_new_name_is_the_table_s_when_it_has_its_name_again(
+    unrecorded: tuple[Bench, Plan],
+):
+    """Its plan could neither be completed nor cancelled: the record of its replaced files was there already."""
+    bench, plan = unrecorded
+    rows, before = bench.rows(), bench.table
+    old = renamed(bench)
+    bench.sweep()
+    renamed(bench, old)
+    bench.table = before
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), bench.rescue()) == ("completed", None)
+    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
+    bench.clean()
+    assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
+
+
+@pytest.mark.parametrize("change", ["renamed", "renamed with its directory"])
+def test_rule_3_a_process_that_takes_the_plan_over_after_the_change_keeps_no_late_row_waiting(
+    unrecorded: tuple[Bench, Plan], change: str
+):
+    """It doesn't find the table, and had the plan for a minute each time: late rows came minutes later."""
+    bench, plan = unrecorded
+    rows = bench.rows()
+    UNRECORDED_CHANGES[change](bench)
+    outcome = bench.rescue()
+    assert (outcome is not None and outcome.result, bench.state(plan)) == (RunResult.INFLIGHT, "inflight")
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+
+
+def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_new_name_has_lost_its_plan(
+    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench = unmoved
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    plan, rows, once = bench.request(), sorted(bench.rows()), iter(["before_record"])
+
+    def at(name: str) -> None:
+        if name == "before_record" and next(once, None):
+            bench.expire()
+            renamed(bench)
+            bench.sweep()
+            assert bench.state(plan) == "completed"
+
+    monkeypatch.setattr("executors.run.failpoint", at)
+    # No heartbeat comes while it sleeps.
+    assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert next(once, None) is None, "it slept"
+    waiting = len(bench.store.awaiting_deletion(bench.table))
+    bench.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", rows, None)
+    assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
 
 
 @pytest.mark.parametrize("point", ["after_prepare", "after_rewrite", "in_commit"])
@@ -338,9 +447,7 @@ def test_rule_7_an_answer_that_a_rename_tears_halts_nothing(known: Bench, caller
     ) -> Iterator[tuple[str, MetastorePartition]]:
         if ended:
             monkeypatch.undo()
-            to = Path(bench.table.location).with_name("renamed")
-            Path(bench.table.location).rename(to)
-            moved_to(bench, to)
+            renamed_with_its_directory(bench)
             table = table_name(bench.table)
         return real_partitions(self, database, table, names)
 
@@ -444,9 +551,7 @@ def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(unmoved: Be
     bench.request()
     assert bench.run().result is RunResult.COMPLETED
     rows, identity = bench.rows(), bench.table.identity
-    to = Path(bench.table.location).with_name("renamed")
-    Path(bench.table.location).rename(to)
-    moved_to(bench, to)
+    renamed_with_its_directory(bench)
     assert bench.table.identity != identity
     late = write(home(bench), 900, 910)
     bench.sweep()

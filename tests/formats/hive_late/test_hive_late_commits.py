@@ -3,7 +3,7 @@
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -32,8 +32,9 @@ from waiting import wait_for
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.errors import CommitUnknown
 from lake.formats.hive.format import HiveFormat
-from lake.metastore import MetastoreClient
+from lake.metastore import MetastoreClient, MetastorePartition
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -258,6 +259,51 @@ def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_th
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
     bench.clean()
     assert in_partition(bench) == sorted([*anew, *late])
+
+
+@pytest.mark.parametrize("attempt", ["waits", "runs"])
+def test_rule_1_a_call_that_is_made_when_the_next_attempt_at_its_plan_waits_or_runs_halts_nothing(
+    bench: Bench, attempt: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The table was halted, so the plan was claimed no more and the commit stayed unrecorded."""
+    write(here(bench), 700, 710, "part-more.parquet")
+    rows, plan = bench.rows(), bench.request(partitions=[PARTITION])
+    calls: list[Sequence[MetastorePartition]] = []
+
+    def unanswered(_: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
+        calls.append(partitions)
+        raise CommitUnknown("no answer for 30 s")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MetastoreClient, "alter_partitions", unanswered)
+        bench.run()
+    bench.expire()
+    bench.rescue()
+    assert bench.state(plan) == "requested"
+    bench.execute("UPDATE plan SET not_before_ms = 0")
+    late: list[str] = []
+
+    def land() -> None:
+        put(bench, {one.values[0]: one for one in calls[0]})
+        late.extend(write(home(bench), 900, 910))
+        report = swept(bench)
+        assert (report.deferred, report.halt_reasons, halted(bench)) == ([PARTITION], {}, None)
+
+    once = iter(["after_rewrite"])
+
+    def at(name: str) -> None:
+        if name == "after_rewrite" and next(once, None):
+            land()
+
+    if attempt == "waits":
+        land()
+    else:
+        monkeypatch.setattr("executors.run.failpoint", at)
+    assert bench.run().result is RunResult.COMPLETED
+    bench.sweep()
+    assert (bench.state(plan), bench.rows(), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    bench.clean()
+    assert (swept(bench), bench.rows(), len(late)) == (SweepReport(), sorted([*rows, *late]), 10)
 
 
 def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):

@@ -196,3 +196,25 @@ def test_rule_5_what_is_late_where_the_database_is_lost_is_told_by_the_clock_of_
     for _ in range(2):
         bench.sweep()
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+def test_rule_1_a_plan_that_ran_at_the_backup_and_committed_after_it_halts_nothing_before_it_is_taken_over(
+    known: Bench,
+):
+    """The table was halted by the first sweep, as if another lakefold had moved the partition."""
+    bench = known
+    write(here(bench), 700, 710, "part-more.parquet")
+    rows, plan = bench.rows(), bench.request(partitions=[PARTITION])
+    claim = bench.claim()
+    to = backup(bench)
+    assert bench.run(claim).result is RunResult.COMPLETED
+    set_back(bench, to)
+    late = write(home(bench), 900, 910)
+    report = swept(bench)
+    assert (report.deferred, report.halt_reasons, halted(bench)) == ([PARTITION], {}, None)
+    bench.expire()
+    assert bench.rescue() is not None
+    bench.sweep()
+    assert (bench.state(plan), bench.rows(), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    bench.clean()
+    assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*rows, *late]))

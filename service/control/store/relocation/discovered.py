@@ -6,10 +6,10 @@ of its source changed. Unknown relocations are added: this database lost them, o
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from lake.capabilities import RECREATED
 from lake.model import FileSlice, TableRef
@@ -18,6 +18,8 @@ from lake.plan import (
     ClusteringGroup,
     Commit,
     LocatedFile,
+    PartitionFigures,
+    Plan,
     PlanKind,
     PlanState,
     RewriteOptions,
@@ -26,6 +28,7 @@ from lake.plan import (
 from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
+from service.control.store.completion import complete_without_claim, settle_attempts
 from service.control.store.database import db_now
 from service.control.store.models import (
     GroupRow,
@@ -50,36 +53,48 @@ class DiscoveredRelocations(StorePart):
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
-    def add_discovered_relocations(self, table: TableRef, found: Sequence[FoundRelocations]) -> DiscoveryResult:
+    def add_discovered_relocations(
+        self,
+        table: TableRef,
+        found: Sequence[FoundRelocations],
+        figures: Callable[[Plan, Commit], Sequence[PartitionFigures]],
+    ) -> DiscoveryResult:
         """Record relocations that the table shows, oldest first. Returns which commits are recorded.
 
         Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
-        of a plan under another name are left to its executor only while the executor renews its lease. After that they
-        are recorded here, because the table no longer has the other name.
+        of a live plan under another name are left to the executor that made them only while it renews its lease. After
+        that the plan is completed here, under this name and with the ``figures`` of its commit: the table no longer has
+        the other name, so no later executor would find the commit.
         """
         recorded, notes = 0, defaultdict[str, int](int)
-        left: list[str] = []
+        left_to_executors: list[str] = []
+        left_to_plans: list[str] = []
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             for one in found:
+                commit = one.commit
                 if one.is_recorded:
                     _insert_late_copies(connection, table, one, one.late_copies)
                     continue
-                row = connection.execute(with_row_locks(_plan_query(one.commit.plan_id))).one_or_none()
+                row = connection.execute(with_row_locks(_plan_query(commit.plan_id))).one_or_none()
                 if row is None:
-                    _insert_discovered_plan(connection, table, one.commit)
+                    _insert_discovered_plan(connection, table, commit)
                 elif row.table_name == table.name:
                     # No other code records that the sweep relocated a partition after the plan.
-                    is_back = row.state == PlanState.COMPLETED and one.commit.epoch is None
+                    is_back = row.state == PlanState.COMPLETED and commit.epoch is None
                     if not is_back:
+                        if row.state in LIVE_STATES:
+                            left_to_plans.append(commit.instant)
                         continue
-                elif row.state in LIVE_STATES and not row.is_silent:
-                    left.append(one.commit.instant)
+                elif row.state in LIVE_STATES and _is_held(row, commit):
+                    left_to_executors.append(commit.instant)
                     continue
-                elif row.state not in LIVE_STATES:
+                elif row.state not in LIVE_STATES or commit.epoch is not None:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
                     notes[row.table_name] += 1
-                if not has_relocation_of(connection, table.name, one.commit):
+                    if row.state in LIVE_STATES:
+                        self._complete(connection, commit, figures)
+                if not has_relocation_of(connection, table.name, commit):
                     _insert_relocations(connection, table, one)
                     notes[""] += row is None
                 recorded += 1
@@ -95,12 +110,40 @@ class DiscoveredRelocations(StorePart):
                         table=table.name,
                         detail=f"{count} commits {what}, found in the table's commit documents",
                     )
-        return DiscoveryResult(commits=recorded, left_to_executors=tuple(left))
+        return DiscoveryResult(
+            commits=recorded, left_to_executors=tuple(left_to_executors), left_to_plans=tuple(left_to_plans)
+        )
+
+    def _complete(
+        self, connection: Connection, commit: Commit, figures: Callable[[Plan, Commit], Sequence[PartitionFigures]]
+    ) -> None:
+        """Complete the plan of ``commit``, which was transferred to this name, so that no executor records it again."""
+        row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == commit.plan_id)).one()
+        complete_without_claim(connection, self._settings, row, commit, lambda plan: figures(plan, commit))
+        settle_attempts(connection, self._settings, row, commit)
 
 
 def _plan_query(plan_id: str) -> Any:
-    is_silent = (func.coalesce(PlanRow.lease_until_ms, 0) < db_now()).label("is_silent")
-    return select(PlanRow.id, PlanRow.table_name, PlanRow.state, is_silent).where(PlanRow.id == plan_id)
+    lease_until = func.coalesce(PlanRow.lease_until_ms, 0)
+    is_leased = (lease_until >= db_now()).label("is_leased")
+    is_in_grace = (lease_until + PlanRow.grace_ms >= db_now()).label("is_in_grace")
+    staged = select(StagedRow.token).where(StagedRow.plan_id == PlanRow.id, StagedRow.epoch == PlanRow.epoch)
+    has_staged = staged.exists().label("has_staged")
+    columns = PlanRow.id, PlanRow.table_name, PlanRow.state, PlanRow.epoch, is_leased, is_in_grace, has_staged
+    return select(*columns).where(PlanRow.id == plan_id)
+
+
+def _is_held(row: Row[Any], commit: Commit) -> bool:
+    """True if the live plan of ``row``, which made ``commit``, is to be left to its executor.
+
+    The executor that made the commit records it while it has its lease. Another one doesn't find the table by the other
+    name. It is only waited for if it has staged files: then its own commit may take effect until the end of its grace,
+    and until then its files must not become uncommitted work of an ended plan. A process that took the plan over stages
+    none, and takes the plan over again after each lease.
+    """
+    if commit.epoch in (None, row.epoch):
+        return bool(row.is_leased)
+    return bool(row.has_staged and row.is_in_grace)
 
 
 def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str, other_name: str) -> None:
