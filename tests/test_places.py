@@ -585,6 +585,26 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
     assert orphaned_inputs(replace(moved(mid), original_location="home"), again) == ()
 
 
+def test_rule_7_a_partition_that_is_added_again_over_replaced_files_which_another_table_is_read_from_is_halted():
+    record = replace(moved(HOME), original_location="home")
+    shared = replace(QUIET, read_by="partition dt=9 of table db.other is read from /lake/home")
+    again = replace(standing("home", None, home=shared, here=WHOLE), created_at=7)
+    decision = decide(record, again, timedelta())
+    assert (decision.action, decision.concerns_table, orphaned_inputs(record, again)) == (
+        RelocationAction.HALT,
+        False,
+        (),
+    )
+    assert "since partition dt=9 of table db.other is read from /lake/home: give each one a" in decision.reason
+    for choice in LocationChoice:
+        assert decide_by_choice(record, again, choice) == decision, "no choice helps while both are read from there"
+    dropped = standing(None, None, home=shared, here=WHOLE)
+    elsewhere = replace(standing("elsewhere", None, home=shared, here=WHOLE, elsewhere=seen()), created_at=7)
+    for quiet in (dropped, elsewhere):
+        decision = decide(record, quiet, timedelta())
+        assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
+
+
 # Every small world.
 
 _SUBSETS = [(), (0,), (1,), (0, 1)]

@@ -260,7 +260,8 @@ class LocationState:
     is_tree_removed: bool = False
     #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
-    #: the other table or partition that reads it, in words; checked only if the partition was dropped
+    #: the other table or partition that is read from it, in words; checked only for the own directory of a partition
+    #: that was dropped, or dropped and added again, with replaced files in it
     read_by: str | None = None
 
 
