@@ -110,6 +110,24 @@ def test_rule_2_a_file_that_the_cleaner_has_come_to_is_neither_missed_nor_new():
     assert answer(seen(NEW), former=former).action is RelocationAction.HALT
 
 
+def test_rule_2_a_deletion_that_began_and_removed_nothing_does_not_hide_what_a_writer_did():
+    begun = PreviousLocation(
+        location="home",
+        expected_files=(),
+        possible_files=HOME.expected_files,
+        deleting_files=HOME.expected_files,
+        is_cleaning_begun=True,
+    )
+    assert answer(QUIET, former=begun).action is RelocationAction.NOTHING
+    assert answer(seen(*HOME.expected_files, NEW), former=begun).files_to_copy == (NEW,)
+    for remaining in (HOME.expected_files[:1], ()):
+        assert answer(seen(*remaining, NEW), former=begun).action is RelocationAction.HALT
+        assert answer(seen(*remaining), former=begun).action is RelocationAction.NOTHING
+    ended = replace(begun, deleting_files=HOME.expected_files[1:])
+    assert answer(seen(HOME.expected_files[1], NEW), former=ended).files_to_copy == (NEW,), "the other one was deleted"
+    assert answer(seen(NEW), former=ended).action is RelocationAction.HALT
+
+
 def test_rule_2_two_overwrites_are_ordered_where_one_had_ended_before_the_other_began_and_else_halt_the_table():
     ours, theirs = file("home/new", EARLY), file("here/new", LATE)
     decision = answer(seen(ours), seen(theirs))
