@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
-from late_writing import PARTITION, dropped, halted, here, home, in_partition, rows_in, swept, write
+from late_writing import PARTITION, added_again, dropped, halted, here, home, in_partition, rows_in, swept, write
 from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
@@ -56,11 +56,6 @@ def pointed(owner: Owner, location: Path, value: str = "0") -> None:
     ((_, before),) = owner.partitions(DATABASE, OTHER, [f"dt={value}"])
     moved = before.with_changes(before.storage.with_location(f"file:{location}"), before.parameters)
     owner.alter_partitions(DATABASE, OTHER, [moved])
-
-
-def added_again(bench: Bench) -> None:
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        owner.add(table_name(bench.table), "0", home(bench))
 
 
 def reasons(bench: Bench) -> dict[str, str | None]:
