@@ -5,15 +5,18 @@ import errno
 import os
 from collections.abc import Sequence
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from hive_case import DATABASE, Owner, table_name
-from late_writing import PARTITION, Killed, after_its_hold, brought_home, halted, here, home, write
+from late_writing import PARTITION, Killed, after_its_hold, brought_home, halted, here, home, swept, write
 from renaming import CHANGES
+from test_hive_forgetting import age, forgotten
 from toys.bench import Bench
 
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
 from lake.errors import CommitUnknown, Transient
 from lake.metastore import MetastoreClient, MetastorePartition
 
@@ -84,6 +87,42 @@ def test_rule_6_a_move_home_that_was_given_up_does_not_count_as_made_after_the_c
     assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
     assert brought_home(bench).relocated_back >= 1
     assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), rows, None)
+
+
+def discarded(bench: Bench) -> set[str]:
+    """The tokens of the discarded moves that the database knows."""
+    records = bench.store.relocated_partitions(bench.table)
+    return {str(token) for one in records for _, token in one.earlier_locations if str(token).startswith("back-")}
+
+
+def test_a_move_home_that_was_given_up_is_forgotten_with_the_other_moves(known: Bench, monkeypatch: pytest.MonkeyPatch):
+    """They stayed for ever, one more at each try."""
+    bench, rows = known, sorted(known.rows())
+    for _ in range(2):
+        given_up(bench, "killed", monkeypatch)
+    assert (len(discarded(bench)), forgotten(bench)) == (2, 0)
+    age(bench, timedelta(days=29))
+    assert (len(discarded(bench)), forgotten(bench)) == (2, 0)
+    age(bench, timedelta(days=2))
+    assert (forgotten(bench), discarded(bench), forgotten(bench)) == (2, set(), 0)
+    assert (swept(bench), sorted(bench.rows()), halted(bench)) == (SweepReport(), rows, None)
+    assert brought_home(bench).relocated_back == 2
+    assert (here(bench), sorted(bench.rows()), swept(bench)) == (home(bench), rows, SweepReport())
+
+
+def test_a_move_home_that_was_given_up_is_not_forgotten_while_its_partition_names_it(
+    known: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    bench, rows, before = known, sorted(known.rows()), here(known)
+    calls = given_up(bench, "unanswered", monkeypatch)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        for call in calls:
+            MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), call)
+    age(bench)
+    assert (len(discarded(bench)), forgotten(bench)) == (len(calls), 0)
+    bench.sweep()
+    assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
+    assert (forgotten(bench), discarded(bench), swept(bench)) == (len(calls), set(), SweepReport())
 
 
 @pytest.mark.parametrize("ends", ["disk full", "killed"])
