@@ -27,6 +27,7 @@ from lake.formats.hudi.timeline.file_history import (
     read_commit_changes,
 )
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, Timeline
+from lake.plan import Commit
 
 #: the targets of rollbacks, whose plans never change; by table and time
 _target_cache: WeightedCache["_Target"] = WeightedCache(100_000)
@@ -44,21 +45,22 @@ class _Rollback(NamedTuple):
     target: _Target
 
 
-def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, time: str) -> None:
-    """Raise CommitLost if the commit of ``time`` on the table ``name`` was undone, or removed writers' changes.
+def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, made: Commit) -> None:
+    """Raise CommitLost if the commit ``made`` on the table ``name`` was undone, or removed writers' changes.
 
     Archived commits are not checked. Raises Transient while the table's owner rolls the commit back.
     """
+    time = made.instant
     commit = timeline.find(time)
     if commit is None or commit.pending:
         return
-    refuse_lost_writes(name, timeline, time)
+    refuse_lost_writes(name, timeline, made)
     rollback = _find_rollbacks(timeline, {time: commit}).get(time)
     if rollback is not None and rollback.instant.pending and not _is_of_begun_work(rollback):
         raise Transient(f"{name}: rollback {rollback.instant.time} of the completed {commit.kind} {time} is pending")
     text = _describe_loss(storage, timeline, commit, rollback)
     if text is not None:
-        raise CommitLost(f"{name}: {text}")
+        raise CommitLost(f"plan {made.plan_id} of {name}: {text}", made.plan_id)
 
 
 def find_undone_commits(storage: TableStorage, timeline: Timeline, times: frozenset[str]) -> dict[str, str]:
