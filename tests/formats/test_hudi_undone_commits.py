@@ -2,9 +2,11 @@
 """Commits of lakefold's that a writer took back after they had completed, or whose files are gone; no JVM."""
 
 import io
+import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
@@ -176,3 +178,48 @@ def test_the_commit_of_another_plan_that_had_ended_is_recorded_where_one_is_lost
     assert [store.plan_state(plan_id) for plan_id in (PLAN, OTHER_PLAN)] == [PlanState.CANCELLED, PlanState.COMPLETED]
     assert f"plan {PLAN} of t: compaction {T3} has completed, but its file" in str(store.table_state("t").halted_reason)
     store.close()
+
+
+def test_the_timeline_is_listed_once_more_for_all_commits_of_which_a_file_is_gone(
+    table: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed once for each of them, in every clean."""
+    listed: list[TableStorage] = []
+
+    class Counted(Timeline):
+        def __init__(self, storage: TableStorage, *arguments: Any) -> None:
+            listed.append(storage)
+            super().__init__(storage, *arguments)
+
+    (table.base / "p" / table.output).unlink()
+    table.complete(T4, "commit", first := table.base_file(T4))
+    (table.base / "p" / first).unlink()
+    table.complete(T5, "commit", last := table.base_file(T5))
+    storage, timeline = table.seen()
+    monkeypatch.setattr(undone_commits, "Timeline", Counted)
+    assert undone_commits.find_undone_commits(storage, timeline, frozenset({T3, T4, T5})) == {}
+    assert len(listed) == 1
+    (table.base / "p" / last).unlink()
+    undone = undone_commits.find_undone_commits(storage, timeline, frozenset({T3, T4, T5}))
+    assert (list(undone), f"p/{last} is gone" in undone[T5], len(listed)) == ([T5], True, 2)
+
+
+def test_a_missing_file_keeps_what_its_commit_replaced_in_other_partitions_too(table: Compacted) -> None:
+    """The remedy rolls the whole commit back: the rows of all its partitions are then in the replaced files only."""
+    other = table.base_file(T3, "q/f-1")
+    file = table.base / f".hoodie/{T3}.commit"
+    record, completed = json.loads(file.read_text()), file.stat().st_mtime
+    size = (table.base / "q" / other).stat().st_size
+    record["partitionToWriteStats"]["q"] = [{"fileId": "f-1", "path": f"q/{other}", "fileSizeInBytes": size}]
+    file.write_text(json.dumps(record))
+    os.utime(file, (completed, completed))
+    replaced = table.base_file(T1, "q/f-1")
+    versions = [
+        SupersededVersion(partition="p", path=f"p/{table.replaced}", bytes=1, instant=T3),
+        SupersededVersion(partition="q", path=f"q/{replaced}", bytes=1, instant=T3),
+    ]
+    assert set(FORMAT.deletion_blockers(table.ref, versions).values()) == {None}
+    (table.base / "p" / table.output).unlink()
+    reasons = set(FORMAT.deletion_blockers(table.ref, versions).values())
+    assert len(reasons) == 1
+    assert f"its file p/{table.output} is gone" in str(reasons)
