@@ -90,9 +90,10 @@ class RelocationStore(PlanStore, Protocol):
     ) -> tuple[Sequence[RelocationHistory], str]:
         """Return the relocations of often relocated partitions after ``after`` by name, and the next call's ``after``.
 
-        The next call's ``after`` is '' at the end. A relocation is cleaned up if it was made longer than ``age`` ago
-        and all files that it and its predecessors replaced were deleted before then. At most ``limit`` partitions are
-        read. A partition with an unfinished relocation is left out, as is one with known relocations of another table.
+        Partitions with a discarded relocation are among them. The next call's ``after`` is '' at the end. A relocation
+        is cleaned up if it was made longer than ``age`` ago and all files that it and its predecessors replaced were
+        deleted before then. At most ``limit`` partitions are read. A partition with an unfinished relocation is left
+        out, as is one with known relocations of another table.
         """
 
     def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
