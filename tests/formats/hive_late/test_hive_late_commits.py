@@ -15,6 +15,7 @@ from late_writing import (
     PARTITION,
     counted,
     data_files,
+    dropped,
     halted,
     here,
     home,
@@ -179,6 +180,64 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
     assert (here(bench), bench.rows()) == (place, sorted([*expected, *anew]))
     bench.clean()
     assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*expected, *anew]))
+
+
+@pytest.mark.parametrize("added", ["before the take-over", "after it"])
+def test_rule_6_a_commit_that_nobody_recorded_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
+    """The plan did not find its commit, and rewrote the replaced rows together with the new ones."""
+    bench = unmoved
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    place = here(bench)
+    dropped(bench)
+    if added == "before the take-over":
+        added_again(bench)
+    bench.sweep()
+    assert bench.rescue() is not None
+    assert bench.state(plan) == "completed"
+    if added == "after it":
+        bench.sweep()
+        added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
+    assert data_files(place), "the owner dropped the partition, and its files stay as those of any external table"
+
+
+def test_rule_6_a_commit_that_nobody_recorded_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
+    unmoved: Bench,
+):
+    bench = unmoved
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    taken = bench.store.take_over_expired("a rescuer")
+    assert taken is not None
+    bench.store.cancel(taken, "it is not there", actor="ada")
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
+def test_rule_11_a_commit_that_was_undone_is_none_of_its_plan_s_while_its_partition_is_the_same(unmoved: Bench):
+    """Only a drop tells a commit that was made and whose partition no longer names it from one that was undone."""
+    bench, before, rows = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    written_back(bench, before)
+    assert bench.rescue() is not None
+    assert bench.state(plan) == "requested"
+    assert bench.run().result is RunResult.COMPLETED
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
+
+
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
 
 
 def as_is(bench: Bench) -> Any:
