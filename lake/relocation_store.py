@@ -48,8 +48,8 @@ class RelocationStore(PlanStore, Protocol):
         """Record relocations of the table that are not known under its name, oldest first.
 
         Facts recorded under another name of the table are transferred. Relocations of an inflight plan are left to the
-        plan. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans that ended
-        before the attempt that made the commit, and inflight plans under another name whose executor is silent.
+        plan. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans that
+        ended before the attempt that made the commit, and inflight plans under another name whose executor is silent.
         """
 
     def relocated_partitions(

@@ -4,11 +4,12 @@
 import errno
 import os
 import shutil
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from databases import sqlite_at
@@ -40,9 +41,12 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, TableGone, Transient
+from lake.formats.hive import HiveFormat
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
+from lake.model import TableRef
 from lake.plan import Plan
+from lake.relocation.model import FoundRelocations
 from service.control.config.loader import load_config
 from service.control.store import Store
 from service.control.store.views import StoreSettings
@@ -378,6 +382,37 @@ def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_n
     bench.sweep()
     assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", rows, None)
     assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
+
+
+def test_rule_3_a_search_that_meets_the_lease_of_a_killed_executor_is_repeated_at_the_next_sweep(
+    unrecorded: tuple[Bench, Plan], tmp_path: Path
+):
+    """A rename is noticed within seconds, and the next search came ten minutes later: late rows waited for it."""
+    (bench, plan), searches, real = unrecorded, list[str](), HiveFormat.find_relocations
+    rows, upkeep = bench.rows(), maintenance(bench, tmp_path)
+    bench.execute("UPDATE plan SET lease_until_ms = 99999999999999 WHERE state = 'inflight'")
+    renamed(bench)
+    late = write(home(bench), 900, 910)
+
+    def search(format_: HiveFormat, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
+        if table.name == bench.table.name:
+            searches.append(bench.state(plan))
+        return real(format_, table, known)
+
+    with mock.patch.object(HiveFormat, "find_relocations", search):
+        upkeep.sweep()
+        assert bench.state(plan) == "inflight"
+        bench.expire()
+        for _ in range(3):
+            upkeep.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    assert searches == ["inflight", "inflight"], "a complete search is repeated after ten minutes only"
+
+
+def maintenance(bench: Bench, directory: Path) -> Maintenance:
+    """The maintenance of a daemon on the bench's database."""
+    (directory / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
+    return Maintenance(load_config(directory / "lakefold.toml"), bench.store, no_spark, Observer())
 
 
 @pytest.mark.parametrize("point", ["after_prepare", "after_rewrite", "in_commit"])
