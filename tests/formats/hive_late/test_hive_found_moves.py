@@ -42,11 +42,13 @@ from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, TableGone, Transient
 from lake.formats.hive import HiveFormat
+from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.metastore.thrift import STRING
 from lake.model import TableRef
 from lake.plan import Plan
 from lake.relocation.model import FoundRelocations
+from lake.stopwatch import Stopwatch
 from service.control.config.loader import load_config
 from service.control.store import Store
 from service.control.store.views import StoreSettings
@@ -382,6 +384,30 @@ def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_n
     bench.sweep()
     assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", rows, None)
     assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
+
+
+def test_rule_7_a_commit_that_came_too_late_halts_the_table_by_its_present_name(
+    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Its source got another ``prefix``, and only the name before was halted, which nothing serves."""
+    bench = unmoved
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    plan, before, real = bench.request(), bench.table, HiveWriter._verify_call_in_time
+
+    def verify(writer: HiveWriter, checked: Stopwatch) -> None:
+        bench.expire()
+        prefixed(bench)
+        bench.sweep()
+        assert bench.state(plan) == "completed"
+        monkeypatch.setattr("lake.formats.hive.writer._COMMIT_TIMEOUT", timedelta())
+        real(writer, checked)
+
+    monkeypatch.setattr(HiveWriter, "_verify_call_in_time", verify)
+    assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert bench.table.name != before.name
+    assert "because its process was suspended" in str(halted(bench))
+    assert bench.store.table_state(before.name).halted_reason is None
 
 
 def test_rule_3_a_search_that_meets_the_lease_of_a_killed_executor_is_repeated_at_the_next_sweep(
