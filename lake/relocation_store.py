@@ -47,8 +47,9 @@ class RelocationStore(PlanStore, Protocol):
     ) -> DiscoveryResult:
         """Record relocations of the table that are not known under its name, oldest first.
 
-        Facts recorded under another name of the table are transferred. Relocations of a live plan are left to the plan.
-        But a live plan under another name whose executor is silent is completed, with the ``figures`` of its commit.
+        Facts recorded under another name of the table are transferred. Relocations of an inflight plan are left to the
+        plan. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans that
+        ended before the attempt that made the commit, and inflight plans under another name whose executor is silent.
         """
 
     def relocated_partitions(

@@ -245,7 +245,7 @@ class DiscoveryResult:
     """The result of a search for commits that only the table has recorded: how many the database has recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
-    executors record them. ``left_to_plans`` are those of live plans under this name: a run of the plan, or its
+    executors record them. ``left_to_plans`` are those of inflight plans under this name: the plan's run, or its
     take-over, records them. In both cases it is unknown until then what the commit has replaced.
     """
 

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duties to what was moved, where the database does not know the table by its name, or does not know it any more."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
 from hive_case import HiveCase, Owner, table_name
@@ -34,7 +35,12 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
+from lake.formats.hive import HiveFormat
+from lake.formats.hive.writer import HiveWriter
+from lake.model import TableRef
 from lake.plan import Plan
+from lake.relocation.model import FoundRelocations
+from lake.stopwatch import Stopwatch
 from service.control.config.loader import load_config
 from service.server.daemon.maintenance import Maintenance
 
@@ -292,6 +298,61 @@ def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_n
     bench.sweep()
     assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", rows, None)
     assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
+
+
+def test_rule_7_a_commit_that_came_too_late_halts_the_table_by_its_present_name(
+    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Its source got another ``prefix``, and only the name before was halted, which nothing serves."""
+    bench = unmoved
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    plan, before, real = bench.request(), bench.table, HiveWriter._verify_call_in_time
+
+    def verify(writer: HiveWriter, checked: Stopwatch) -> None:
+        bench.expire()
+        prefixed(bench)
+        bench.sweep()
+        assert bench.state(plan) == "completed"
+        monkeypatch.setattr("lake.formats.hive.writer._COMMIT_TIMEOUT", timedelta())
+        real(writer, checked)
+
+    monkeypatch.setattr(HiveWriter, "_verify_call_in_time", verify)
+    assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert bench.table.name != before.name
+    assert "because its process was suspended" in str(halted(bench))
+    assert bench.store.table_state(before.name).halted_reason is None
+
+
+def test_rule_3_a_search_that_meets_the_lease_of_a_killed_executor_is_repeated_at_the_next_sweep(
+    unrecorded: tuple[Bench, Plan], tmp_path: Path
+):
+    """A rename is noticed within seconds, and the next search came ten minutes later: late rows waited for it."""
+    (bench, plan), searches, real = unrecorded, list[str](), HiveFormat.find_relocations
+    rows, upkeep = bench.rows(), maintenance(bench, tmp_path)
+    bench.execute("UPDATE plan SET lease_until_ms = 99999999999999 WHERE state = 'inflight'")
+    renamed(bench)
+    late = write(home(bench), 900, 910)
+
+    def search(format_: HiveFormat, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
+        if table.name == bench.table.name:
+            searches.append(bench.state(plan))
+        return real(format_, table, known)
+
+    with mock.patch.object(HiveFormat, "find_relocations", search):
+        upkeep.sweep()
+        assert bench.state(plan) == "inflight"
+        bench.expire()
+        for _ in range(3):
+            upkeep.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    assert searches == ["inflight", "inflight"], "a complete search is repeated after ten minutes only"
+
+
+def maintenance(bench: Bench, directory: Path) -> Maintenance:
+    """The maintenance of a daemon on the bench's database."""
+    (directory / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
+    return Maintenance(load_config(directory / "lakefold.toml"), bench.store, no_spark, Observer())
 
 
 @pytest.mark.parametrize("point", ["after_prepare", "after_rewrite", "in_commit"])
