@@ -98,7 +98,7 @@ class CommandRun:
         from service.cli.client.remote import RemoteClient
 
         if self._config_file is not None:
-            raise ProblemError(USAGE, "--config and --url can't be combined: the service at --url has its own file")
+            raise ProblemError(USAGE, "--config and --url can't be combined: the service has its own configuration")
         http = ApiConnection(url, token_from_environment())
         if http.sends_token_unencrypted:
             self.out.note(f"{http.url} is not encrypted: anyone on the network path can read the token")

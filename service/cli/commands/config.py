@@ -28,9 +28,10 @@ def check(
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
     Prints every error in the settings with its line. Exits 3 if a source can't be resolved, or if a table is refused or
-    can't be read. Needs no database. Does not list the tables of a catalog, because this requires Spark. Warns about
-    rules that match no table, values that are probably unintended, unknown environment variables, and former names of
-    settings.
+    can't be read. Needs no database. Does not list the tables of a Spark catalog's database, which requires Spark.
+
+    Warns about rules that match no table, values that are probably unintended, unknown environment variables, and
+    former names of settings.
     """
     from planner.budgets import TableLimits, plan_size_limit
     from planner.cost import Rates

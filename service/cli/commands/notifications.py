@@ -73,7 +73,10 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
 
 @app.command("retry", epilog=_CODES)
 def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Send dead messages again, each with all its attempts; waiting messages do not change."""
+    """Send dead messages again.
+
+    Each message gets all its attempts. Waiting messages do not change.
+    """
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.retry_notifications(None if everything else numbers)
@@ -98,7 +101,10 @@ def send_test(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Send a message of the event "test" now, signed to the webhook or to a channel, and print the response."""
+    """Send a message of the event "test" now and print the response.
+
+    The message goes to the webhook, signed, or to a channel.
+    """
     from uuid_utils import uuid7
 
     with command_run(json, config) as run:

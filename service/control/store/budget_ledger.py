@@ -167,7 +167,7 @@ def queued_plans(rows: Any) -> list[QueuedPlan]:
 
 
 def _next_release_at(connection: Connection, now_ms: int) -> datetime | None:
-    """Return when the next charge leaves the last 60 minutes or the last 24 hours; None without charges."""
+    """Return when the next charge leaves the last 60 minutes or the last 24 hours; None if there is no charge."""
     moments = []
     for span in (HOUR, DAY):
         oldest = select(func.min(ChargeRow.at_ms)).where(ChargeRow.at_ms > now_ms - timedelta_to_ms(span))

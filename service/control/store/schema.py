@@ -90,7 +90,7 @@ def _refuse_missing_file(database: Database) -> None:
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
-    """Return the schema's revision, or None without a schema. Raises SchemaMismatch for a newer release's revision."""
+    """Return the schema's revision; None if there is no schema. Raises SchemaMismatch if it is of a newer release."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()

@@ -65,7 +65,7 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
 
 
 def join_tags(tags: Collection[str]) -> str | None:
-    """Return ``tags`` as the text to store, in which each tag is between two blanks; None without tags."""
+    """Return ``tags`` as the text to store, each tag between two blanks. Returns None if there are no tags."""
     return f" {' '.join(sorted(tags))} " if tags else None
 
 

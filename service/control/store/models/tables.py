@@ -38,7 +38,7 @@ class TableRow(Base):
     mode: Mapped[str] = mapped_column(String)
     #: the owner in the configuration
     owner: Mapped[str | None] = mapped_column(String)
-    #: the tags in the configuration, each between two blanks; None without tags
+    #: the tags in the configuration, each between two blanks; None if there are no tags
     tags: Mapped[str | None] = mapped_column(String)
     #: the resource group in the configuration; None for the group ``default``
     resource_group: Mapped[str | None] = mapped_column(String)

@@ -120,12 +120,12 @@ class Figures:
 
     @property
     def oldest_proposed_at(self) -> datetime | None:
-        """The time of the oldest proposal that waits for approval; None without proposals."""
+        """The time of the oldest proposal that waits for approval; None if there is no proposal."""
         return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """The time at which the oldest requested plan that needs no approval became due; None without such a plan."""
+        """The time at which the oldest requested plan that needs no approval became due; None if there is none."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))
