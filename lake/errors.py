@@ -49,7 +49,7 @@ class LeaseLost(LakefoldError):
 
 
 class Rejected(LakefoldError):
-    """The plan or its table can't be served as configured: failed, no retry."""
+    """The plan or its table can't be used as configured: failed, no retry."""
 
 
 class TableGone(Rejected):

@@ -174,7 +174,7 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         This step determines the files that ``rewrite`` may write, and records them with ``journal``.
         An adopted plan is on the table already: nothing is published, and it is executed whole or not at all.
         Waits a while for writers that are inflight on the partitions. Raises Conflict if these writers leave no gap or
-        no group is left, Transient if the table's lock is taken, Rejected if the table can't be served.
+        no group is left, Transient if the table's lock is taken, Rejected if the table can't be used.
         """
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
@@ -256,7 +256,7 @@ class TableFormat(FormatFeatures, Protocol):
         """
 
     def check(self, table: TableRef) -> None:
-        """Raise Rejected with rule, value and remedy if this table can't be served; Transient if it can't be reached.
+        """Raise Rejected with rule, value and remedy if this table can't be used; Transient if it can't be reached.
 
         Raises TableGone if the table no longer exists although the storage, and the catalog, answer.
         """

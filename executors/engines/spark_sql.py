@@ -46,7 +46,7 @@ from lake.storage.locations import hadoop_uri
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-#: concurrent groups: a job's planning and commit leave cores idle
+#: the number of groups that are rewritten at once, because the planning and the commit of one job leave cores idle
 _MAX_CONCURRENT_GROUPS = 4
 _SETTINGS = {
     # Each file is one partition, so that rows keep their order.
@@ -61,7 +61,7 @@ _SETTINGS = {
 
 
 class SparkEngine:
-    """Rewrites groups of Parquet or of ORC files with the session that ``spark`` gives; keeps the order of rows."""
+    """Rewrites groups of Parquet or ORC files with the session that ``spark`` returns. Keeps the order of rows."""
 
     name = "spark"
 
@@ -153,12 +153,14 @@ class SparkEngine:
 def _unsupported_column(one: ParquetInput) -> str | None:
     """Return the first column of a file that Spark can't read or would change, in words, or None."""
     if has_foreign_int96(one.metadata):
-        return f"{one.path} has INT96 timestamps of another writer: they may have nanoseconds, which Spark would cut"
+        return f"{one.path} has INT96 timestamps of another writer; they may have nanoseconds, which Spark would drop"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
         type_json = column.logical_type.to_json()
         unsigned = column.logical_type.type == "INT" and '"isSigned":false' in type_json
         if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in type_json:
-            return f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as such"
+            return (
+                f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as this type"
+            )
     return None
 
 
@@ -307,7 +309,7 @@ def _write(
 ) -> None:
     """Write the rows of a group into files below ``location``, as many as the group has outputs.
 
-    The columns ``plain`` are set to get no dictionary; a concurrent write may undo this, and ``_in_place`` corrects it.
+    A setting prevents dictionaries of the columns ``plain``. A concurrent write may undo it; ``_in_place`` corrects it.
     """
     first = seen[0]
     own = spark.newSession()  # a session for this group alone, since groups have different settings
@@ -381,7 +383,7 @@ def _in_place(
             if any(zone_rules(zone) not in zones for zone in written_in):
                 raise Rejected(
                     f"group {task.group}: a Spark executor wrote ORC timestamps in the time zone "
-                    f"{' and '.join(sorted(written_in))}, which is not that of the driver; give both one zone by "
+                    f"{' and '.join(sorted(written_in))}, which is not that of the driver; set the same "
                     "-Duser.timezone in spark.driver.extraJavaOptions and spark.executor.extraJavaOptions of [spark]"
                 )
         size = _move_output(filesystem, info, filesystem_of(path)[1], plain)

@@ -26,7 +26,7 @@ def filesystem_of(location: str) -> tuple[pafs.FileSystem, str]:
         return hdfs.filesystem(canonical), hdfs.hdfs_path(canonical)
     scheme = location.partition(":")[0]
     raise Rejected(
-        f"{location}: scheme {scheme!r} is not served; give a local path, or a file://, hdfs:// or s3:// URI"
+        f"{location}: scheme {scheme!r} is not supported; give a local path, or a file://, hdfs:// or s3:// URI"
     )
 
 

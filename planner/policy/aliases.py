@@ -79,7 +79,7 @@ FORMER_NAMES: Mapping[str, str] = MappingProxyType(
 
 
 def _former(name: str, field_name: str, parse: Callable[[Any], Any] | None = None) -> dict[str, Alias]:
-    note = f"the setting is called {FORMER_NAMES[name]} now; the next release no longer accepts the old name"
+    note = f"the setting was renamed to {FORMER_NAMES[name]}; the next release will not accept the old name"
     return {name: Alias(field_name=field_name, parse=parse, note=note)}
 
 

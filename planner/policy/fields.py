@@ -145,7 +145,7 @@ class PlanningSettings:
     min_row_group_bytes: int = field(
         default=MIN_ROW_GROUP_BYTES,
         metadata={
-            "meaning": "the size from which on `stitch` and `hybrid` copy a row group of Parquet; `hybrid` merges "
+            "meaning": "`stitch` and `hybrid` copy Parquet row groups of at least this size; `hybrid` merges "
             "consecutive smaller ones"
         },
     )
@@ -233,7 +233,7 @@ class TableSettings:
     run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
-        metadata={"meaning": "the weight of the table's plans when plans are ordered; with 2 they count twice as much"},
+        metadata={"meaning": "the factor by which the table's plans count more when plans are ordered by their saving"},
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ``lakefold`` command line: noun then verb, documented exit codes, one line for an error.
+"""The ``lakefold`` command line.
 
-This module imports nothing heavy, so that ``lakefold --help`` prints at once. Each command imports its dependencies.
+This module imports only fast modules, so that ``lakefold --help`` prints at once. Each command imports its own
+dependencies when it runs.
 """
 
 import os
@@ -69,7 +70,7 @@ def _root(
             "--url",
             metavar="URL",
             envvar="LAKEFOLD_URL",
-            help="Use the lakefold service at this address instead of this machine; LAKEFOLD_TOKEN has the token.",
+            help="Use the lakefold service at this address instead of this machine, with the token in LAKEFOLD_TOKEN.",
         ),
     ] = None,
 ) -> None:
@@ -100,7 +101,7 @@ app.add_typer(tokens.app, name="tokens")
 
 @cache
 def root_command() -> TyperGroup:
-    """Return the click command of ``app``, with every subcommand and option."""
+    """Return the Click command of ``app``, with every subcommand and option."""
     made = typer.main.get_command(app)
     assert isinstance(made, TyperGroup)
     return made

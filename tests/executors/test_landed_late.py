@@ -237,7 +237,7 @@ def test_c6_a_cancel_that_came_too_late_leaves_nothing_but_its_event(bench: Benc
     assert (view.error, view.cancel_reason, view.cancel_requested_by) == (None, None, None)
     reasons = [event.reason for event in bench.store.plan_events(plan.plan_id)]
     assert "cancel requested: cancelled by hand" in reasons
-    assert reasons[-1].endswith("; the cancel came too late")
+    assert reasons[-1].endswith("; the cancel request was too late")
 
 
 @pytest.mark.parametrize("step", ["prepare", "commit"])

@@ -92,7 +92,7 @@ def test_a_requeued_plan_runs_again_and_commits_once(bench: Bench):
 
 def test_a_rejected_plan_fails_without_a_retry_and_the_table_goes_on(bench: Bench):
     plan = bench.request()
-    bench.format.hooks["prepare"] = raising(Rejected("bucket index simple is not served"))
+    bench.format.hooks["prepare"] = raising(Rejected("bucket index simple is not supported"))
     assert bench.run().result is RunResult.FAILED
     assert bench.state(plan) == "failed"
     assert bench.store.table_state("toy").halted is False

@@ -173,8 +173,8 @@ def test_files_with_a_column_or_a_field_that_the_table_does_not_have_are_refused
 @pytest.mark.parametrize(
     ("kind", "options", "why"),
     [
-        (pa.timestamp("ns"), {"use_deprecated_int96_timestamps": True}, "nanoseconds, which Spark would cut"),
-        (pa.timestamp("ns"), {}, "column at is a Timestamp.*nanoseconds.*, which Spark does not read as such"),
+        (pa.timestamp("ns"), {"use_deprecated_int96_timestamps": True}, "nanoseconds, which Spark would drop"),
+        (pa.timestamp("ns"), {}, "column at is a Timestamp.*nanoseconds.*, which Spark does not read as this type"),
         (pa.time64("us"), {}, "column at is a Time"),
         (pa.uint32(), {}, "column at is a Int.*, which Spark"),
     ],

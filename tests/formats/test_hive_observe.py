@@ -314,7 +314,7 @@ def test_a_first_look_at_a_metastore_writes_a_file_whose_rules_ask_who_goes_by_t
     assert found["shop.orders"]["reducible_files"] == 15
     assert "quiet_period" in found["shop.orders"]["main_skip_reason"]
     written = home.config.read_text()
-    assert f'[[sources]]\nmetastore = "{hive.uri}"  # 5 tables; tables added later are found, too\n' in written
+    assert f'[[sources]]\nmetastore = "{hive.uri}"  # 5 tables; tables added later are found too\n' in written
     assert "concurrency" not in written
     rule = '[[tables]]\nmatch = "shop.orders"\nmode = "compact"\naccess = "?"  # "catalog"\n'
     assert "".join(f"# {line}\n" for line in rule.splitlines()) in written

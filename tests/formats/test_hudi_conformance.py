@@ -220,7 +220,7 @@ def test_a_table_version_that_a_bundle_does_not_know_is_refused_with_the_bundle_
         old.check_table_version("trips", 9)
     with pytest.raises(Rejected, match=r"trips: running the table's own services needs Hudi bundle 1.1 or newer, this"):
         old.require_foreign_plans("trips", "running the table's own services")
-    with pytest.raises(Rejected, match="table version 7 is not served, only 6, 8, 9"):
+    with pytest.raises(Rejected, match="table version 7 is not supported, only 6, 8, 9"):
         bundle_of(spark).check_table_version("trips", 7)
 
 

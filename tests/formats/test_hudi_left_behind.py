@@ -235,7 +235,7 @@ def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_b
                 writer.roll_back(prepared.instant)
             silent(cow)
             assert "is withdrawn" in writer.roll_back(prepared.instant)
-    assert "or 30 min after its last sign of life" in str(refused.value)
+    assert "or 30 min after its last activity" in str(refused.value)
     assert not cow.timeline().pending
 
 

@@ -43,13 +43,13 @@ def test_tables_of_version_nine_are_served(templates: Templates, name: str) -> N
 @pytest.mark.parametrize(
     ("key", "value", "remedy"),
     [
-        ("hoodie.table.version", "7", "only 6, 8, 9 are served; upgrade the table"),
-        ("hoodie.table.version", "10", "only 6, 8, 9 are served; upgrade the table"),
+        ("hoodie.table.version", "7", "only 6, 8, 9 are supported; upgrade the table"),
+        ("hoodie.table.version", "10", "only 6, 8, 9 are supported; upgrade the table"),
         ("hoodie.table.version", None, "upgrade the table"),
         ("hoodie.timeline.layout.version", "1", "an upgrade was interrupted"),
-        ("hoodie.table.type", "WRITE_ONLY", "COPY_ON_WRITE and MERGE_ON_READ are served"),
-        ("hoodie.table.format", "iceberg", "its own format's tools"),
-        ("hoodie.table.base.file.format", "ORC", "only PARQUET is served"),
+        ("hoodie.table.type", "WRITE_ONLY", "COPY_ON_WRITE and MERGE_ON_READ are supported"),
+        ("hoodie.table.format", "iceberg", "its format's tools"),
+        ("hoodie.table.base.file.format", "ORC", "only PARQUET is supported"),
         ("hoodie.table.multiple.base.file.formats.enable", "true", "only PARQUET"),
         ("hoodie.bootstrap.base.path", "/elsewhere", "rewrite it as a regular table"),
         ("hoodie.datasource.write.drop.partition.columns", "true", "write the table with false"),

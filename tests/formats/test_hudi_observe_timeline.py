@@ -275,5 +275,5 @@ def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, mon
         TableStorage("a b").base
     }
     assert bases == {f"{tmp_path}/a b"}
-    with pytest.raises(Rejected, match="scheme 'gs' is not served"):
+    with pytest.raises(Rejected, match="scheme 'gs' is not supported"):
         TableStorage("gs://name/t")

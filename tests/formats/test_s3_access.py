@@ -71,7 +71,7 @@ def test_p6_a_table_may_have_files_in_another_bucket(bucket: str, s3_server: S3S
 def test_other_stores_are_refused_by_their_scheme(location: str) -> None:
     scheme = location.partition(":")[0]
     with pytest.raises(
-        Rejected, match=f"scheme '{scheme}' is not served; give a local path, or a file://, hdfs:// or s3:"
+        Rejected, match=f"scheme '{scheme}' is not supported; give a local path, or a file://, hdfs:// or s3:"
     ):
         FORMAT.check(ref(location))
 

@@ -184,7 +184,7 @@ def test_a_plan_killed_while_its_own_instant_is_pending_keeps_its_approval_and_i
         assert {plan.state for plan in killed.values()} == {PlanState.INFLIGHT}
         for table, plan in plans.items():
             refusal = installation.run("plans", "retry", plan, "--json", expect=1)
-            assert "another executor takes the plan over after the lease" in refusal.stdout + refusal.stderr, table
+            assert "another executor takes the plan over when the lease" in refusal.stdout + refusal.stderr, table
         installation.expire_leases()
         kills = Kills()
         installation.work(spark)

@@ -232,7 +232,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
     monkeypatch.setattr(context.store, "begin_bulk_action", overtaken)
     done = client.post("/v1/plans/approve", json={"table": "sales.orders"}).json()
     assert (ids(done), [left["plan_id"] for left in done["skipped"]]) == ([], [old])
-    assert "is cancelled and waits for no approval" in done["skipped"][0]["reason"]
+    assert "is cancelled and does not wait for approval" in done["skipped"][0]["reason"]
     assert [plan.waits_for_approval for plan in context.store.plans()] == [True, False]
 
 

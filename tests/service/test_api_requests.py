@@ -184,7 +184,7 @@ def test_the_same_key_asks_only_once(context, client):
     assert again.json() == first.json()
     other = client.post("/v1/requests", json={**body, "partitions": ["dt=2"]}, headers=key)
     assert other.status_code == 422
-    assert "belongs to request" in other.json()["detail"]
+    assert "was used for another request" in other.json()["detail"]
     assert len(context.store.open_requests()) == 1
 
 

@@ -252,7 +252,7 @@ def test_a_test_message_goes_to_the_named_channel(tmp_path, run, mail):
     store_at(tmp_path).close()
     code, out, err = run("notifications", "test", "--channel", "ops")
     assert (code, err) == (0, "")
-    assert "channel ops (E-Mail) took the message" in out
+    assert "channel ops (E-Mail) accepted the message" in out
     assert str(box.messages[0]["Subject"]) == "lakefold: test: all tables"
     code, _, err = run("notifications", "test", "--channel", "opps")
     assert (code, "did you mean 'ops'" in err) == (2, True)
@@ -269,7 +269,7 @@ def test_a_test_message_goes_to_the_named_channel(tmp_path, run, mail):
         ('name = "a"\naddress_file = "none"', "address_file = "),
         ('name = "a"', "needs either address or address_file"),
         ('name = "a b"\naddress = "json://x"', "name"),
-        ('name = "a"\naddress = "json://x"\nevents = ["plan.gone"]', "'plan.gone' is none of"),
+        ('name = "a"\naddress = "json://x"\nevents = ["plan.gone"]', "'plan.gone' is not one of"),
         ('name = "a"\naddress = "json://x"\n[[notify.channels]]\nname = "a"\naddress = "json://y"', "called 'a'"),
     ],
 )

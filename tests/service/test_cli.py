@@ -459,18 +459,18 @@ def test_a_count_that_is_not_zero_is_always_visible_in_a_bar():
 
 
 def test_former_names_of_commands_and_options_work_are_hidden_and_say_the_present_name(run):
-    later = "now; the next release no longer accepts the old name\n"
+    later = "; the next release will not accept the old name\n"
     for words in (("tables", "home", "t"), ("tables", "restore-locations", "t")):
         code, _, err = run(*words)
-        expected = f"lakefold tables home is called lakefold tables restore-locations {later}"
+        expected = f"lakefold tables home was renamed to lakefold tables restore-locations{later}"
         assert (code, expected in err) == (ExitCode.DATABASE, words[1] == "home"), err
     code, _, err = run("tables", "resolve", "t", "--take", "old")
-    assert (code, f"--take old is called --keep previous {later}" in err) == (ExitCode.DATABASE, True), err
+    assert (code, f"--take old was renamed to --keep previous{later}" in err) == (ExitCode.DATABASE, True), err
     code, _, err = run("tables", "resolve", "t", "--take", "old", "--keep", "previous")
     assert (code, "--take is the former name of --keep" in err) == (ExitCode.USAGE, True), err
     code, _, err = run("tables", "resolve", "t")
-    assert (code, "--keep is missing: previous or current" in err) == (ExitCode.USAGE, True), err
+    assert (code, "--keep is required: previous or current" in err) == (ExitCode.USAGE, True), err
     code, _, err = run("tables", "resolve", "t", "--take", "both")
-    assert (code, "is none of previous, current" in err) == (ExitCode.USAGE, True), err
+    assert (code, "is not one of previous, current" in err) == (ExitCode.USAGE, True), err
     assert " home " not in run("tables", "--help")[1]
     assert "--take" not in run("tables", "resolve", "--help")[1]

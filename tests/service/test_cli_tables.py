@@ -145,7 +145,7 @@ def test_the_same_idempotency_key_asks_once(lakefold):
     first = lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0]
     assert lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0] == first
     assert (
-        "asked for something else"
+        "was used for another request"
         in lakefold.problem("plans", "request", "orders", "-p", ONE, "--idempotency-key", "k", expect=2)["detail"]
     )
 
@@ -249,7 +249,7 @@ def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_d
     text = found["refused"].pop("sales.orders")
     assert (found["refused"], found["problems"]) == ({}, [])
     assert expected in text
-    assert "), but 1 table can't be served" in lakefold("config", "check", expect=3)
+    assert "), but 1 table can't be used" in lakefold("config", "check", expect=3)
     assert text in lakefold.error
     assert text in lakefold.problem("tables", "explain", "sales.orders", expect=1)["detail"]
     assert text in lakefold.problem("plans", "request", "sales.orders", "--dry-run", expect=1)["detail"]

@@ -58,13 +58,13 @@ def test_a_configuration_with_all_former_names_has_the_same_settings():
     assert policy.priority_weight == 3
     lines = {line: number for number, line in enumerate(FORMER.splitlines(), 1)}
     for line, notice in (
-        ('keep_audit = "20d"', "[database] keep_audit is called audit_retention now"),
-        ('max_body = "2MiB"', "[http] max_body is called max_body_size now"),
-        ('objective = "worth"', '[work] objective = "worth" is called "benefit" now'),
-        ('receipt = "hash"', "receipt is called verification now"),
-        ("weight = 3", "weight is called priority_weight now"),
+        ('keep_audit = "20d"', "[database] keep_audit was renamed to audit_retention"),
+        ('max_body = "2MiB"', "[http] max_body was renamed to max_body_size"),
+        ('objective = "worth"', '[work] objective = "worth" was renamed to "benefit"'),
+        ('receipt = "hash"', "receipt was renamed to verification"),
+        ("weight = 3", "weight was renamed to priority_weight"),
     ):
-        expected = f"{path}:{lines[line]}: {notice}; the next release no longer accepts the old name"
+        expected = f"{path}:{lines[line]}: {notice}; the next release will not accept the old name"
         assert config.renamed.count(expected) == 1, config.renamed
     assert len(config.renamed) == sum(map(len, RENAMED_KEYS.values())) + 4
     assert config.origins["http.allowed_hosts"] == "lakefold.toml [http]"
@@ -86,11 +86,11 @@ def test_former_names_of_variables_work_and_the_environment_still_wins(monkeypat
     assert (config.work.objective, config.database.audit_retention) == ("benefit", timedelta(days=7))
     assert configure_table(config, ORDERS).policy.verification is VerificationLevel.HASH
     assert config.origins["http.allowed_hosts"] == "env LAKEFOLD_HTTP__HOSTS"
-    assert sorted(notice.split(" now;")[0] for notice in config.renamed) == [
-        "env LAKEFOLD_DEFAULTS__RECEIPT: receipt is called verification",
-        "environment variable LAKEFOLD_DATABASE: [database] keep_audit is called audit_retention",
-        "environment variable LAKEFOLD_HTTP__HOSTS: [http] hosts is called allowed_hosts",
-        'environment variable LAKEFOLD_WORK__OBJECTIVE: [work] objective = "worth" is called "benefit"',
+    assert sorted(notice.split(";")[0] for notice in config.renamed) == [
+        "env LAKEFOLD_DEFAULTS__RECEIPT: receipt was renamed to verification",
+        "environment variable LAKEFOLD_DATABASE: [database] keep_audit was renamed to audit_retention",
+        "environment variable LAKEFOLD_HTTP__HOSTS: [http] hosts was renamed to allowed_hosts",
+        'environment variable LAKEFOLD_WORK__OBJECTIVE: [work] objective = "worth" was renamed to "benefit"',
     ]
 
 
@@ -125,6 +125,6 @@ def test_a_request_may_use_a_former_name_and_its_notes_have_the_present_one():
     written("")
     policy = configure_table(load_config(), ORDERS, {"receipt": "hash"}).policy
     assert policy.verification is VerificationLevel.HASH
-    note = "receipt = hash: the setting is called verification now; the next release no longer accepts the old name"
+    note = "receipt = hash: the setting was renamed to verification; the next release will not accept the old name"
     assert policy.notes == (note,)
     assert "receipt" not in SizingPolicy().to_settings()

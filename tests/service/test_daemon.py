@@ -89,7 +89,7 @@ def test_one_table_that_cannot_be_read_is_recorded_and_the_others_are_compacted(
     assert [plan.table for plan in store.plans()] == ["t1"]
 
 
-@pytest.mark.parametrize("error", [Rejected("table version 5 is not served"), Transient("storage is away")])
+@pytest.mark.parametrize("error", [Rejected("table version 5 is not supported"), Transient("storage is away")])
 def test_a_table_that_is_refused_or_away_recovers_by_itself(toys, home, store, monkeypatch, error):
     refusing = threading.Event()
     refusing.set()

@@ -23,7 +23,7 @@ from service.problems import ExitCode
 
 pytestmark = pytest.mark.slow
 
-GONE = "is gone; nothing is changed without it"
+GONE = "is gone; lakefold changes nothing without it"
 
 
 class Served:

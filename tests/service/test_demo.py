@@ -220,7 +220,7 @@ def test_a_directory_that_is_not_empty_is_refused_and_left_alone(tmp_path):
     )
     assert done.returncode == 2
     assert done.stderr.splitlines()[0] == (
-        f"lakefold: --workdir {tmp_path} is not empty; choose another one or empty it"
+        f"lakefold: --workdir {tmp_path} is not empty; choose another directory or empty it"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["somebody's"]
 

@@ -59,7 +59,7 @@ def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(ru
     table_of(tmp_path / "lake/watched")
     code, out, err = run("plans", "request", "watched", "-n")
     assert (code, "3 files" in out) == (0, True)
-    assert "without -n it would be refused: watched is in mode observe" in err
+    assert "without -n the request would be refused: watched is in mode observe" in err
     answer = json.loads(run("plans", "request", "watched", "-n", "--json")[1])
     assert (answer["plans"][0]["input_files"], answer["reasons"]) == (3, []), "what is planned is not left alone"
 

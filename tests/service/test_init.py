@@ -124,7 +124,7 @@ def test_a_file_that_exists_is_left_as_it_is(home, run):
     (home / "lakefold.toml").write_text("# mine\n")
     code, out, err = run("init", "lake")
     assert (code, out) == (1, "")
-    assert err.startswith("lakefold: lakefold.toml exists and stays as it is; ")
+    assert err.startswith("lakefold: lakefold.toml exists and was not changed; ")
     assert (home / "lakefold.toml").read_text() == "# mine\n"
 
 
@@ -150,9 +150,9 @@ def test_a_table_that_cannot_be_served_is_told_and_the_others_are_there(home, ru
     table(home / "lake/t")
     code, out, err = run("init", "lake")
     assert code == 3
-    assert "can't be served" in out
-    assert "old: hoodie.table.version = 5, only 6, 8, 9 are served" in err
-    assert "# not served: old: hoodie.table.version = 5" in (home / "lakefold.toml").read_text()
+    assert "can't be used" in out
+    assert "old: hoodie.table.version = 5, only 6, 8, 9 are supported" in err
+    assert "# Can't be used: old: hoodie.table.version = 5" in (home / "lakefold.toml").read_text()
 
 
 def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home, run):
@@ -251,7 +251,7 @@ def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_writ
     assert out.splitlines()[1].startswith("sales.orders  hudi ")
     text = (home / "lakefold.toml").read_text()
     assert f'[[sources]]\npath = "s3a://{bucket}/lake"' in text
-    assert "[spark]  # how the store is reached" in text
+    assert "[spark]  # access of lakefold and Spark to the object store" in text
     assert not any(value in text for key, value in s3_server.settings.items() if "key" in key)
     for command in ("config check", "db upgrade", "plans request sales.orders -n", "tables explain sales.orders"):
         code, _, err = run(*command.split())

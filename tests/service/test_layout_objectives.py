@@ -190,15 +190,15 @@ def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
     assert [line["table"] for line in map(json.loads, out.splitlines())] == ["held", "other"]
     code, out, error = run("tables", "list", "--sort", "-budget", "--state", "missed")
     assert (code, "held" in out) == (0, True)
-    later = "now; the next release no longer accepts the old name\n"
+    later = "; the next release will not accept the old name\n"
     assert error == (
-        f"--state missed is called --state objective_missed {later}"
-        f"--sort -budget is called --sort -error_budget {later}"
+        f"--state missed was renamed to --state objective_missed{later}"
+        f"--sort -budget was renamed to --sort -error_budget{later}"
     )
     code, out, error = run("tables", "list", "--sort", "rewrite", "--json")
     assert (code, json.loads(error)["use"]) == (0, "--sort rewrite_bytes")
     _, _, error = run("plans", "request", "other", "--set", "receipt=hash", "--set", "slo.goal=0.9")
-    assert error.startswith(f"--set receipt is called --set verification {later}")
+    assert error.startswith(f"--set receipt was renamed to --set verification{later}")
     code, out, error = run("plans", "request", "other", "--set", "slo.goal=0.9")
     assert (code, "slo.goal is an objective of a table" in error) == (2, True), error
 

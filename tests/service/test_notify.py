@@ -225,7 +225,7 @@ def test_the_secret_may_come_from_a_file_next_to_the_configuration(home, receive
         ('webhook_url = "file:///etc/passwd"', "must be http"),
         ('webhook_url = "https://h/x"', "needs webhook_secret"),
         (f'webhook_secret = "{SECRET}"\nwebhook_secret_file = "x"', "exclude each other"),
-        ('events = ["plan.exploded"]', r"'plan.exploded' is none of plan\.proposed, plan\.completed"),
+        ('events = ["plan.exploded"]', r"'plan.exploded' is not one of plan\.proposed, plan\.completed"),
         ('webhook_timeout = "0s"', "above zero"),
         ("webhook_attempts = 0", "greater than or equal to 1"),
     ],

@@ -253,7 +253,7 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     plans = [plan_of(service, table) for table in ("t1", "t2")]
     code, out, err = service.there("plans", "cancel", "--since", "100d")
     assert (code, out) == (2, "")
-    assert "2 plans to cancel; --yes does it, --dry-run lists them" in err
+    assert "2 plans to cancel; add --yes to confirm, or --dry-run to list them" in err
     asked = []
     monkeypatch.setattr(CommandOutput, "can_prompt", True)
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))
@@ -266,7 +266,7 @@ def test_many_plans_are_cancelled_and_requested_again_after_a_question(service, 
     assert (code, out) == (0, ""), "none is left"
     code, _, err = service.there("plans", "cancel", plans[0], "--name", "t")
     assert code == 2
-    assert "give a PLAN, or options that select plans" in err
+    assert "give either PLAN or options that select plans" in err
 
 
 def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monkeypatch):
@@ -276,10 +276,10 @@ def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monk
         proposed_before(service, plan)
     assert service.both("plans", "list", "--proposed")[1].count("waits for approval") == 2
     code, _, err = service.there("plans", "approve", "--all")
-    assert (code, "2 plans to approve; --yes does it, --dry-run lists them" in err) == (2, True)
+    assert (code, "2 plans to approve; add --yes to confirm, or --dry-run to list them" in err) == (2, True)
     assert service.both("plans", "approve", "--name", "T", "-n")[0] == 0
     assert service.both("plans", "approve")[0] == 2
-    assert "give a PLAN, or options" in service.there("plans", "decline", plans[0], "--all")[2]
+    assert "give either PLAN or options" in service.there("plans", "decline", plans[0], "--all")[2]
     asked = []
     monkeypatch.setattr(CommandOutput, "can_prompt", True)
     monkeypatch.setattr("typer.confirm", lambda text, **_: asked.append(text))

@@ -61,11 +61,11 @@ def test_a_command_of_its_own_machine_is_refused_with_an_address(command, run):
     code, out, err = run("--url", "http://127.0.0.1:1", *command, *needed(command))
     assert (code, out) == (2, "")
     assert err.splitlines()[0] == (
-        "lakefold: this command can't work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
+        "lakefold: this command does not work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
     )
     assert err.splitlines()[1:] == [f"Try: lakefold {' '.join(command)} --help"]
 
 
 def test_a_configuration_file_makes_no_sense_with_an_address(run, tmp_path):
     code, _, err = run("--url", "http://127.0.0.1:1", "status", "--config", str(tmp_path / "x.toml"))
-    assert (code, "--config names a file of this machine" in err) == (2, True)
+    assert (code, "--config and --url can't be combined" in err) == (2, True)

@@ -69,7 +69,7 @@ def test_a_report_adds_up_tables_by_owner_tag_and_database(lake):
 
 def test_an_unknown_grouping_names_the_known_ones(lake):
     code, _, err = lake[1]("report", "--by", "team")
-    assert (code, "--by 'team' is none of owner, tag, database" in err) == (2, True)
+    assert (code, "--by 'team' is not one of owner, tag, database" in err) == (2, True)
 
 
 @pytest.mark.parametrize("tag", ["two words", "", "a,b", "x" * 101])

@@ -217,7 +217,7 @@ def test_a_plan_that_is_retried_is_named_while_it_waits_and_while_it_runs_again(
     (retried,) = entry["retrying_plans"]
     assert retried.items() >= {"plan_id": plan.plan_id, "attempt": 1, "max_attempts": 5}.items()
     assert retried["error"] == "no space left on device"
-    assert re.search(r"is retried, attempt 1 of 5: no space left on device; again in \d+ s; lakefold", told("status"))
+    assert re.search(r"is retried, attempt 1 of 5: no space left on device; retry in \d+ s; lakefold", told("status"))
     sql(store.url, "UPDATE plan SET not_before_ms = 0")
     claim = store.claim("e")
     (retried,) = status(store)["attention"][0]["retrying_plans"]

@@ -106,7 +106,7 @@ def test_a_token_is_printed_alone_on_stdout_and_works(lakefold, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "code", "line"),
     [
-        (("add", "ci", "--scope", "admin"), 2, "--scope 'admin' is none of read, write"),
+        (("add", "ci", "--scope", "admin"), 2, "--scope 'admin' is not one of read, write"),
         (("add", "ci"), 2, "Missing option '--scope'"),
         (("add", "ci", "--scope", "read", "--expires", "soon"), 2, "--expires: 'soon' is not a duration"),
         (("add", "ci", "--scope", "read", "--expires", "0s"), 2, "--expires must be above zero"),
@@ -126,4 +126,4 @@ def test_tokens_are_managed_only_where_the_database_is(lakefold, monkeypatch):
     monkeypatch.setenv("LAKEFOLD_URL", "http://127.0.0.1:1")
     code, _, err = lakefold("tokens", "list")
     assert code == 2
-    assert "can't work over HTTP" in err
+    assert "does not work over HTTP" in err

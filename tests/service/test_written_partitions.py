@@ -234,7 +234,7 @@ def test_a_table_that_does_not_answer_is_looked_at_again(toys, tmp_path, table, 
 
 def test_a_table_that_is_refused_or_unknown_forgets_the_report(toys, tmp_path, table, store, monkeypatch, caplog):
     def check(table):
-        raise Rejected("table version 5 is not served")
+        raise Rejected("table version 5 is not supported")
 
     with scheduler(tmp_path):
         scanned(store)
@@ -243,5 +243,5 @@ def test_a_table_that_is_refused_or_unknown_forgets_the_report(toys, tmp_path, t
         store.report_written("nowhere", ["dt=1"], reporter="test", delay=AT_ONCE)
         nothing_waits(store)
     told = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
-    assert "table t1: written partitions: table version 5 is not served" in told
+    assert "table t1: written partitions: table version 5 is not supported" in told
     assert any(line.startswith("table nowhere: written partitions: no table 'nowhere'") for line in told)

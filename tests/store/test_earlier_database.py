@@ -174,8 +174,8 @@ def test_a_configuration_of_former_names_opens_it_and_its_plans_are_shown_with_t
     file.write_text(f'[database]\nurl = "{earlier}"\nkeep_finished = "9d"\n[defaults]\nreceipt = "hash"\n')
     config = load_config(file)
     assert [notice.split(";")[0] for notice in config.renamed] == [
-        f"{file}:3: [database] keep_finished is called plan_retention now",
-        f"{file}:5: receipt is called verification now",
+        f"{file}:3: [database] keep_finished was renamed to plan_retention",
+        f"{file}:5: receipt was renamed to verification",
     ]
     store = create_store(config)
     store.upgrade()

@@ -29,7 +29,7 @@ def test_only_upgrade_creates_a_file(tmp_path: Path) -> None:
     for use in (store.figures, store.check_writable, lambda: store.register_table(TRIPS, "off"), store.processes):
         with pytest.raises(DatabaseUnreachable, match=r"restore its backup .docs/operations.md#restore"):
             use()
-    with pytest.raises(SchemaMismatch, match=r"For a new installation, run: lakefold db upgrade\. If there was one,"):
+    with pytest.raises(SchemaMismatch, match=r"For a new installation, run: lakefold db upgrade\. If it existed"):
         store.check()
     assert list(tmp_path.iterdir()) == []
     store.upgrade()
@@ -53,7 +53,7 @@ def test_a_file_that_is_gone_is_noticed_at_the_next_call_and_used_again_once_it_
     assert store.file_problem() is None
     away = path.rename(path.with_name("away.db"))
     for use in (store.figures, lambda: store.pause(None, "ada"), store.check_writable, store.table_states):
-        with pytest.raises(DatabaseUnreachable, match=rf"the database file {path} is gone; nothing is changed"):
+        with pytest.raises(DatabaseUnreachable, match=rf"the database file {path} is gone; lakefold changes nothing"):
             use()
     assert f"{path} is gone" in (store.file_problem() or "")
     assert not path.exists()
@@ -113,7 +113,7 @@ def test_the_check_of_writing_stores_nothing_and_refuses_a_file_that_can_only_be
         try:
             store = Store(f"sqlite:///{home}/lakefold.db")
             store.check()
-            with pytest.raises(DatabaseUnreachable, match=r"readonly database.*can be read, but not written"):
+            with pytest.raises(DatabaseUnreachable, match=r"readonly database.*can be read but not written"):
                 store.check_writable()
             store.close()
         finally:

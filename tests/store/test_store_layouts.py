@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layouts of partitions: one blob a table, as its last whole scan found it."""
+"""Layouts of partitions: one blob a table, as its last full scan found it."""
 
 from datetime import UTC, datetime, timedelta
 

@@ -280,11 +280,11 @@ def test_a_failed_plan_is_requested_again_with_all_its_attempts(store: Store) ->
     assert store.locked_partitions(TRIPS.name) == {"dt=1": plan.plan_id, "dt=2": plan.plan_id}
     claim = claimed(store)
     assert (claim.plan, claim.attempt, claim.epoch) == (plan, 1, 2)
-    taken_over = r"If its executor executor-1 has died, another executor takes the plan over after the lease \(..:..:.."
-    with pytest.raises(WrongState, match=f"is inflight; only failed plans can be retried. {taken_over} UTC"):
+    taken_over = r"If its executor executor-1 has died, another executor takes the plan over when the lease"
+    with pytest.raises(WrongState, match=f"is inflight; only failed plans can be retried. {taken_over} expires"):
         store.retry(plan.plan_id, "ada")
     store.requeue(claim, "no space left")
-    with pytest.raises(WrongState, match=r"It runs by itself, at ..:..:.. UTC at the earliest: no space left$"):
+    with pytest.raises(WrongState, match=r"It runs by itself after ..:..:.. UTC; last error: no space left$"):
         store.retry(plan.plan_id, "ada")
     store.request_cancel(plan.plan_id, "ada")
     with pytest.raises(WrongState, match=r"To plan its files again: lakefold plans request demo\.trips$"):

@@ -84,7 +84,7 @@ def test_a_decision_is_made_once(store: Store):
             again(approved.plan_id, "bob")
         with pytest.raises(WrongState, match="was already declined by ada; it is cancelled"):
             again(declined.plan_id, "bob")
-        with pytest.raises(WrongState, match="is requested and waits for no approval"):
+        with pytest.raises(WrongState, match="is requested and does not wait for approval"):
             again(plain.plan_id, "bob")
         with pytest.raises(NotFound):
             again("ffffffff", "bob")
@@ -95,7 +95,7 @@ def test_a_cancelled_proposal_is_nobodys_decision(store: Store):
     store.request_cancel(plan.plan_id, "ada")
     assert store.plan(plan.plan_id).decision is None
     assert store.declined_plans(TRIPS.name, "s") == []
-    with pytest.raises(WrongState, match="is cancelled and waits for no approval"):
+    with pytest.raises(WrongState, match="is cancelled and does not wait for approval"):
         store.approve(plan.plan_id, "bob")
 
 

@@ -34,7 +34,7 @@ def test_an_idempotency_key_gives_the_first_request_and_refuses_another_body(sto
     again = store.add_request("t", partitions=["a"], overrides={"x": (1, 2)}, idempotency_key="k", actor="ada")
     assert again == first
     assert store.request(first).idempotency_key == "k"
-    with pytest.raises(IdempotencyMismatch, match="'k' belongs to request"):
+    with pytest.raises(IdempotencyMismatch, match="'k' was used for another request"):
         store.add_request("t", partitions=["b"], idempotency_key="k", actor="ada")
     assert store.add_request("t", actor="ada") != store.add_request("t", actor="ada"), "no key, no memory"
 

@@ -113,7 +113,7 @@ def test_a_schema_that_is_not_this_lakefolds_is_refused_in_one_line(database_url
     for attempt in (store.check, store.upgrade):
         with pytest.raises(SchemaMismatch) as refused:
             attempt()
-        assert "at revision feedbeef, later than this lakefold" in str(refused.value)
+        assert "at revision feedbeef, later than this release" in str(refused.value)
         assert "run: lakefold db upgrade" in str(refused.value)
         assert "\n" not in str(refused.value)
     store.close()

@@ -170,7 +170,7 @@ def test_a_table_that_went_up_is_not_repeated_by_one_that_did_not(store: Store) 
     of_names = '[1,"a"]', r'["\ud800","a"]', r'["a","\u0000"]'
     for order, wrongs in ((TableOrder.REWRITE, of_numbers), (TableOrder.NAME, of_names)):
         for wrong in wrongs:
-            with pytest.raises(InvalidCursor, match="is not the next of a list of tables"):
+            with pytest.raises(InvalidCursor, match="is not the value of next in a list of tables"):
                 store.list_tables(order, limit=3, after=wrong)
 
 

@@ -202,7 +202,7 @@ def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_a
     answer = post(signed_in, "/bulk/retry/confirm?error=rejected")
     told = signed_in.get(answer.headers["Location"]).text
     assert "1 plan requested again, 1 left alone:" in told
-    assert f"taken: dt=2 by plan {holder}" in told
+    assert f"held: dt=2 by plan {holder}" in told
     assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
 
 

@@ -17,9 +17,9 @@ from executors.engines.footer import MAGIC
 from lake.errors import Transient, first_line
 from lake.storage.local import sync_path
 
-#: the size of a read where the kernel does not copy
+#: the size of a read if the kernel does not copy
 _READ_BYTES = 8 << 20
-#: reads of one file at the same time; a copy has in memory these reads and the part that is written
+#: reads of one file at the same time; a copy keeps these parts in memory, and the part that is being written
 _READS_AHEAD = 4
 #: errors that only the written file can cause; other errors may concern either file
 _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
@@ -151,7 +151,7 @@ class RangeWriter:
             except OSError as error:
                 if error.errno in _FULL:
                     raise self._not_written(error) from error
-                # Some mounts can't do it, or fail here alone; a read shows whether the file is damaged.
+                # Some mounts do not support this call, or fail only here. A read shows whether the file is damaged.
                 copied = 0
             if not copied:
                 self._may_use_kernel = False

@@ -2,7 +2,7 @@
 """A Parquet file whose row groups can be copied: the bytes of its footer, and the positions of its row groups.
 
 The footer is not decoded, since that would take longer than copying a file of 1 MB. It is only searched for positions
-and sizes. All other bytes stay as they are, those of unknown fields included.
+and sizes. All other bytes stay as they are, including those of unknown fields.
 
 Sources: https://github.com/apache/parquet-format, parquet.thrift (numbers of fields), PageIndex.md, BloomFilter.md.
 """
@@ -77,7 +77,7 @@ class ColumnChunk:
 class RowGroup:
     """One row group: its bytes in the footer, and its column chunks. ``found`` are values outside of these chunks.
 
-    ``number`` is its position among the row groups of the file, also those without rows.
+    ``number`` is its position among all row groups of the file, including those without rows.
     """
 
     number: int
@@ -97,8 +97,8 @@ class RowGroup:
 class RawParquetFile:
     """A Parquet file, and the positions of its parts. ``row_groups`` have at least one row each.
 
-    ``head`` are the bytes of the footer before the number of rows: version and schema. ``rest`` are the bytes behind
-    the row groups: metadata, writer, and for each column the order of its minima and maxima (``column_orders``).
+    ``head`` are the bytes of the footer before the number of rows: version and schema. ``rest`` are the bytes after the
+    row groups: metadata, writer, and for each column the order of its minima and maxima (``column_orders``).
     """
 
     path: str
@@ -217,7 +217,7 @@ def bloom_filter_size(header: bytes) -> int:
     found, behind = find_values(header, 0, _BLOOM_FILTER_HEADER)
     size = next((value for name, _, _, value in found if name == "size"), -1)
     if size < 0:
-        raise ValueError("it has no size")
+        raise ValueError("the Bloom filter has no size")
     return behind + int(size)
 
 

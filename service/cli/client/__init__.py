@@ -49,31 +49,31 @@ class Client(Protocol):
         """Return the tables that match ``table_filter``; ``sort`` is an order of ``service.server.api.filters``."""
 
     def databases(self, table_filter: "TableFilter") -> list[Document]:
-        """Return the totals of each database's tables, the database with most bytes to rewrite first."""
+        """Return the totals of each database's tables, the database with the most bytes to rewrite first."""
 
     def report(self, by: str, table_filter: "TableFilter") -> list[Document]:
-        """Return the tables' figures and savings added up ``by`` owner, tag or database; most rewritten bytes first."""
+        """Return figures and savings of tables, summed ``by`` owner, tag or database; most rewritten bytes first."""
 
     def table(self, table: str) -> Document:
         """Return one table."""
 
     def explain(self, table: str, partition: str | None, *, files: bool) -> Document:
-        """List the table's files now and explain the planner's decisions, file by file with ``files``.
+        """List the table's files now and return the planner's decision on each, file by file with ``files``.
 
-        The ``items`` of the document can be iterated once.
+        The ``items`` of the document can be iterated only once.
         """
 
     def history(self, table: str, *, limit: int, after: str | None, files: int) -> Document:
-        """Return ``items``, at most ``limit`` actions on the table, newest first, with ``notes`` and ``next``.
+        """Return at most ``limit`` actions on the table, newest first, as ``items``, with ``notes`` and ``next``.
 
-        Each action lists at most ``files`` added and as many removed files.
+        Each action lists at most ``files`` added files and at most ``files`` removed files.
         """
 
     def replay(self, table: str, days: float, settings: Sequence[str]) -> Document:
         """Replay the table's own history under each combination of settings (``KEY=VALUE,VALUE``)."""
 
     def advice(self, table: str, days: float) -> Document:
-        """Return which writes made the table's small files, and which setting to change at the writer."""
+        """Return which writes created the table's small files, and which setting of the writer to change."""
 
     def settings(self, table: str | None) -> SettingList:
         """Return the settings in force and the origin of each."""
@@ -108,28 +108,28 @@ class Client(Protocol):
     def bulk(
         self, action: "BulkActionName", plan_filter: "PlanFilter", *, reason: str, dry_run: bool, after: str | None
     ) -> Document:
-        """Apply ``action`` to one page of the plans that match ``plan_filter``, or list them with ``dry_run``.
+        """Apply ``action`` to one page of the plans that match ``plan_filter``; with ``dry_run`` only list them.
 
-        The document's ``next`` is the ``after`` of the next page; None on the last page.
+        The document's ``next`` is the ``after`` of the next page, or None on the last page.
         """
 
     def pause(self, table: str | None, reason: str) -> Document:
-        """Pause a table, or with None all tables: no further plan starts."""
+        """Pause a table, or the whole service if None: no further plan starts."""
 
     def halts(self, table: str) -> Document:
         """Return a table's ``halted_reason``, None if the table is not halted, and its ``halted_partitions``."""
 
     def resume(self, table: str | None) -> Document:
-        """End a pause; for a table end also its halts and its quarantine."""
+        """End the pause of a table, or of the service if None; for a table also end its halts and its quarantine."""
 
     def notifications(self, *, state: str | None, limit: int, after: int | None) -> list[Document]:
-        """Return at most ``limit`` messages to the webhook, newest first; with ``after`` only lower numbers."""
+        """Return at most ``limit`` notifications, newest first; with ``after`` only lower numbers."""
 
     def retry_notifications(self, numbers: Collection[int] | None) -> Document:
-        """Send dead messages again; None means all dead messages."""
+        """Send the dead notifications with these numbers again, or all dead ones if None."""
 
     def drop_notifications(self, numbers: Collection[int] | None) -> Document:
-        """Delete dead messages; None means all dead messages."""
+        """Delete the dead notifications with these numbers, or all dead ones if None."""
 
     def audit(
         self, *, table: str | None, actor: str | None, action: str | None, limit: int, after: int | None

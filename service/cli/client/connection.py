@@ -15,12 +15,12 @@ from service import problems
 from service.problems import ExitCode, Problem, ProblemError
 
 TOKEN_VARIABLE = "LAKEFOLD_TOKEN"
-#: the pause before each further attempt of a call that may be repeated
+#: the pause before each repetition of a call
 _RETRY_PAUSES_SECONDS = (0.3, 1.0)
 #: a longer ``Retry-After`` is reported as an error instead of waited for
 _MAX_RETRY_AFTER_SECONDS = 10.0
 _TIMEOUT = httpx.Timeout(60.0, connect=10.0)
-#: members of a problem document that are not facts about the error
+#: members of every problem document; the other members are facts about the error
 _STANDARD_MEMBERS = ("type", "title", "status", "detail", "instance", "exit_code")
 _LOOPBACK = ("localhost", "127.0.0.1", "::1")
 _UNAVAILABLE = (502, 503, 504)
@@ -29,9 +29,9 @@ _UNAVAILABLE = (502, 503, 504)
 class ApiConnection:
     """The connection that calls the HTTP API at ``url`` with the bearer token ``token``. The caller closes it.
 
-    Every method raises ProblemError: the service's problem, or one line with the reason why there was no
-    answer. A call is repeated only if a repetition is harmless: the call never reached the service, the service
-    rejected it temporarily (429), or the call is ``repeatable``.
+    Every method raises ProblemError: with the problem that the service returned, or with the reason why the service
+    did not answer. A call is repeated only if it never reached the service, if the service rejected it temporarily
+    (429), or if it is ``repeatable``, that is, harmless when repeated.
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:
@@ -70,7 +70,7 @@ class ApiConnection:
         repeatable: bool = False,
         timeout_seconds: float | None = None,
     ) -> Any:
-        """Make one call and return the document that answers it."""
+        """Make one call and return the document in its response."""
         options: dict[str, Any] = {"params": _without_none(parameters), "headers": dict(headers or {})}
         if body is not None:
             options["json"] = dict(body)
@@ -84,18 +84,18 @@ class ApiConnection:
                     self._raise_unreachable(error)
                 time.sleep(pause)
                 continue
-            patience = _retry_delay(response, pause, repeatable=repeatable)
-            if patience is None:
+            delay = _retry_delay(response, pause, repeatable=repeatable)
+            if delay is None:
                 return self._parse_response(response)
-            time.sleep(patience)
+            time.sleep(delay)
         raise AssertionError("the last attempt returns or raises")
 
     @contextmanager
     def stream_lines(self, path: str, *, read_seconds: float) -> Iterator[Iterator[str]]:
         """Open the event stream at ``path`` and yield its lines.
 
-        Raises ProblemError if the stream can't be opened. Raises httpx.TransportError if the stream breaks off or
-        sends nothing for ``read_seconds``.
+        Raises ProblemError if the stream can't be opened. Raises httpx.TransportError if the connection is lost, or if
+        the stream sends nothing for ``read_seconds``.
         """
         timeout = httpx.Timeout(read_seconds, connect=10.0)
         request = self._client.build_request("GET", path, headers={"Accept": "text/event-stream"}, timeout=timeout)
@@ -119,7 +119,7 @@ class ApiConnection:
     def _raise_problem(self, response: httpx.Response) -> NoReturn:
         if response.is_redirect:
             target = response.headers.get("Location", "elsewhere")
-            raise ProblemError(problems.USAGE, f"{self.url} redirects to {target}; give that address to --url")
+            raise ProblemError(problems.USAGE, f"{self.url} redirects to {target}; set --url to that address")
         try:
             document = response.json()
             kind, detail = str(document["type"]), str(document["detail"])
@@ -154,18 +154,18 @@ def token_from_environment() -> str | None:
 
 
 def describe_transport_error(error: httpx.TransportError) -> str:
-    """Return the reason why there was no answer, in a few words."""
+    """Describe in a few words why the service did not answer."""
     tls = _tls_error(error)
     if isinstance(tls, ssl.SSLCertVerificationError):
         return f"its certificate is not trusted: {tls.verify_message}; set SSL_CERT_FILE to trust another authority"
     if tls is not None:
-        return f"no TLS connection: {tls.reason or tls}"
+        return f"the TLS handshake failed: {tls.reason or tls}"
     if isinstance(error, httpx.ConnectTimeout):
         return "no connection within 10 s"
     if isinstance(error, httpx.TimeoutException):
         return "it did not answer in time"
     text = " ".join(str(error).split()) or type(error).__name__
-    return f"can't connect: {text}" if isinstance(error, httpx.ConnectError) else f"the connection broke off: {text}"
+    return f"can't connect: {text}" if isinstance(error, httpx.ConnectError) else f"the connection was lost: {text}"
 
 
 def _is_retryable(error: httpx.TransportError, *, repeatable: bool) -> bool:
@@ -186,8 +186,8 @@ def _tls_error(error: BaseException | None) -> ssl.SSLError | None:
 
 def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: bool) -> float | None:
     """Return the seconds until the call is repeated, or None if this response is final."""
-    turned_away = response.status_code == httpx.codes.TOO_MANY_REQUESTS
-    if pause is None or not (turned_away or (repeatable and response.status_code in _UNAVAILABLE)):
+    is_throttled = response.status_code == httpx.codes.TOO_MANY_REQUESTS
+    if pause is None or not (is_throttled or (repeatable and response.status_code in _UNAVAILABLE)):
         return None
     requested = response.headers.get("Retry-After", "")
     seconds = float(requested) if requested.isdecimal() else pause
@@ -197,7 +197,7 @@ def _retry_delay(response: httpx.Response, pause: float | None, *, repeatable: b
 def _parse_problem(kind: str, status: int, document: Mapping[str, Any]) -> Problem:
     """Return the problem that ``document`` describes.
 
-    If this release does not define ``kind``, the exit code is that of the document.
+    The exit code of a ``kind`` that this release does not define is taken from the document.
     """
     slug = kind.rpartition("#")[2]
     known = next((problem for problem in problems.PROBLEMS if problem.slug == slug), None)
@@ -217,24 +217,27 @@ def _without_none(parameters: Mapping[str, Any] | None) -> dict[str, Any]:
 def _parse_url(url: str) -> httpx.URL:
     """Parse the address of a service. Raises ProblemError for an address that is not valid.
 
-    An address with a login is refused, and the message does not repeat it, because it is a secret.
+    An address with a user name or password is refused. The message does not repeat the address, which contains a
+    secret.
     """
     try:
         parsed = httpx.URL(url)
     except httpx.InvalidURL as error:
         raise ProblemError(problems.USAGE, f"--url {url!r}: {error}") from error
     if parsed.userinfo:
-        raise ProblemError(problems.USAGE, f"--url has a login in it; the token belongs in {TOKEN_VARIABLE}")
+        raise ProblemError(
+            problems.USAGE, f"--url contains a user name or password; set {TOKEN_VARIABLE} to the token instead"
+        )
     if parsed.scheme not in ("http", "https") or not parsed.host:
         raise ProblemError(
             problems.USAGE, f"--url {url!r} is not http://HOST or https://HOST, such as http://localhost:9464"
         )
     if parsed.query or parsed.fragment:
-        raise ProblemError(problems.USAGE, f"--url {url!r} has a query or fragment; give only the service's address")
+        raise ProblemError(problems.USAGE, f"--url {url!r} has a query or a fragment; give only the service's address")
     return parsed
 
 
 def _check_token(token: str) -> str:
     if not (token.isascii() and token.isprintable()) or " " in token:
-        raise ProblemError(problems.USAGE, f"{TOKEN_VARIABLE} has characters that no token has")
+        raise ProblemError(problems.USAGE, f"{TOKEN_VARIABLE} has a space or a character that is not printable ASCII")
     return token

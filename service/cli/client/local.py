@@ -49,7 +49,7 @@ class LocalClient:
 
     @cached_property
     def catalog(self) -> Catalog:
-        """Return the tables of the configuration, and the tables that the database has registered."""
+        """Return the tables of the configuration and of the database."""
         return Catalog(self.config, registered=self.store.table_states)
 
     def status(self) -> Document:
@@ -65,7 +65,7 @@ class LocalClient:
         states, scans = {state.name: state for state in self.store.table_states()}, self.store.last_scans()
         for name in names:  # tables in the database that no source covers now
             tables.setdefault(name, configure_table(self.config, states[name].ref))
-        # Tables that no scheduler has scanned have no figures to sort by: they follow in the order of their names.
+        # Tables that were never scanned have no figures to sort by. They follow, sorted by name.
         new = sorted(
             name for name, table in tables.items() if name not in states and _matches_filter(table, table_filter)
         )
@@ -241,7 +241,7 @@ class LocalClient:
         return word if word in self._registered_names() else self.catalog.find(word).name
 
     def _registered_name(self, word: str) -> str:
-        """Return the full name of a table; registers the table in the database if it is not there yet."""
+        """Return the full name of a table; registers the table in the database unless it is registered."""
         if word in self._registered_names():
             return word
         found = self.catalog.find(word)

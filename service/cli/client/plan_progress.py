@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follow a plan over HTTP: by server-sent events, reopened after a break, or by polling if no events arrive."""
+"""Follow a plan over HTTP: by server-sent events, or by polling if no events arrive."""
 
 import json
 import time
@@ -40,7 +40,7 @@ def follow_progress(http: ApiConnection, plan_id: str) -> Iterator[Document]:
                     if news["state"] in TERMINAL_STATES:
                         return
         except (httpx.TransportError, ProblemError):
-            pass  # polling meets a lasting error too and raises it
+            pass  # if the error persists, polling raises it
         time.sleep(_RECONNECT_SECONDS)
     yield from _poll_progress(http, plan_id)
 

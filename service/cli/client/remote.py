@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     from service.control.store import PlanFilter, TableFilter
 
 _PAGE_SIZE = 1000
-#: the time for which the service may delay its response to wait for the scheduler's answer; then the client polls
+#: the service delays its response for at most this time to wait for the scheduler's answer; then the client polls
 _WAIT_SECONDS = 25.0
 _ANSWER_POLL_SECONDS = 0.5
-#: an explanation that is not cached lists the whole table first
+#: unless the explanation is cached, the service first lists the whole table
 _EXPLAIN_SECONDS = 300.0
-#: reading a long history takes longer than replaying it
+#: the service first reads the table's whole history
 _REPLAY_SECONDS = 300.0
 #: one call handles up to a thousand plans, one after the other
 _BULK_SECONDS = 300.0
@@ -124,8 +124,8 @@ class RemoteClient:
             if time.monotonic() > deadline:
                 raise ProblemError(
                     problems.TRANSIENT,
-                    f"the scheduler has not answered request {document['request_id']} in {timeout_seconds:.0f} s; it "
-                    "stays open; raise --timeout to wait longer",
+                    f"the scheduler has not answered request {document['request_id']} in {timeout_seconds:.0f} s; the "
+                    "request stays open; raise --timeout to wait longer",
                     request_id=document["request_id"],
                 )
             time.sleep(_ANSWER_POLL_SECONDS)
@@ -241,7 +241,7 @@ class RemoteClient:
         found = unique_suffix_match(word, locations)
         if found is None:
             hint = (
-                did_you_mean(word, list(locations)) or f"; {len(locations)} tables are known, see lakefold tables list"
+                did_you_mean(word, list(locations)) or f"; lakefold tables list shows the {len(locations)} known tables"
             )
             raise ProblemError(problems.NOT_FOUND, f"no table {word!r}{hint}", table=word)
         return found

@@ -23,11 +23,13 @@ def audit(
     actor: Annotated[str | None, typer.Option("--actor", help="Only entries of this actor.")] = None,
     action: Annotated[str | None, typer.Option("--action", help="Only this action, such as paused.")] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="NUMBER", help="Continue after the entry with this number.")
+    ] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """List actions and their actors, on the command line, over HTTP and on the page, newest first."""
+    """List the actions of people and programs, newest first: by command line, HTTP API or page."""
     with command_run(json, config) as run:
         found = run.client.audit(table=table, actor=actor, action=action, limit=limit, after=after)
         run.out.results(found, lambda: _print_entries(run, found, limit))

@@ -37,16 +37,16 @@ def run_bulk_action(
     plans = [plan for page in pages for plan in page["plans"]]
     if dry_run:
         run.out.results(plans, lambda: _print_plans(run, plans))
-        run.out.note(f"{plural(len(plans), 'plan')} to {action}; none was changed")
+        run.out.note(f"Would {action} {plural(len(plans), 'plan')}; no plan was changed")
         return ExitCode.OK
     if plans and not yes:
         if not run.out.can_prompt:
             what = f"{plural(len(plans), 'plan')} to {action}"
-            raise ProblemError(USAGE, f"{what}; --yes does it, --dry-run lists them", plans=len(plans))
+            raise ProblemError(USAGE, f"{what}; add --yes to confirm, or --dry-run to list them", plans=len(plans))
         _print_plans(run, plans[:_MAX_LISTED])
-        more = f" ({len(plans) - _MAX_LISTED:,} more than these)" if len(plans) > _MAX_LISTED else ""
+        more = f" ({len(plans) - _MAX_LISTED:,} are not listed above)" if len(plans) > _MAX_LISTED else ""
         typer.confirm(f"{action.capitalize()} {plural(len(plans), 'plan')}{more}?", abort=True, err=True)
-    # Plans that were created after the listing are excluded: the user has not confirmed them.
+    # Plans created after the listing are excluded, because the user has not confirmed them.
     meant: PlanFilter = {**plan_filter, "until": datetime.fromisoformat(pages[0]["until"])}
     done, left = list[Mapping[str, Any]](), list[Mapping[str, Any]]()
     for page in _bulk_pages(run, action, meant, reason, dry_run=False) if plans else ():
@@ -91,6 +91,6 @@ def _print_plans(run: CommandRun, plans: list[Mapping[str, Any]]) -> None:
 
 
 def _print_result(run: CommandRun, action: str, done: int, left: list[Mapping[str, Any]]) -> None:
-    run.out.line(f"{plural(done, 'plan')} {_RESULT_TEXT[action]}" + (f", {len(left):,} left alone:" if left else ""))
+    run.out.line(f"{plural(done, 'plan')} {_RESULT_TEXT[action]}" + (f", {len(left):,} not changed:" if left else ""))
     for plan in left:
         run.out.line(f"  {short_id(plan['plan_id'])}  {plan['table']}: {plan['reason']}")

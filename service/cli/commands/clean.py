@@ -21,19 +21,19 @@ if TYPE_CHECKING:
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE)
-    root.command("clean", epilog=epilog, short_help="Delete replaced files that are due.")(clean)
-    root.command("verify", epilog=epilog, short_help="Compare storage with the commits.")(verify)
+    root.command("clean", epilog=epilog, short_help="Delete superseded files whose retention has passed.")(clean)
+    root.command("verify", epilog=epilog, short_help="Compare a table's files with its commits.")(verify)
 
 
 def clean(
     table: OptionalTable = None,
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", "-n", help="List the files to be deleted with their times; delete nothing.")
+        bool, typer.Option("--dry-run", "-n", help="List the superseded files and when each is due; delete nothing.")
     ] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Delete superseded files whose retention has passed, of one table or of all; exit 3 if some must stay."""
+    """Delete superseded files whose retention has passed, of one table or of all. Exits 3 if some of them are kept."""
     with command_run(json, config) as run:
         found = [run.table(table)] if table is not None else run.catalog.tables()
         for problem in run.catalog.problems:
@@ -72,12 +72,13 @@ def _cleaner_busy_error(run: CommandRun) -> ProblemError:
     live = next((leader.holder for leader in run.store.leaders() if leader.role == CLEAN_ROLE), "another process")
     every = format_duration(run.config.daemon.clean_interval)
     return ProblemError(
-        TRANSIENT, f"{live} cleans every {every} (daemon.clean_interval); lakefold clean -n lists the files"
+        TRANSIENT,
+        f"{live} is the cleaner and cleans every {every} (daemon.clean_interval); lakefold clean -n lists the files",
     )
 
 
 def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
-    """Return every superseded file of a table, with the end of its retention and any other reason to retain it."""
+    """Return the superseded files of a table, each with the end of its retention and any other reason to keep it."""
     from lake.formats import load_format
 
     now = run.store.figures().taken_at
@@ -157,15 +158,15 @@ def _print_reports(run: CommandRun, reports: "list[CleanReport]") -> None:
 
 def verify(
     table: Table,
-    rows: Annotated[bool, typer.Option("--rows", help="Count the rows too; reads every live file.")] = False,
+    rows: Annotated[bool, typer.Option("--rows", help="Also count the rows; reads every live file.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Compare storage with the table's last commits; exit 3 on a difference.
+    """Compare the files in storage with the table's last commits. Exits 3 on a difference.
 
-    Checks that live files exist with their sizes and that no superseded file is live again, and lists files without
-    an owner. With --rows also checks that the row count equals that of the commits, and that each commit follows from
-    its predecessors.
+    Checks that every live file exists with its size and that no superseded file is live again. Lists the files that
+    belong to no slice, plan or superseded version. With --rows, also checks that the row count equals that of the
+    commits, and that the rows of each commit follow from the commits before it.
     """
     from service.control.planning.scan import naming_missing_directory, refuse_missing_directory
 
@@ -191,11 +192,11 @@ def _print_verification(
     out = run.out
     files = f"{plural(result.files, 'live file')}, {format_size(result.bytes)}"
     counted = "" if result.rows is None else f", {plural(result.rows, 'row')}"
-    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'as its last commits state'}")
+    out.line(f"{name}: {files}{counted}: {'differences found' if differs else 'matches its last commits'}")
     for title, paths in (
         ("missing: a live file is not in storage", result.missing),
         ("wrong size: differs from the commit", result.wrong_size),
-        (f"resurrected: superseded, yet live again (lakefold tables repair {name})", result.resurrected),
+        (f"resurrected: superseded but live again (lakefold tables repair {name})", result.resurrected),
         ("unowned: it belongs to no slice, plan or superseded version", result.unowned),
     ):
         for path in paths:

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from service.control.config.tables import ConfiguredTable
     from service.control.store import Store
 
-Json = Annotated[bool, typer.Option("--json", help="One JSON object a line on stdout; errors as problem objects.")]
+Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line; errors are problem objects.")]
 ConfigFile = Annotated[
     Path | None, typer.Option("--config", metavar="FILE", help="Use this file instead of the default lakefold.toml.")
 ]
@@ -36,7 +36,7 @@ OptionalTable = Annotated[
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-#: halted partitions of a table that a command names one by one
+#: the most halted partitions of a table that a command names
 MAX_PARTITIONS_NAMED = 5
 #: the address from ``--url`` or ``LAKEFOLD_URL`` for the current command; None means the local machine
 remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)
@@ -98,7 +98,7 @@ class CommandRun:
         from service.cli.client.remote import RemoteClient
 
         if self._config_file is not None:
-            raise ProblemError(USAGE, "--config names a file of this machine; the service at --url has its own")
+            raise ProblemError(USAGE, "--config and --url can't be combined: the service has its own configuration")
         http = ApiConnection(url, token_from_environment())
         if http.sends_token_unencrypted:
             self.out.note(f"{http.url} is not encrypted: anyone on the network path can read the token")
@@ -109,7 +109,7 @@ def require_local() -> None:
     """Raise ProblemError if ``--url`` is given: the command works on local files and the local database only."""
     if remote_url.get() is not None:
         raise ProblemError(
-            USAGE, "this command can't work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
+            USAGE, "this command does not work over HTTP; run it on the service's host, without --url and LAKEFOLD_URL"
         )
 
 
@@ -144,7 +144,7 @@ def parse_key_values(settings: Sequence[str], example: str = "small_file_limit=6
 
 
 def note_former_settings(run: CommandRun, keys: Iterable[str]) -> None:
-    """Print the present name of each setting that ``--set`` gives under a former name."""
+    """Print the current name of each setting that ``--set`` gives under a former name."""
     from planner.policy.aliases import FORMER_NAMES
 
     for key in keys:

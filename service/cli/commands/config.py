@@ -15,22 +15,23 @@ from service.text import join_names, plural
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings
 
-config_app = typer.Typer(help="The configuration: its validity, and the settings in force.", no_args_is_help=True)
-db_app = typer.Typer(help="The database's schema.", no_args_is_help=True)
+config_app = typer.Typer(help="Check the configuration and show the settings in force.", no_args_is_help=True)
+db_app = typer.Typer(help="Create, upgrade and check the database's schema.", no_args_is_help=True)
 
 
 @config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
 def check(
-    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 for warnings too.")] = False,
+    strict: Annotated[bool, typer.Option("--strict", help="Exit 3 also on warnings.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
     """Read file and environment, find the tables, and check every rule and table as a scan does.
 
     Prints every error in the settings with its line. Exits 3 if a source can't be resolved, or if a table is refused or
-    can't be read. Needs no database. The tables of a catalog database are not searched, since only a process with Spark
-    can list them. Warns of rules that match no table, of values that are seldom intended, of environment variables that
-    nothing reads, and of former names of settings.
+    can't be read. Needs no database. Does not list the tables of a Spark catalog's database, which requires Spark.
+
+    Warns about rules that match no table, values that are probably unintended, unknown environment variables, and
+    former names of settings.
     """
     from planner.budgets import TableLimits, plan_size_limit
     from planner.cost import Rates
@@ -84,7 +85,7 @@ def check(
             counts = ", ".join(f"{count} {mode}" for mode, count in modes.items() if count)
             found = plural(len(tables), "table") + (f": {counts}" if counts else "")
             missing = [
-                *([f"{plural(len(refused), 'table')} can't be served"] if refused else []),
+                *([f"{plural(len(refused), 'table')} can't be used"] if refused else []),
                 *([f"{plural(len(catalog.problems), 'problem')} with sources"] if catalog.problems else []),
             ]
             but = f", but {' and '.join(missing)}" if missing else ""
@@ -113,7 +114,7 @@ def _no_tables_text(source: "SourceSettings") -> str:
     from service.control.config.loader import catalog_listers
 
     by_spark = source.path is None and source.metastore is None and not catalog_listers(source)
-    return "not searched: only a process with Spark lists a catalog" if by_spark else "none"
+    return "not listed: listing this catalog requires Spark" if by_spark else "none"
 
 
 @config_app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
@@ -122,7 +123,7 @@ def show(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Show every setting in force and its origin: of the service, or of one table."""
+    """Show the settings in force and the origin of each: for the service, or for one table."""
     with command_run(json, config) as run:
         found = run.client.settings(table)
         if found.table is not None:
@@ -144,7 +145,7 @@ def upgrade(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Create the schema, or bring it to this lakefold's revision. Only this command creates a SQLite file."""
+    """Create the schema, or upgrade it to this release's revision. Only this command creates a SQLite file."""
     from service.control.wiring import create_store
 
     with command_run(json, config) as run:
@@ -159,9 +160,12 @@ def upgrade(
 
 @db_app.command("check", epilog=exit_codes_help(ExitCode.DATABASE))
 def check_schema(json: Json = False, config: ConfigFile = None) -> None:
-    """Exit 13 if the database can't be reached or written, or if its schema is behind; stores nothing."""
+    """Check that the database can be reached and written and that its schema is current; else exit 13.
+
+    Stores nothing.
+    """
     with command_run(json, config) as run:
         run.store.check_writable()
         url = redact_database_url(run.config.database.url.get_secret_value())
         data = {"database": url, "schema": "current", "writable": True}
-        run.out.result(data, lambda: run.out.line(f"{url}: schema is current; can be written"))
+        run.out.result(data, lambda: run.out.line(f"{url}: schema is current, database is writable"))

@@ -16,14 +16,14 @@ if TYPE_CHECKING:
 _MAX_RULES = 5
 _WIDTH = 118
 _S3 = """\
-[spark]  # how the store is reached, by lakefold and by Spark: docs/object-stores.md
+[spark]  # access of lakefold and Spark to the object store: docs/object-stores.md
 # "spark.hadoop.fs.s3a.endpoint.region" = "eu-central-1"
-# "spark.hadoop.fs.s3a.endpoint" = "http://minio.internal:9000"  # a store that is not Amazon's
+# "spark.hadoop.fs.s3a.endpoint" = "http://minio.internal:9000"  # for a store other than Amazon S3
 # "spark.hadoop.fs.s3a.path.style.access" = "true"
 """
 _MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
-# rule and set how the table's writers work meanwhile; no table records this:
+# rule and declare how the table's writers work. lakefold can't find this out, because no table records it:
 #   concurrency = "single_writer"  no writer runs while lakefold works on the table
 #   concurrency = "occ"            writers continue, and take the same lock as lakefold; copy the writers' lock settings
 #                                  to [tables.write_options] below the rule: hoodie.write.lock.provider = "…"
@@ -32,7 +32,8 @@ _MODES = """\
 """
 _METASTORE_MODES = """\
 # Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
-# rule and set which programs get partitions' locations from the metastore; no table records this:
+# rule and declare which programs get the partitions' locations from the metastore. lakefold can't find this out,
+# because no table records it:
 #   access = "catalog"  all readers and writers; none of them uses a partition's path
 # An INSERT OVERWRITE … SELECT from the same partition may lose rows that another job appended seconds earlier: leave
 # access unset if such statements run beside appends.
@@ -58,7 +59,7 @@ def render_config(
     yield "[[sources]]"
     count = plural(len(assessments) + unread_count, "table")
     (where, *patterns) = (f"{setting} = {_toml_string(value)}" for setting, value in source.items())
-    yield f"{where}  # {count}; tables added later are found, too"
+    yield f"{where}  # {count}; tables added later are found too"
     yield from patterns
     yield ""
     yield from _defaults()
@@ -71,7 +72,7 @@ def render_config(
         yield f'# {more}: lakefold tables list. The match of a rule may be a pattern, such as "sales.*".'
     for assessment in assessments:
         if assessment.error is not None:
-            yield from _comment(f"not served: {assessment.error_text}")
+            yield from _comment(f"Can't be used: {assessment.error_text}")
 
 
 def _defaults() -> Iterator[str]:
@@ -96,7 +97,7 @@ def _defaults() -> Iterator[str]:
             _compact_value(format_duration(policy.quiet_period)),
             "files modified more recently are left alone",
         ),
-        ("retention", _compact_value(format_duration(policy.retention)), "replaced files are kept this long"),
+        ("retention", _compact_value(format_duration(policy.retention)), "superseded files are kept this long"),
     ):
         setting = f'# {key} = "{value}"'
         yield f"{setting.ljust(29)}  # {meaning}"
@@ -130,7 +131,7 @@ def _rule(assessment: "TableAssessment") -> Iterator[str]:
 
 
 def _comment(text: str) -> Iterator[str]:
-    """Wrap a text into comment lines; unprintable characters, which a name or a message may have, become spaces."""
+    """Wrap a text into comment lines; unprintable characters become spaces."""
     line = "#"
     for word in "".join(char if char.isprintable() else " " for char in text).split():
         if len(line) + 1 + len(word) > _WIDTH and line != "#":
@@ -149,7 +150,7 @@ def describe_planned_work(assessment: "TableAssessment") -> str:
     """Describe the work that mode compact would plan now."""
     layout = assessment.layout
     if layout is None:
-        return "can't be served, see below"
+        return "can't be used, see below"
     if layout.reducible_bytes:
         work = f"{plural(layout.reducible_files or 0, 'file')}, {format_size(layout.reducible_bytes)} to rewrite"
         return work if assessment.is_plannable else f"{work}, not yet: {assessment.main_skip_reason}"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``lakefold init``, which finds the tables of a lake and writes the first ``lakefold.toml`` for them."""
+"""The command ``lakefold init``, which finds a lake's tables and writes their first ``lakefold.toml``."""
 
 import os
 import shlex
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from service.control.config.loader import Config
     from service.control.planning.table_assessment import TableAssessment
 
-#: listing a large table takes seconds; the daemon's first scans read the other tables
+#: the most tables that the command lists, which takes seconds for a large table; the daemon scans the other tables
 MAX_TABLES_READ = 50
 
 
@@ -51,9 +51,9 @@ def init(
 ) -> int:
     """Read the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
 
-    Changes nothing else, starts no Java, needs no database, and never overwrites a file. Every table starts in mode
-    observe. Endpoint and keys of a store come from the environment, as in docs/object-stores.md. Exits 3 if a
-    table can't be served, and 10 if there is no table.
+    Writes nothing else, starts no JVM, needs no database, and never overwrites a file. Every table starts in mode
+    observe. The endpoint and keys of an object store come from the environment, see docs/object-stores.md. Exits 3 if
+    a table can't be used, and 10 if there is no table.
     """
     from lake.capabilities import ListedInCatalog
     from service.control.config.catalog import Catalog
@@ -108,7 +108,7 @@ def _target_file(chosen: Path | None) -> Path:
 
 
 def _file_exists_error(file: Path) -> ProblemError:
-    text = f"{file} exists and stays as it is; add a [[sources]] to it, or write another file with --config FILE"
+    text = f"{file} exists and was not changed; add a [[sources]] section to it, or write another --config FILE"
     return ProblemError(CONFLICT, text, file=str(file))
 
 
@@ -210,4 +210,4 @@ def _print_next_steps(
     for step, why in steps:
         run.out.note(f"  {step.ljust(width)}  # {why}")
     how = "how it is read and written" if "metastore" in source else "how its writers work"
-    run.out.note(f"To have a table compacted, uncomment its rule in {file} and set {how}.")
+    run.out.note(f"To have a table compacted, uncomment its rule in {file} and declare {how}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold notifications``: list, retry or drop the webhook's messages, and send a test message."""
+"""The commands ``lakefold notifications``: list, retry and drop notifications, and send a test message."""
 
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ from service.text import did_you_mean, format_age, parse_timestamp, plural
 if TYPE_CHECKING:
     from service.server.notify.delivery import Receiver
 
-app = typer.Typer(help="Messages to the webhook: sent, waiting, given up.", no_args_is_help=True)
+app = typer.Typer(help="Messages to the webhook and to channels: list, retry, drop, test.", no_args_is_help=True)
 _CODES = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
 _MAX_ERROR_LENGTH = 60
 
@@ -30,11 +30,16 @@ def list_(
         str | None, typer.Option("--state", help="Only messages in this state: waiting, delivered or dead.")
     ] = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="Show at most this many, newest first.")] = 50,
-    after: Annotated[int | None, typer.Option("--after", metavar="NUMBER", help="Continue after this one.")] = None,
+    after: Annotated[
+        int | None, typer.Option("--after", metavar="NUMBER", help="Continue after the message with this number.")
+    ] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """List messages, newest first. Dead ones were given up: retry sends them again, drop deletes them."""
+    """List messages, newest first.
+
+    A dead message is not sent any further, because its last attempt failed: retry sends it again, drop deletes it.
+    """
     if state not in (None, "waiting", "delivered", "dead"):
         raise ProblemError(USAGE, f"--state {state!r}: use waiting, delivered or dead")
     with command_run(json, config) as run:
@@ -68,7 +73,10 @@ def _print_notifications(run: CommandRun, found: Sequence[Mapping[str, Any]], li
 
 @app.command("retry", epilog=_CODES)
 def retry(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Send dead messages again, each with a full set of attempts; waiting messages are unchanged."""
+    """Send dead messages again.
+
+    Each message gets all its attempts. Waiting messages do not change.
+    """
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.retry_notifications(None if everything else numbers)
@@ -78,7 +86,7 @@ def retry(numbers: Numbers = None, everything: All = False, json: Json = False, 
 
 @app.command("drop", epilog=_CODES)
 def drop(numbers: Numbers = None, everything: All = False, json: Json = False, config: ConfigFile = None) -> None:
-    """Delete dead messages, which were given up."""
+    """Delete dead messages."""
     _check_selection(numbers, everything)
     with command_run(json, config) as run:
         done = run.client.drop_notifications(None if everything else numbers)
@@ -88,12 +96,15 @@ def drop(numbers: Numbers = None, everything: All = False, json: Json = False, c
 @app.command("test", epilog=exit_codes_help())
 def send_test(
     channel: Annotated[
-        str | None, typer.Option("--channel", metavar="NAME", help="Send it to this channel, not to the webhook.")
+        str | None, typer.Option("--channel", metavar="NAME", help="Send to this channel instead of the webhook.")
     ] = None,
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Send one message of the event "test" to the webhook, signed, or to a channel now, and print the answer."""
+    """Send a message of the event "test" now and print the response.
+
+    The message goes to the webhook, signed, or to a channel.
+    """
     from uuid_utils import uuid7
 
     with command_run(json, config) as run:
@@ -117,7 +128,7 @@ def send_test(
         if answer.error is not None:
             raise ProblemError(TRANSIENT, f"{label}: {answer.error}", answered=answer.status)
         data = {"webhook": receiver.display_url, "response_status": answer.status, "id": body["id"]}
-        outcome = "took the message" if answer.status is None else f"answered {answer.status}"
+        outcome = "accepted the message" if answer.status is None else f"answered {answer.status}"
         run.out.result(
             both_names("notification test", data),
             lambda: run.out.line(f"{receiver.display_url} {outcome}"),

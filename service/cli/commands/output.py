@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The output of commands: data on stdout, everything else on stderr; text for people, JSON for scripts.
 
-With ``--json`` one object is one line, a list is JSON Lines, an error is a problem object on stderr. Rich tables,
-colours and progress appear only on a terminal; a pipe gets plain aligned columns, never cut.
+With ``--json`` an object is one line, a list is JSON Lines, and an error is a problem object on stderr. Rich tables,
+colours and progress appear only on a terminal. A pipe gets plain aligned columns, which are never shortened.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ Advance = Callable[[int, int], None]
 _GAP = "  "
 #: the least width of a truncated column
 _MIN_TRUNCATED_WIDTH = 8
-#: the width of a column whose cells are broken into lines, if it has long cells
+#: the most characters per line of a cell that is wrapped
 _WRAPPED_WIDTH = 40
 
 
@@ -28,8 +28,8 @@ _WRAPPED_WIDTH = 40
 class TableColumn:
     """A column of a text table; ``right`` aligns numbers.
 
-    On a terminal, a cell that does not fit is shortened to both of its ends if ``is_shortened``; otherwise it is
-    broken into lines, since the end of a reason may be the part that matters.
+    On a terminal, a cell that is too long is wrapped, because the end of a reason may be the important part. If
+    ``is_shortened``, the cell keeps its two ends and loses its middle instead.
     """
 
     title: str
@@ -85,8 +85,8 @@ class CommandOutput:
             sys.stderr.flush()
 
     def deprecated(self, old: str, new: str) -> None:
-        """Print on stderr that ``old`` is called ``new`` now; an object with ``--json``."""
-        text = f"{old} is called {new} now; the next release no longer accepts the old name"
+        """Print on stderr that ``old`` was renamed to ``new``; an object with ``--json``."""
+        text = f"{old} was renamed to {new}; the next release will not accept the old name"
         sys.stderr.write(f"{to_json({'deprecated': old, 'use': new, 'detail': text}) if self.json else text}\n")
         sys.stderr.flush()
 
@@ -162,9 +162,9 @@ class CommandOutput:
 
 
 def fit_columns(columns: Sequence[TableColumn], cells: Sequence[Sequence[str]], width: int) -> list[list[str]]:
-    """Shorten the cells of the columns for which this is allowed, the widest first, until a line fits into ``width``.
+    """Shorten the cells of columns that are ``is_shortened``, the widest first, until a line fits into ``width``.
 
-    A long cell of another column counts as one of its lines.
+    A long cell of another column is wrapped; only one of its lines counts.
     """
     longest = [
         max(len(text) for text in (column.title, *(line[i] for line in cells))) for i, column in enumerate(columns)
@@ -194,7 +194,7 @@ def _truncate(text: str, column: TableColumn, width: int) -> str:
 
 
 def bar_chart(rows: Sequence[tuple[str, int]], *, width: int = 40, marks: Mapping[int, str] | None = None) -> list[str]:
-    """Return lines ``label │████ count``; ``marks`` maps a row's index to a remark behind its bar."""
+    """Return lines ``label │████ count``; ``marks`` maps a row's index to a remark after its bar."""
     if not rows:
         return []
     label_width = max(len(label) for label, _ in rows)

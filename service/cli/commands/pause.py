@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold pause`` and ``resume``: pause tables or the service, and end pauses and halts."""
+"""The commands ``lakefold pause`` and ``lakefold resume``."""
 
 from typing import Annotated
 
@@ -14,7 +14,7 @@ from service.text import plural
 def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     epilog = exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE)
-    root.command("pause", epilog=epilog, short_help="Start no more plans.")(pause)
+    root.command("pause", epilog=epilog, short_help="Pause a table, or the whole service.")(pause)
     root.command("resume", epilog=epilog, short_help="End a pause or a halt.")(resume)
 
 
@@ -24,14 +24,17 @@ def pause(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Start no more plans of one table, or of any; running plans finish."""
+    """Pause one table, or the whole service: no further plan starts; running plans finish."""
     with command_run(json, config) as run:
         done = run.client.pause(table, reason)
         run.out.result(done, lambda: run.out.line(f"{done['table'] or 'lakefold'} paused; running plans finish"))
 
 
 def resume(table: OptionalTable = None, yes: Yes = False, json: Json = False, config: ConfigFile = None) -> None:
-    """End a pause; for a named table also its halts and its quarantine, and allow new plans for its failed plans."""
+    """End the pause of one table, or of the service.
+
+    With TABLE, also ends the table's halts and its quarantine, and lets the files of its failed plans be planned again.
+    """
     with command_run(json, config) as run:
         if table is not None and run.out.can_prompt and not yes:
             halts = run.client.halts(table)

@@ -45,7 +45,7 @@ def plan_filter_of_options(
     until: str | None,
     **fields: str | bool | None,
 ) -> "PlanFilter":
-    """Build the filter from the options. Raises ProblemError for an unknown word or a time that can't be parsed."""
+    """Build the filter from the options. Raises ProblemError for an unknown value or a time that can't be parsed."""
     from lake.plan import PlanState
     from service.control.store import ErrorClass, build_plan_filter
 
@@ -61,7 +61,7 @@ def plan_filter_of_options(
 def _parse_choice(option: str, kind: Callable[[str], EnumValue], word: str) -> EnumValue:
     known = [str(value) for value in kind]  # type: ignore[attr-defined]
     if word not in known:
-        raise ProblemError(USAGE, f"{option} {word!r} is none of {', '.join(known)}{did_you_mean(word, known)}")
+        raise ProblemError(USAGE, f"{option} {word!r} is not one of {', '.join(known)}{did_you_mean(word, known)}")
     return kind(word)
 
 

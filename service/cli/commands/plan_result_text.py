@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a plan request as text: the exact plans, and the files that are left alone with the reasons."""
+"""The answer to a plan request as text: the exact plans, and the reasons why other files are left alone."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -53,9 +53,9 @@ def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) ->
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
     if dry and answer.plans:
         otherwise = (
-            f"without -n it would be refused: {answer.refused}"
+            f"without -n the request would be refused: {answer.refused}"
             if answer.refused
-            else "run it without -n to create these plans."
+            else "run the command without -n to create these plans."
         )
         out.note(f"Nothing was created; {otherwise}")
 

@@ -12,9 +12,9 @@ from service.text import cause_first, format_age, format_size, parse_timestamp, 
 
 
 def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
-    """Print a list of plans, a line each."""
+    """Print a list of plans, one per line."""
     now = datetime.now(UTC)
-    # Most lists have plans of one kind only; then the column has no information.
+    # The column is left out if all plans are of one kind.
     kinds = len({plan["kind"] for plan in plans}) > 1
     columns = (
         TableColumn("PLAN"),
@@ -104,7 +104,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         out.line(f"  {'Spark UI':<10} {plan['spark_ui']}")
     spent = plan["milliseconds"]
     if spent:
-        # in the order of execution: the database does not preserve the order of JSON keys
+        # In the order of execution, because the database does not preserve the order of JSON keys.
         times = {step: spent[step] for step in (*Step, *spent) if step in spent}
         if plan["other_milliseconds"]:
             times["other"] = plan["other_milliseconds"]

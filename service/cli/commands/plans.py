@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold plans``: list, show, request, cancel, approve, decline, retry and watch plans."""
+"""The commands ``lakefold plans``, which list, show, request, cancel, approve, decline, retry and watch plans."""
 
 import math
 import time
@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from lake.plan import ProposalDecision
     from service.control.store import PlanFilter
 
-app = typer.Typer(help="Plans: requested, inflight, completed, failed, cancelled.", no_args_is_help=True)
+app = typer.Typer(help="List, show, request and follow plans; decide on proposals.", no_args_is_help=True)
 WAITING_NOTE_SECONDS = 15
 PROGRESS_SECONDS = 10
 _EXIT_CODE_BY_STATE = {"completed": ExitCode.OK, "failed": ExitCode.ERROR, "cancelled": ExitCode.PARTIAL}
@@ -75,7 +75,7 @@ def list_(
 
 @app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
-    """Show one plan: partitions before and after, time of each step, history."""
+    """Show one plan: its partitions before and after, the duration of each step, and its history."""
     with command_run(json, config) as run:
         found = run.client.plan(plan)
         run.out.result(found, lambda: print_plan(run, found))
@@ -112,11 +112,11 @@ def request(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Scan a table now and plan every partition that no live plan holds; "nothing to do" is an answer, with reasons.
+    """Scan a table now and plan every partition that no live plan holds. Prints the reasons if there is nothing to do.
 
-    A running scheduler answers; without a scheduler this process answers. Exits 11 only if live plans hold
-    every requested partition; a table that is halted, paused or not set to be planned is refused with 12, except with
-    -n. In mode propose a request needs no approval: its plans run and replace proposals.
+    The running scheduler does this, or this process if no scheduler runs. Exits 11 only if live plans hold every
+    requested partition. Exits 12 if the table is halted, paused or in a mode without plans, except with -n. In mode
+    propose, requested plans need no approval: they run, and replace proposals.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration
@@ -128,7 +128,7 @@ def request(
         note_former_settings(run, overrides)
         kinds = [known.value for known in PlanKind]
         if kind is not None and kind not in kinds:
-            raise ProblemError(USAGE, f"--kind {kind!r} is none of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
+            raise ProblemError(USAGE, f"--kind {kind!r} is not one of {', '.join(kinds)}{did_you_mean(kind, kinds)}")
         try:
             seconds = parse_duration(timeout).total_seconds()
         except ValueError as error:
@@ -144,7 +144,8 @@ def request(
             answer = PlanResponse.from_document(run.client.request(table, wanted, timeout_seconds=seconds))
         except KeyboardInterrupt:
             text = (
-                f"interrupted before the answer; the scheduler may still plan it: lakefold plans list --table {table}"
+                "interrupted before the answer; the scheduler may still create the plans: "
+                f"lakefold plans list --table {table}"
             )
             raise ProblemError(INTERRUPTED, text) from None
         answer.raise_problem()
@@ -180,7 +181,8 @@ def cancel(
 ) -> int:
     """Cancel one plan, or all that the options select: requested ones at once, inflight ones before they commit.
 
-    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 if some had ended meanwhile.
+    Asks for confirmation if options select the plans; without a terminal, --yes is required. Exits 3 if some of the
+    plans have ended in the meantime.
     """
     with command_run(json, config) as run:
         plan_filter = plan_filter_of_options(table=table, name=name, state=state, error=error, since=since, until=until)
@@ -216,10 +218,10 @@ def approve(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Approve plans that scans of tables in mode propose have made, so that they run.
+    """Approve plans that scans have proposed for tables in mode propose, so that they run.
 
-    Asks before it approves plans that options select; without a terminal it needs --yes. Exits 3 if other people have
-    decided on some meanwhile.
+    Asks for confirmation if options select the plans; without a terminal, --yes is required. Exits 3 if other people
+    have decided on some of the plans in the meantime.
     """
     from lake.plan import ProposalDecision
 
@@ -244,10 +246,10 @@ def decline(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """End plans that wait for approval; their files are not proposed again until they change.
+    """Decline plans that wait for approval; their files are not proposed again until they change.
 
-    To rewrite the files after all: lakefold plans request. Asks before it declines plans that options select; without
-    a terminal it needs --yes. Exits 3 if other people have decided on some meanwhile.
+    To rewrite the files nevertheless: lakefold plans request. Asks for confirmation if options select the plans;
+    without a terminal, --yes is required. Exits 3 if other people have decided on some of the plans in the meantime.
     """
     from lake.plan import ProposalDecision
 
@@ -259,7 +261,7 @@ def decline(
 
 
 def _decide(run: CommandRun, plans: Sequence[str], decision: "ProposalDecision", reason: str) -> int:
-    """Apply one decision to each plan in turn; stops with an error at the first plan that waits for no decision."""
+    """Apply one decision to each plan in turn. Stops with an error at the first plan that does not wait for one."""
     done = []
     for plan in plans:
         done.append(run.client.decide(plan, decision, reason))
@@ -283,10 +285,10 @@ def retry(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Request a failed plan again, or all that the options select; their partitions must be free.
+    """Request a failed plan again, or all that the options select. No other live plan may hold their partitions.
 
-    Asks before it changes several plans; without a terminal it needs --yes. Exits 3 if the partitions of some are
-    not free.
+    Asks for confirmation if options select the plans; without a terminal, --yes is required. Exits 3 if the partitions
+    of some plans are held.
     """
     with command_run(json, config) as run:
         plan_filter = plan_filter_of_options(table=table, name=name, state=state, error=error, since=since, until=until)
@@ -305,13 +307,15 @@ def _plan_selected_by_options(plan: str | None, plan_filter: "PlanFilter", dry_r
 def _plans_selected_by_options(plans: Sequence[str] | None, plan_filter: "PlanFilter", dry_run: bool) -> bool:
     """Return True if options select the plans, False if ids do. Raises ProblemError for both."""
     if plans and (plan_filter or dry_run):
-        raise ProblemError(USAGE, "give a PLAN, or options that select plans; --dry-run works only with options")
+        raise ProblemError(
+            USAGE, "give either PLAN or options that select plans; --dry-run works only with such options"
+        )
     return not plans
 
 
 @app.command("watch", epilog=exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def watch(plan: PlanId, json: Json = False, config: ConfigFile = None) -> int:
-    """Follow a plan to its end: bytes and rate on a terminal, one line for each change otherwise."""
+    """Follow a plan to its end: shows bytes and rate on a terminal, and one line for each change elsewhere."""
     with command_run(json, config) as run:
         return _follow_all(run, [plan])[0]
 
@@ -361,10 +365,10 @@ def _waiting_reason(run: CommandRun, plan: Mapping[str, Any]) -> str:
     status, name = run.client.status(), plan["table"]
     table = next((entry for entry in status["attention"] if entry["table"] == name), None)
     if table and table["halted_at"]:
-        return f"{name} is halted: {table['halted_reason']}; no executor takes its plans until lakefold resume"
+        return f"{name} is halted: {table['halted_reason']}; no executor takes its plans until lakefold resume {name}"
     if status["paused"] or (table and table["paused_by"]):
-        what = name if table and table["paused_by"] else "lakefold"
-        return f"{what} is paused; no executor takes the plan until lakefold resume"
+        what, command = (name, f"resume {name}") if table and table["paused_by"] else ("lakefold", "resume")
+        return f"{what} is paused; no executor takes the plan until lakefold {command}"
     if parse_timestamp(plan["not_before"]) > datetime.now(UTC):
         return (
             f"waiting until {parse_timestamp(plan['not_before']).isoformat(timespec='seconds')} after: {plan['error']}"

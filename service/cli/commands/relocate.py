@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold tables resolve`` and ``tables restore-locations``, which settle relocated partitions."""
+"""The commands ``lakefold tables resolve`` and ``tables restore-locations``, about relocated partitions."""
 
 import time
 from collections.abc import Collection
@@ -37,7 +37,7 @@ def resolve(
         typer.Option(
             "--keep",
             metavar="previous|current",
-            help="Required: the location with the partition's rows, its previous or its current location.",
+            help="Required: the location that holds the partition's rows.",
         ),
     ] = None,
     take: Annotated[str | None, typer.Option("--take", hidden=True)] = None,
@@ -52,10 +52,9 @@ def resolve(
 ) -> int:
     """Decide whether a partition's previous or current location holds its rows, and end the halt.
 
-    A writer that began before the partition was moved has changed the previous location. With "previous" the partition
-    moves back there, with "current" it stays where it is. The files of the other location are kept until their
-    retention has passed. With --partition the halts of these partitions end; the halts of the table and of its other
-    partitions stay.
+    This is necessary if a writer that began before the partition was moved has changed the previous location. With
+    "previous" the partition moves back there, with "current" it stays where it is. The files of the other location are
+    kept until their retention has passed. With --partition only the halts of these partitions end.
     """
     from executors.context import RunContext
     from executors.relocation.sweep import resolve_partitions
@@ -70,9 +69,9 @@ def resolve(
             keep = FORMER_LOCATIONS.get(take, take)
             run.out.deprecated(f"--take {take}", f"--keep {keep}")
         if keep is None:
-            raise ProblemError(USAGE, f"--keep is missing: {' or '.join(words)}")
+            raise ProblemError(USAGE, f"--keep is required: {' or '.join(words)}")
         if keep not in words:
-            raise ProblemError(USAGE, f"--keep {keep!r} is none of {', '.join(words)}{did_you_mean(keep, words)}")
+            raise ProblemError(USAGE, f"--keep {keep!r} is not one of {', '.join(words)}{did_you_mean(keep, words)}")
         found = run.table(table)
         wanted = [one.strip("/") for one in partition] if partition else None
         _check_partitions(run, found.ref, wanted or ())
@@ -96,7 +95,7 @@ def resolve(
 
 
 def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection[str]) -> None:
-    """Raise ProblemError for a partition that is not halted and that lakefold has never relocated."""
+    """Raise ProblemError if one of ``partitions`` is not halted and was never relocated."""
     known = {one.partition for one in run.store.relocated_partitions(table, partitions)} | run.store.halted_partitions(
         table
     ).keys()
@@ -107,10 +106,10 @@ def _check_partitions(run: CommandRun, table: "TableRef", partitions: Collection
 
 
 def restore_locations(table: Table, json: Json = False, config: ConfigFile = None) -> int:
-    """Move partitions back into their original directories, so that no partition stays in lakefold's directories.
+    """Move partitions from lakefold's directories back into their original directories.
 
-    A partition waits while its original directory has replaced files within their retention. The daemon moves
-    partitions back by itself when the retention has passed.
+    A partition waits while its original directory contains superseded files whose retention has not passed. The daemon
+    moves partitions back by itself after the retention.
     """
     from executors.context import RunContext
     from executors.relocation.sweep import restore_original_locations
@@ -153,7 +152,7 @@ def _report_relocation(run: CommandRun, table: str, report: "SweepReport") -> in
         for name, reason in report.halt_reasons.items():
             run.out.line(f"{partition_label(name)} stays halted: {reason}")
         for name in report.deferred:
-            run.out.line(f"{partition_label(name)} is held by the sweep, by the cleaner or by a plan; try again")
+            run.out.line(f"{partition_label(name)} is locked by the sweep, the cleaner or a plan; try again")
 
     run.out.result(both_names("relocation", document), print_report)
     return ExitCode.PARTIAL if report.waiting or report.halt_reasons or report.deferred else ExitCode.OK

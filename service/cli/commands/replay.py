@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold tables replay`` and ``advise``: a table's own history under other policies or settings."""
+"""The commands ``lakefold tables replay`` and ``tables advise``, which replay a table's own history."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -34,8 +34,8 @@ def replay(
 ) -> None:
     """Replay a table's own history under other policies, and show the resulting files and the cost.
 
-    Reads the table's history and changes nothing. Without --set the configured policy is compared with
-    no compaction. docs/planning.md has the formula of each number.
+    Reads the table's history and changes nothing. Without --set, compares the configured policy with no compaction.
+    docs/planning.md has the formula of each number.
     """
     with command_run(json, config) as run:
         note_former_settings(run, (one.partition("=")[0].strip() for one in settings or ()))
@@ -88,10 +88,10 @@ def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
 
 
 def advise(table: Table, days: Days = 30, json: Json = False, config: ConfigFile = None) -> None:
-    """Show which writes made a table's small files, and the writer's setting that is worth changing, if there is one.
+    """Show which writes created a table's small files, and which setting of the writer to change, if any.
 
-    Each setting that may help is tried on the table's own history by a model of its writer, and the result is
-    replayed under the table's own policy. Reads the table and changes nothing.
+    Tries each setting that may help: a model of the writer repeats the table's history with it, and the result is
+    replayed under the table's policy. Reads the table and changes nothing.
     """
     with command_run(json, config) as run:
         found = run.client.advice(table, days)

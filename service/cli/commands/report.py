@@ -16,7 +16,7 @@ from service.text import did_you_mean, format_size
 
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
-    help_line = "Add up tables and savings by owner, tag or database."
+    help_line = "Sum up tables and savings by owner, tag or database."
     root.command("report", epilog=exit_codes_help(ExitCode.DATABASE), short_help=help_line)(report)
 
 
@@ -29,15 +29,15 @@ def report(
     json: Json = False,
     config: ConfigFile = None,
 ) -> None:
-    """Add up tables and savings by owner, tag or database; the group with most rewritten bytes first.
+    """Sum up tables and savings by owner, tag or database; the group with the most rewritten bytes comes first.
 
-    Files are those of the last good scans. Completed plans, removed files, rewritten and freed bytes are totals since
-    the beginning. A table with several tags counts in each of them.
+    Numbers of files are from the last successful scans. Completed plans, removed files, rewritten bytes and freed bytes
+    are totals since the database was created. A table with several tags counts in each of them.
     """
     from service.control.serializers import GROUPINGS
 
     if by not in GROUPINGS:
-        raise ProblemError(USAGE, f"--by {by!r} is none of {', '.join(GROUPINGS)}{did_you_mean(by, GROUPINGS)}")
+        raise ProblemError(USAGE, f"--by {by!r} is not one of {', '.join(GROUPINGS)}{did_you_mean(by, GROUPINGS)}")
     with command_run(json, config) as run:
         options = {"name": name, "database": None, "state": None, "format": None, "mode": mode, "owner": owner}
         found = run.client.report(by, build_table_filter(run, **options, tag=tag))

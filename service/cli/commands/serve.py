@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold serve`` and ``worker``, which run a process of the service."""
+"""The commands ``lakefold serve`` and ``lakefold worker``, which run a process of the service."""
 
 from pathlib import Path
 from typing import Annotated
@@ -15,12 +15,12 @@ def add_to(root: typer.Typer) -> None:
     """Register the commands."""
     epilog = exit_codes_help(ExitCode.PARTIAL, ExitCode.DATABASE)
     root.command("serve", epilog=epilog, short_help="Run the service.")(serve)
-    root.command("worker", epilog=epilog, short_help="Run plans, without scans.")(worker)
+    root.command("worker", epilog=epilog, short_help="Run plans, sweep and clean; do not scan.")(worker)
 
 
 ResourceGroups = Annotated[
     list[str] | None,
-    typer.Option("--resource-group", metavar="NAME", help="Run only plans of this resource group; may be repeated."),
+    typer.Option("--resource-group", metavar="NAME", help="Run only plans of this resource group; repeatable."),
 ]
 
 
@@ -35,8 +35,8 @@ def serve(
 ) -> int:
     """Run the service until SIGTERM: scan, plan, rewrite, clean, and serve page, HTTP API and /metrics.
 
-    The first signal lets running plans end, the second one stops them before their commit; SIGHUP reloads the
-    configuration file. With --once exit 3 if a plan failed or still waits.
+    After the first SIGTERM, running plans finish; a second one stops them before their commit. SIGHUP reloads the
+    configuration file. With --once, exits 3 if a plan failed or still waits.
     """
     return _serve(role, resource_groups, once=once, json=json, config=config)
 
@@ -47,7 +47,10 @@ def worker(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Run plans, sweep and clean: serve --role executor. With --once only run plans; exit 3 if one failed or waits."""
+    """Run plans, sweep and clean, as serve --role executor does.
+
+    With --once, only runs plans, and exits 3 if a plan failed or still waits.
+    """
     return _serve(Role.EXECUTOR, resource_groups, once=once, json=json, config=config)
 
 

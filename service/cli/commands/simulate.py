@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The command ``lakefold simulate``: which files a writer will make."""
+"""The command ``lakefold simulate``: the files that a writer will create."""
 
 import sys
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ def add_to(root: typer.Typer) -> None:
     root.command(
         "simulate",
         epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE),
-        short_help="Show which files a writer will make.",
+        short_help="Show which files a writer will create.",
     )(simulate)
 
 
@@ -33,11 +33,11 @@ def simulate(
     ] = None,
     batch: Annotated[
         list[str] | None,
-        typer.Option("--batch", metavar="OPERATION=AMOUNT", help="One more batch: insert=96MB, update=5000 (rows)."),
+        typer.Option("--batch", metavar="OPERATION=AMOUNT", help="Add a batch: insert=96MB, update=5000 (rows)."),
     ] = None,
     row_bytes: Annotated[
         float | None,
-        typer.Option("--row-bytes", metavar="BYTES", help="Bytes of a row, unless a batch sets them; default 1024."),
+        typer.Option("--row-bytes", metavar="BYTES", help="Bytes per row of batches without their own; default 1024."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the writer, by its own name.")
@@ -45,9 +45,9 @@ def simulate(
     files: Annotated[bool, typer.Option("--files", help="List each file after each batch.")] = False,
     json: Json = False,
 ) -> None:
-    """Show which files a writer will make of its batches with its settings: the files after each batch.
+    """Show which files a writer will create with its settings: the files after each of its batches.
 
-    No table is read or written. docs/planning.md has the rules of each writer and the syntax of a scenario;
+    Reads and writes no table. docs/planning.md describes the rules of each writer and the syntax of a scenario;
     docs/scenarios/ has examples.
     """
     with command_run(json, None) as run:

@@ -18,11 +18,11 @@ from service.text import format_age, format_size, join_names, parse_timestamp, p
 def add_to(root: typer.Typer) -> None:
     """Register the command."""
     epilog = exit_codes_help(ExitCode.PENDING, ExitCode.DATABASE)
-    root.command("status", epilog=epilog, short_help="Show the state of the lake in one line.")(status)
+    root.command("status", epilog=epilog, short_help="Show the state of the lake and of its processes.")(status)
 
 
 def status(
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when plans wait or run.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 if a plan waits or runs.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
@@ -48,7 +48,7 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         out.line(serializers.describe_oldest_waiting(data["oldest_waiting_plan"], now))
     if (first := data.get("next_waiting")) is not None:
         more = data["waiting_tables"] - 1
-        others = f"; so do {plural(more, 'more table')}" if more else ""
+        others = f", as do {plural(more, 'more table')}" if more else ""
         until = format_until(parse_timestamp(first["until"]), now)
         out.line(f"{first['table']} waits until {until} for the quiet_period of its newest files{others}.")
     for line in serializers.describe_held_work(data["work"]):
@@ -77,7 +77,7 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         _print_halted_partitions(run, table, now)
         if table["damaged_slices"]:
             slices = plural(table["damaged_slices"], "file slice")
-            out.line(f"{name}: {slices} not matching its commits, left alone; lakefold verify {name}")
+            out.line(f"{name}: {slices} left alone, since the files differ from the commits; lakefold verify {name}")
         if table["conflicting_commits"]:
             words = serializers.describe_overlaps(name, table["conflicting_commits"], table["last_conflicting_commit"])
             out.line(f"{name} {words} (docs/runbook.md#singlewritertablewritten)")
@@ -120,7 +120,7 @@ def _print_halted_partitions(run: CommandRun, table: Mapping[str, Any], now: dat
 
 
 def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) -> None:
-    """Print the processes, and the work that no running process does."""
+    """Print the processes, and the work for which no process is running."""
     out, known = run.out, {process["name"] for process in data["processes"]}
     columns = (
         TableColumn("PROCESS"),

@@ -52,7 +52,7 @@ def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filter
     elif filtered:
         run.out.note("No tables match")
     else:
-        run.out.note('No tables; add [[sources]] path = "/where/tables/are" to lakefold.toml')
+        run.out.note('No tables; add [[sources]] path = "/path/to/tables" to lakefold.toml')
 
 
 def format_share(part: int | None, whole: int) -> str:
@@ -133,7 +133,7 @@ def _small_files_text(scan: Mapping[str, Any]) -> str:
 
 
 def _waiting_text(scan: Mapping[str, Any], policy: Mapping[str, str], now: datetime) -> str:
-    """Return until when the quiet period keeps the table from being planned; '' if it does not."""
+    """Describe how long the quiet period keeps the table from being planned; '' if it does not."""
     from lake.units import parse_duration
 
     if (seconds := scan.get("waiting_seconds")) is None:
@@ -144,7 +144,7 @@ def _waiting_text(scan: Mapping[str, Any], policy: Mapping[str, str], now: datet
 
 
 def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
-    """Return a size histogram as bars. Buckets that contain a limit are marked; empty buckets at the ends are cut."""
+    """Return a size histogram as bars; marks buckets that contain a limit, omits empty buckets at the ends."""
     from lake.model import HISTOGRAM_EDGES_BYTES
     from lake.units import format_bytes
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold tables``: list and show tables, explain each file's decision, roll back and repair."""
+"""The commands ``lakefold tables``, which list, show, explain, roll back and repair tables."""
 
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from lake.capabilities import PendingAction, Resurrected
     from service.control.store import TableFilter
 
-app = typer.Typer(help="Tables: a list, and the reason why each file is planned or not.", no_args_is_help=True)
+app = typer.Typer(help="List, show and repair tables; explain why a file is planned or not.", no_args_is_help=True)
 
 
 NameOption = Annotated[str | None, typer.Option("--name", metavar="PART", help="Only tables whose name contains this.")]
@@ -62,11 +62,11 @@ def list_(
         ),
     ] = "-rewrite_bytes",
     limit: Annotated[int | None, typer.Option("--limit", "-l", min=1, help="Show at most this many.")] = None,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 when a table has files to rewrite.")] = False,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="Exit 4 if a table has files to rewrite.")] = False,
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """List the tables as of their last scans, tables with most bytes to rewrite first."""
+    """List the tables as of their last scans, tables with the most bytes to rewrite first."""
     with command_run(json, config) as run:
         table_filter = build_table_filter(
             run, name=name, database=database, state=state, format=format, mode=mode, owner=owner, tag=tag
@@ -131,7 +131,8 @@ def build_table_filter(run: CommandRun, **options: str | None) -> "TableFilter":
     known = {"state": (*TABLE_STATES, *EXTRA_STATE_FILTERS), "mode": MODES}
     for option, words in known.items():
         if (word := options[option]) is not None and word not in words:
-            raise ProblemError(USAGE, f"--{option} {word!r} is none of {', '.join(words)}{did_you_mean(word, words)}")
+            refusal = f"--{option} {word!r} is not one of {', '.join(words)}"
+            raise ProblemError(USAGE, f"{refusal}{did_you_mean(word, words)}")
     return cast("TableFilter", {key: value for key, value in options.items() if value is not None})
 
 
@@ -143,7 +144,7 @@ def _check_sort(run: CommandRun, sort: str) -> str:
         sort = present
     orders = [str(order) for order in TableOrder]
     if (word := sort.removeprefix("-")) not in orders:
-        raise ProblemError(USAGE, f"--sort {sort!r} is none of {', '.join(orders)}{did_you_mean(word, orders)}")
+        raise ProblemError(USAGE, f"--sort {sort!r} is not one of {', '.join(orders)}{did_you_mean(word, orders)}")
     return sort
 
 
@@ -165,9 +166,9 @@ def rollback(
 ) -> None:
     """Roll back an action that another process began on a table and abandoned: a write, clustering or compaction.
 
-    A write is removed; a clustering or compaction stays scheduled, and the files written for it are deleted. Instants
-    of lakefold plans unknown to this database are withdrawn. Refused for completed instants, for owners that are still
-    alive (exit 1), and for plans of this database (exit 11).
+    A write is removed. A clustering or compaction stays scheduled; the files written for it are deleted. An instant of
+    a lakefold plan that this database does not know is withdrawn. The command refuses completed instants, actions whose
+    process is still alive (exit 1), and instants of this database's plans (exit 11).
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
@@ -198,15 +199,17 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
     plan_id = entry.plan_id or adopted
     state = plan_id and run.store.plan_state(plan_id)
     if plan_id is None or state is None:
-        return  # it belongs to another program or lakefold; the table's heartbeats show whether the owner is alive
+        return  # It belongs to another program or another lakefold. Heartbeats show whether the owner is alive.
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
         raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
     if entry.plan_id is not None:
         by_itself = (
-            "a scan has it executed" if entry.must_execute else "the sweep of lakefold serve withdraws it by itself"
+            "the next scan creates a plan that executes it"
+            if entry.must_execute
+            else "the sweep of lakefold serve withdraws it by itself"
         )
-        raise ProblemError(LIVE_PLAN, f"{held}, which has {state}; {by_itself}", plan_id=plan_id)
+        raise ProblemError(LIVE_PLAN, f"{held}, which is {state}; {by_itself}", plan_id=plan_id)
 
 
 @app.command("repair", epilog=exit_codes_help(ExitCode.PARTIAL, ExitCode.NOT_FOUND, ExitCode.DATABASE))
@@ -219,11 +222,11 @@ def repair(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Delete replaced file groups that readers see again; exits 3 if some could not be deleted.
+    """Delete replaced file groups that readers see again. Exits 3 if some could not be deleted.
 
-    This happens when a commit leaves the timeline while the files that it replaced are still in storage: their rows are
-    read twice. The archived timeline proves that they were replaced. Groups that a writer changed since are left alone.
-    Without a terminal nothing is deleted unless --yes is given.
+    Readers see replaced files again, and read their rows twice, if a commit leaves the timeline before the files that
+    it replaced are deleted. The archived timeline proves that they were replaced. A group that a writer has changed
+    since then is left alone. Without a terminal, nothing is deleted unless --yes is given.
     """
     from lake.capabilities import FindsResurrected, RepairsResurrected
     from service.control.wiring import start_spark
@@ -292,7 +295,7 @@ def explain(
             run.out.results([sums], lambda: None)
             return
         run.out.note(f"{found['table']} at instant {found['instant'] or '–'}, mode {found['mode']}")
-        if found.get("reads_source", "configured") != "configured":  # a service of an earlier release names no source
+        if found.get("reads_source", "configured") != "configured":  # a service of an earlier release omits the source
             run.out.note(f"{found['reads_per_day']:g} reads a day ({found['reads_source']})")
         for note in found["notes"]:
             run.out.note(note)

@@ -11,9 +11,9 @@ from service.cli.commands.output import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_age
 
-app = typer.Typer(help="Tokens of the HTTP API, each with a scope.", no_args_is_help=True)
+app = typer.Typer(help="Add, list and revoke tokens of the HTTP API.", no_args_is_help=True)
 _SCOPES = ("read", "write")
-Name = Annotated[str, typer.Argument(metavar="NAME", help="The use of the token, such as airflow.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="A name for the token, such as airflow.")]
 
 
 @app.command("add", epilog=exit_codes_help(ExitCode.DATABASE))
@@ -32,7 +32,8 @@ def add(
 ) -> None:
     """Create a token and print it once: the database stores only its hash.
 
-    It works within seconds. To replace a token, add a token under another name, hand it out, and revoke the old token.
+    Running services accept it within seconds. To replace a token, add one with another name, change its users to that
+    token, and revoke the old one.
     """
     from lake.units import parse_duration
     from service.control.store import TableScope
@@ -40,7 +41,7 @@ def add(
 
     with command_run(json, config) as run:
         if scope not in _SCOPES:
-            raise ProblemError(USAGE, f"--scope {scope!r} is none of {', '.join(_SCOPES)}")
+            raise ProblemError(USAGE, f"--scope {scope!r} is not one of {', '.join(_SCOPES)}")
         if not name.strip() or not name.isprintable():
             raise ProblemError(USAGE, f"the token name {name!r} is empty or has invisible characters; use visible ones")
         try:
@@ -89,7 +90,7 @@ def list_(json: Json = False, config: ConfigFile = None) -> None:
             if tokens:
                 run.out.table([TableColumn(title) for title in columns], rows)
             else:
-                run.out.note("No tokens; lakefold tokens add NAME --scope read|write creates one.")
+                run.out.note("No tokens; to create one: lakefold tokens add NAME --scope read|write")
 
         run.out.results(tokens, text)
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The run of ``lakefold demo``: a real writer and the real daemon in separate processes, on one table.
 
-Nothing is staged. The demo writes a lakefold.toml and starts ``lakefold serve``. It reads the database and the table
+Nothing is simulated. The demo writes a lakefold.toml and starts ``lakefold serve``. It reads the database and the table
 through the public interfaces, edits the retention in the file, and compares the table with the writer's ledger.
-``LAKEFOLD_DEMO_SCALE`` (default 1) makes the table smaller or larger.
+``LAKEFOLD_DEMO_SCALE`` (default 1) scales the number of rows and files.
 """
 
 import os
@@ -40,9 +40,9 @@ if TYPE_CHECKING:
 
 _LIMITS = {"small_file_limit": settings.SMALL_FILE_LIMIT_BYTES, "target_file_max": settings.TARGET_FILE_MAX_BYTES}
 _FILL_ROWS, _FILL_FILES = 96_000, 12
-#: the maximum duration of the live view of plans after a plan has completed
+#: the live view of plans ends after this time if a plan has completed
 _WATCH_SECONDS = 75.0
-#: a step without any progress for this long is an error; a slow machine is no error
+#: a step that makes no progress for this long is an error
 _TIMEOUT_SECONDS = 600.0
 _POLL_SECONDS = 0.5
 
@@ -61,7 +61,7 @@ def run(format: settings.Format, workdir: Path | None = None, keep: bool = False
 
 
 def _directory(chosen: Path | None) -> Path:
-    """Return the empty directory for everything the demo writes. Raises ProblemError if ``chosen`` is not empty."""
+    """Return the empty directory for all files of the demo. Raises ProblemError if ``chosen`` is not empty."""
     if chosen is None:
         return Path(tempfile.mkdtemp(prefix="lakefold-demo-")).resolve()
     directory = chosen.expanduser().resolve()
@@ -71,7 +71,7 @@ def _directory(chosen: Path | None) -> Path:
     except OSError as error:
         raise ProblemError(USAGE, f"--workdir {directory}: {error.strerror or error}") from error
     if full:
-        raise ProblemError(USAGE, f"--workdir {directory} is not empty; choose another one or empty it")
+        raise ProblemError(USAGE, f"--workdir {directory} is not empty; choose another directory or empty it")
     return directory
 
 
@@ -170,13 +170,13 @@ class _Demo:
         show.event(f"{self._lake.reader} reads {result}", "compared", equal=result.equal, comparison=result)
         lost = sum(plan.state is PlanState.CANCELLED for plan in plans)
         tried = (
-            f", which lost {plural(self._writer_events.conflicts, 'race')} and tried again"
+            f", which repeated a write after {plural(self._writer_events.conflicts, 'conflict')} with a plan"
             if self._lake.has_write_conflicts
             else ""
         )
         show.event(
-            f"{plural(self._writer_events.commits, 'commit')} of the writer{tried}; "
-            f"{plural(len(plans), 'plan')}, of which {lost:,} were cancelled by a conflict and planned again",
+            f"{plural(self._writer_events.commits, 'commit')} by the writer{tried}; "
+            f"{plural(len(plans), 'plan')}, {lost:,} of them cancelled by a conflict and planned again",
             "conflicts",
             commits=self._writer_events.commits,
             writer=self._writer_events.conflicts,
@@ -221,7 +221,7 @@ class _Demo:
         return writer
 
     def _wait_until_idle(self, store: "Store", writer: Child, daemon: Child) -> None:
-        """Wait until no write and no plan is under way: the writer holds, and all plans have ended."""
+        """Wait until no write or plan is running: the writer holds, and all plans have ended."""
         self._hold_file.touch()
         self._wait_for(lambda: self._writer_events.is_holding, "the writer to pause", writer, daemon, show_writer=True)
         self._wait_for(lambda: not _has_live_plans(store), "running plans to end", writer, daemon)
@@ -276,7 +276,10 @@ class _Demo:
             store.close()
 
     def _watch(self, store: "Store", writer: Child, daemon: Child, files_before: int) -> None:
-        """Show the plans until the table is healthy; a busy machine gets more time until the first plan completes."""
+        """Show the plans until the table is healthy.
+
+        Ends after ``_WATCH_SECONDS`` too, but not before a plan has completed.
+        """
         begun = time.monotonic()
         with self._report.live_view():
             while True:
@@ -351,7 +354,7 @@ class _Demo:
             (f"lakefold tables explain {settings.TABLE}", "every file: planned, or why not"),
             ("lakefold plans list", "the plans; details: plans show PLAN"),
             (f"lakefold plans request {settings.TABLE} -n", "the exact plan that would be created now"),
-            (f"lakefold verify {settings.TABLE} --rows", "storage against the table's commits"),
+            (f"lakefold verify {settings.TABLE} --rows", "compare storage with the table's commits"),
         ):
             show.line(f"  {command:<40} {what}")
         if self._keep:

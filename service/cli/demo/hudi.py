@@ -15,7 +15,7 @@ from lake.model import TableRef
 from service.cli.demo.ledger import LedgerBatch
 from service.cli.demo.trips import TRIPS
 
-# Waiting for the lock may take two minutes: a Hudi 1.2 writer that gives up deletes the lock file of its holder.
+# A writer waits up to two minutes for the lock, because a Hudi 1.2 writer that gives up deletes the holder's lock file.
 LOCK_OPTIONS: Mapping[str, str] = {
     "hoodie.write.concurrency.mode": "optimistic_concurrency_control",
     "hoodie.write.lock.provider": "org.apache.hudi.client.transaction.lock.FileSystemBasedLockProvider",
@@ -93,8 +93,8 @@ class HudiTrips:
 
     def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
         """See ``WriteTarget``."""
-        # Hudi's delete operation is not used: after a lost race it keeps its heartbeat until this JVM ends
-        # (1.2.0), and every plan of the table would wait for it.
+        # Hudi's delete operation is not used. After a conflict it keeps its heartbeat until this JVM ends (1.2.0), and
+        # every plan of the table would wait for it.
         deleted = str(batch.operation == "delete").lower()
         frame = self._session.read.parquet(str(batch_file)).selectExpr("*", f"{deleted} AS _hoodie_is_deleted")
         frame = frame.repartition(files)

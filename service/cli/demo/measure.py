@@ -37,7 +37,7 @@ def time_query(lake: DemoLake) -> QueryTiming:
         begun = time.perf_counter()
         answer = _query(lake)
         seconds.append(time.perf_counter() - begun)
-    # The best time, as in timeit: other load on the machine only adds to a run.
+    # The best time, as in timeit, because other load on the machine only slows a run down.
     return QueryTiming(seconds=min(seconds), runs=_RUNS, answer=answer)
 
 

@@ -17,7 +17,7 @@ _SETTINGS = {
     "javax.jdo.option.ConnectionURL": "jdbc:derby:;databaseName={home}/derby;create=true",
     "datanucleus.schema.autoCreateAll": "true",
     "hive.metastore.schema.verification": "false",
-    # If on, the server needs a class that the wheel does not have.
+    # Asynchronous logging needs a class that the wheel does not have.
     "hive.async.log.enabled": "false",
     "hive.metastore.warehouse.dir": "file://{warehouse}",
     # If on, the server runs five programs for each directory that it creates.

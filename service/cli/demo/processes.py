@@ -14,7 +14,7 @@ from pathlib import Path
 from lake.errors import LakefoldError
 
 _TAIL_LINES = 12
-#: a JVM that lives for two minutes spends half of its CPU time on the optimising compiler and gains nothing
+#: in a JVM that lives for two minutes, the optimising compiler takes half of the CPU time and saves none
 _JVM = {"SPARK_SUBMIT_OPTS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"}
 _PR_SET_PDEATHSIG = 1
 

@@ -125,7 +125,7 @@ class DemoReport:
         for event in observed.writer_events:
             self.show_writer_event(event)
         for plan in observed.plans:
-            # A line for each state, and only one line for waiting: the error text of each wait names another instant.
+            # One line for each state. Repeated waits are one line, although each names another instant in its error.
             waits = bool(plan.error) and plan.state.value == "requested"
             key = (plan.plan_id, plan.state.value, waits)
             if key not in self._reported_states:
@@ -139,7 +139,7 @@ class DemoReport:
         if kind == "commit":
             text = f"committed {batch}, {event['rows']:,} rows in {event['seconds']:.1f} s"
         elif kind == "conflict":
-            text = f"could not commit {batch} beside a plan ({event['error']}), tries again"
+            text = f"conflict of {batch} with a plan ({event['error']}), retrying"
         elif kind == "unknown":
             text = f"{batch} failed ({event['error']}); {'committed' if event['committed'] else 'not committed'}"
         else:

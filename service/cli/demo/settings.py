@@ -22,7 +22,7 @@ SHORT_RETENTION = "10s"
 
 
 def config_text(source: str, database: Path, port: int, retention: str) -> str:
-    """Return the whole file. ``source`` has the lines about tables, ``retention`` is a text such as "1h"."""
+    """Return the text of the file. ``source`` has the lines about tables; ``retention`` is a text such as "1h"."""
     return f"""\
 [database]
 url = {json.dumps(f"sqlite:///{database}")}
@@ -55,7 +55,7 @@ master = "local[2]"
 
 
 def free_port(wanted: int = 9464) -> int:
-    """Return ``wanted`` if this port is free on this machine, else another free port."""
+    """Return the port ``wanted`` if it is free on this machine, else another free port."""
     for port in (wanted, 0):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

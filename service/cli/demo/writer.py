@@ -1,14 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A real writer in its own process: ``python -m service.cli.demo.writer --table DIR --ledger DIR``.
 
-The writer fills the table with many small files. Then it upserts, inserts and deletes, beside any compactor, until
-its number of commits is reached or a SIGTERM arrives. Each batch is recorded in the ledger first and confirmed only
-when the table contains it. The writer prints one JSON object per line on stdout:
+The writer fills the table with many small files. Then it upserts, inserts and deletes, concurrently with compaction,
+until it has made ``--commits`` commits or receives a SIGTERM. It records each batch in the ledger before it writes the
+batch, and confirms the batch once the table contains it. It prints one JSON object per line on stdout:
 
 - ``{"event": "commit", "batch": "000012-upsert", "rows": 300, "attempts": 2, "seconds": 1.4}``
-- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: lost to a plan, is repeated
-- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure; true if the table has the batch
-- ``{"event": "holding"}`` and ``{"event": "resumed"}``: no write runs in between, while the ``--hold`` file exists
+- ``{"event": "conflict", "batch": …, "error": "HoodieClusteringUpdateException"}``: a conflict with a plan; the writer
+  repeats the write
+- ``{"event": "unknown", "batch": …, "committed": true, "error": …}``: another failure; ``committed`` is true if the
+  table contains the batch
+- ``{"event": "holding"}`` and ``{"event": "resumed"}``: the writer waits while the ``--hold`` file exists
 - ``{"event": "stopped", "commits": 31, "conflicts": 2}``: the last line
 """
 
@@ -41,14 +43,14 @@ class WriteTarget(Protocol):
 
     @property
     def conflicts(self) -> Collection[str]:
-        """The simple names of Java exceptions that mean a lost race; the writer repeats such a write."""
+        """The simple names of the Java exceptions that report a conflict; the writer repeats such a write."""
 
     @property
     def operations(self) -> Sequence[str]:
         """The cycle of operations after the fill, one batch each."""
 
     def write(self, batch: LedgerBatch, batch_file: Path, files: int) -> None:
-        """Write the batch, whose rows are in ``batch_file``, from ``files`` Spark partitions."""
+        """Write the rows of the batch, which are in ``batch_file``, from ``files`` Spark partitions."""
 
     def has_batch(self, batch: LedgerBatch) -> bool:
         """Return True if the table contains the batch; the preceding write may have failed at any point."""
@@ -79,9 +81,9 @@ class TripsWriter:
     def resolve_pending(self) -> None:
         """Confirm the pending batches of an earlier process that are in the table, and withdraw the others."""
         for batch in self._ledger.pending():
-            landed = self._target.has_batch(batch)
-            self._emit("unknown", batch=batch.label, committed=landed, error="the writer had stopped")
-            if landed:
+            is_committed = self._target.has_batch(batch)
+            self._emit("unknown", batch=batch.label, committed=is_committed, error="the writer had stopped")
+            if is_committed:
                 self._ledger.confirm(batch)
             else:
                 self._ledger.withdraw(batch)
@@ -100,14 +102,14 @@ class TripsWriter:
             except Exception as error:  # py4j's types may not be imported here: the Java cause decides below
                 names, message = _causes(error)
                 conflict = next((name for name in names if name in self._target.conflicts), None)
-                # The commit may have succeeded although the call failed: only the table shows it.
-                landed = self._target.has_batch(batch)
-                if conflict and not landed:
+                # The commit may have succeeded although the call failed. Only the table shows whether it did.
+                is_committed = self._target.has_batch(batch)
+                if conflict and not is_committed:
                     self.conflicts += 1
                     self._emit("conflict", batch=batch.label, error=conflict)
                 else:
-                    self._emit("unknown", batch=batch.label, committed=landed, error=message)
-                if not landed:
+                    self._emit("unknown", batch=batch.label, committed=is_committed, error=message)
+                if not is_committed:
                     if self._should_stop():
                         self._ledger.withdraw(batch)
                         return False
@@ -142,9 +144,9 @@ def _causes(error: Exception) -> tuple[list[str], str]:
 def generate_batches(
     random: np.random.Generator, rows: pa.Table, first_number: int, size: int, days: int, operations: Sequence[str]
 ) -> Iterator[LedgerBatch]:
-    """Yield endless batches over a table that contains ``rows``; their operations cycle through ``operations``.
+    """Yield batches without end for a table that contains ``rows``; their operations cycle through ``operations``.
 
-    Most batches change the newest day of one city. Each eighth batch, if it upserts, corrects trips of all days.
+    Most batches change the newest day of one city. Every eighth batch, unless it inserts, changes trips of all days.
     """
     number = first_number
     next_id = 1 + max((int(key.rsplit("-")[-1]) for key in rows["trip_id"].to_pylist()), default=-1)

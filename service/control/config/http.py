@@ -54,13 +54,13 @@ class HttpSettings(SettingsSection):
         default=1000,
         ge=8,
         description="the largest number of open connections, but at most half of the files that the process may open; "
-        "at this limit, a new connection closes the connection that has waited longest for its client",
+        "at this limit, a new connection closes the one whose client has been silent for the longest time",
     )
     rate_limit: float = Field(
         default=50.0,
         ge=0,
-        description="the number of requests per second of one token, or of one client without a token, on average; "
-        "four seconds' requests may come at once, and further ones are refused with 429; 0: no limit",
+        description="the average number of requests per second that one token, or one client without a token, may "
+        "send. A burst may have as many requests as four seconds; more are refused with 429; 0: no limit",
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),

@@ -141,7 +141,7 @@ def _check_events(patterns: tuple[str, ...]) -> None:
     """Raise ValueError for a pattern that matches no event."""
     for pattern in patterns:
         if not any(fnmatchcase(event, pattern) for event in EVENTS):
-            raise ValueError(f"events: {pattern!r} is none of {', '.join(EVENTS)} and matches none of them")
+            raise ValueError(f"events: {pattern!r} is not one of {', '.join(EVENTS)} and matches none of them")
 
 
 def parse_signing_keys(text: str) -> tuple[bytes, ...]:

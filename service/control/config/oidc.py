@@ -50,7 +50,9 @@ class OidcSettings(SettingsSection):
     )
     groups_claim: str = Field(default="groups", description="the claim with the groups of a person")
     write_groups: tuple[str, ...] = Field(default=(), description="groups whose members may write")
-    read_groups: tuple[str, ...] = Field(default=(), description='groups whose members may read; `["*"]` for everybody')
+    read_groups: tuple[str, ...] = Field(
+        default=(), description='groups whose members may read; `["*"]` for all people'
+    )
     session_lifetime: Annotated[Duration, Field(gt=timedelta(0))] = Field(
         default=timedelta(hours=8), description="the time after which people have to sign in again"
     )
@@ -67,5 +69,5 @@ class OidcSettings(SettingsSection):
         if "openid" not in self.scopes:
             raise ValueError('scopes lack "openid"')
         if not self.read_groups and not self.write_groups:
-            raise ValueError('no person could sign in; set read_groups (["*"] for everybody) or write_groups')
+            raise ValueError('no person could sign in; set read_groups (["*"] for all people) or write_groups')
         return self

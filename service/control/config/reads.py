@@ -18,7 +18,7 @@ class ReadsSettings(SettingsSection):
     )
     interval: Duration = Field(default=timedelta(minutes=1), description="how often the logs are read")
     window: Duration = Field(
-        default=timedelta(days=7), description="the reads of this long a time give a table's rate, at most 30 days"
+        default=timedelta(days=7), description="the period whose reads determine a table's rate, at most 30 days"
     )
 
     @model_validator(mode="after")

@@ -104,4 +104,4 @@ def _json_place(variable: str, _key: str) -> str:
 
 
 def _notice(place: str, old: str, new: str) -> str:
-    return f"{place}: {old} is called {new} now; the next release no longer accepts the old name"
+    return f"{place}: {old} was renamed to {new}; the next release will not accept the old name"

@@ -56,22 +56,22 @@ class SourceSettings(SettingsSection):
     format: str | None = Field(
         default=None,
         description=f"the format of the tables, {' or '.join(f'`{name}`' for name in FORMATS)}; unset: tables of every "
-        "format are served",
+        "format are included",
     )
     metastore: str | None = Field(
         default=None,
-        description="the address of a Hive metastore whose tables are served, such as `thrift://host:9083`; several "
+        description="the address of a Hive metastore whose tables are included, such as `thrift://host:9083`; several "
         "servers of one metastore are separated by commas",
     )
     catalog: str | None = Field(
         default=None,
-        description="the name of an Iceberg catalog whose tables are served; its settings are those of "
-        "`spark.sql.catalog.NAME` under `[spark]`. Of any other Spark catalog, the catalog that `database` is in",
+        description="the name of an Iceberg catalog whose tables are included; its settings are those of "
+        "`spark.sql.catalog.NAME` under `[spark]`. With `database`: the Spark catalog that contains the database",
     )
     database: str | None = Field(
         default=None,
         description="with `metastore` or an Iceberg catalog: a pattern for the names of its databases (namespaces), "
-        "`*` if unset. Otherwise: the database of a Spark catalog whose tables are served; processes with a Spark "
+        "`*` if unset. Otherwise: the database of a Spark catalog whose tables are included; processes with a Spark "
         "session list the tables, and all other processes read the list from lakefold's database",
     )
     table: str | None = Field(
@@ -183,7 +183,7 @@ class TableRule(BaseModel):
         default_factory=dict,
         repr=False,
         description="options of the table's own writer, such as the lock provider; if several rules match, a later "
-        "rule overrides only the options that it has too",
+        "rule overrides only the options that it sets itself",
     )
 
     @property

@@ -282,7 +282,7 @@ def _check_supported(config: Config, origin: str, policy: SizingPolicy) -> None:
 
     A table of a format without the setting gets its error later, from ``unsupported_settings``.
     """
-    # The refusal of the format with most capabilities is the most helpful one.
+    # The refusal of the format with the most capabilities is the most helpful one.
     found = sorted(config.formats, key=lambda adapter: -len(adapter.capabilities))
     refused = [next(unsupported_settings(policy, adapter), None) for adapter in found]
     if all(refused):

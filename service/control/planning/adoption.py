@@ -105,7 +105,7 @@ def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -
     """Return True if a plan left an action that still has to be executed, and on which no process works.
 
     If this database records that the plan has ended, only a suspended executor could still work on the action, and that
-    executor signed it. If the plan is unknown, any sign of life counts, and the action is only an orphan with
+    executor signed it. If the plan is unknown, any activity on the action counts, and the action is only an orphan with
     ``adopt_unknown``.
     """
     if not entry.must_execute or entry.plan_id is None:

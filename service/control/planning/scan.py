@@ -340,7 +340,7 @@ def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) ->
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
     """Return the table's latest slices, listed now.
 
-    Raises Rejected if the table can't be served, and the errors of reading it.
+    Raises Rejected if the table can't be used, and the errors of reading it.
     """
     with naming_missing_directory(table.ref):
         table.adapter.check(table.ref)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partitions of a table at its last whole scan: filtered by name, and the worst of them."""
+"""The partitions of a table at its last full scan: filtered by name, and the worst of them."""
 
 from typing import TYPE_CHECKING, Any
 

@@ -169,7 +169,7 @@ def plan_progress(plan: "PlanView") -> dict[str, Any]:
 
 
 def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | None:
-    """Return the first of ``plans`` as ``attempt 3 of 5: no space left on device; again in 4 min``; None if empty."""
+    """Return the first of ``plans`` as ``attempt 3 of 5: no space left on device; retry in 4 min``; None if empty."""
     from lake.units import format_duration
 
     if not plans:
@@ -178,7 +178,7 @@ def describe_retries(plans: "Sequence[RetryingPlan]", now: datetime) -> str | No
     again = "its next attempt runs"
     if first.next_attempt_at is not None:
         wait = int((first.next_attempt_at - now).total_seconds())
-        again = f"again in {format_duration(wait)}" if wait > 0 else "due now"
+        again = f"retry in {format_duration(wait)}" if wait > 0 else "due now"
     others = f"; and {plural(more, 'more plan')}" if more else ""
     attempt = f"attempt {first.attempt} of {first.max_attempts}: " if first.attempt else ""
     return f"{attempt}{first.error}; {again}{others}"

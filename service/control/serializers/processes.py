@@ -50,9 +50,9 @@ def process_list(
 
 
 def silent_processes(processes: "Iterable[ProcessView]") -> "list[ProcessView]":
-    """Return the processes that fell silent without signing off and that no later process has replaced.
+    """Return the processes that stopped reporting without a shutdown and that no later process has replaced.
 
-    A process of the same role that started after the last sign of life of a silent one replaces it, each one process.
+    A process replaces one silent process of the same role if it started after that process's last heartbeat.
     """
     found, known = [], sorted(processes, key=lambda process: process.seen_at)
     successors = sorted((process for process in known if process.live), key=lambda process: process.started_at)

@@ -16,7 +16,7 @@ _WORK_FIELDS = ("plans_completed", "files_removed", "rewritten_bytes")
 
 
 def report(by: str, tables: "Iterable[TableTotals]", figures: "Figures") -> list[dict[str, Any]]:
-    """Return one document per group, the group with most rewritten bytes first; ``by`` is one of ``GROUPINGS``.
+    """Return one document per group, the group with the most rewritten bytes first; ``by`` is one of ``GROUPINGS``.
 
     The group of tables without owner, tag or database is None. A table with several tags counts in each of them. Files
     and reducible files are those of the last good scans; completed plans, removed files, rewritten and freed bytes are

@@ -122,10 +122,7 @@ class Store(
         return self._database.display_url
 
     def limited_to(self, table_scope: TableScope) -> "Store":
-        """Return the same store for a caller who sees only the tables in ``table_scope``.
-
-        Other tables are unknown to it.
-        """
+        """Return the same store, limited to the tables in ``table_scope``: to its caller, other tables do not exist."""
         limited = copy.copy(self)
         limited._table_scope = table_scope
         return limited
@@ -139,7 +136,7 @@ class Store(
         self._settings = settings
 
     def check(self) -> None:
-        """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
+        """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if the database is down."""
         schema.check(self._database)
 
     def check_writable(self) -> None:
@@ -147,7 +144,7 @@ class Store(
         schema.check_writable(self._database)
 
     def file_problem(self) -> str | None:
-        """Return the reason why a SQLite file can't be used any longer: gone or replaced; None without one. Cheap."""
+        """Return why the SQLite file can no longer be used: it is gone or was replaced. None if it can. Cheap."""
         try:
             self._database.check_file()
         except StoreError as error:
@@ -155,7 +152,7 @@ class Store(
         return None
 
     def upgrade(self, *, creates_file: bool = True) -> None:
-        """Create the schema, or upgrade it to the revision of this lakefold; does nothing if it is current.
+        """Create the schema, or upgrade it to the revision of this release. Does nothing if it is current.
 
         Without ``creates_file``, raises SchemaMismatch if the SQLite file is missing.
         """

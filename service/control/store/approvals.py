@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Proposals: plans that wait for approval; they are approved, declined, or withdrawn by the scheduler.
+"""Proposals: plans that wait for approval.
 
-A proposal is requested and holds its partitions, but no executor gets it. It is decided once; the refusal of a second
-decision names the first decision.
+People approve or decline a proposal; the scheduler withdraws it when it is outdated. A proposal is in state requested
+and holds its partitions, but no executor can claim it. It is decided once. The error of a second decision names the
+first one.
 """
 
 import logging
@@ -26,12 +27,12 @@ from service.control.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
 
-#: scans leave declined files alone every few minutes; they record it at most once in this time
+#: every scan leaves declined files alone, but this is recorded at most once in this time
 _DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
 
 
 def record_proposal(connection: Connection, settings: StoreSettings, plan: Plan, reason: str) -> None:
-    """Record that a new plan awaits approval, and notify of it; ``reason`` is the reason in its first event."""
+    """Record that a new plan waits for approval, and notify of it; ``reason`` is the reason in its first event."""
     connection.execute(update(PlanRow).where(PlanRow.id == plan.plan_id).values(proposed_at_ms=db_now()))
     event = NotifiedEvent(
         event="plan.proposed",
@@ -52,7 +53,7 @@ def record_proposal(connection: Connection, settings: StoreSettings, plan: Plan,
 def withdraw_undecided(
     connection: Connection, settings: StoreSettings, reasons: Mapping[str, str], *, actor: str
 ) -> Collection[str]:
-    """Cancel the proposals (plan → reason) that are still undecided; return their ids."""
+    """Cancel those of the proposals in ``reasons`` (plan → reason) that are still undecided. Returns their ids."""
     waiting = select(PlanRow.__table__).where(PlanRow.id.in_(reasons), is_awaiting_approval()).order_by(PlanRow.id)
     rows = connection.execute(with_row_locks(waiting)).all()
     for row in rows:
@@ -61,7 +62,7 @@ def withdraw_undecided(
 
 
 class Proposals(StorePart):
-    """Proposals of the scheduler, and the decisions on them."""
+    """Proposals and the decisions on them."""
 
     def proposals(self, name: str) -> list[Proposal]:
         """Return the undecided proposals of the table ``name``, oldest first."""
@@ -93,7 +94,7 @@ class Proposals(StorePart):
         ]
 
     def record_declines_in_effect(self, plan_ids: Collection[str]) -> None:
-        """Record that files were left alone now because these plans were declined; at most once a day for a plan."""
+        """Record, at most once a day for each plan, that files were left alone because these plans were declined."""
         since = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         noted_before = PlanRow.decision == ProposalDecision.DECLINED, since < db_now() - _DECLINE_NOTE_INTERVAL_MS
         for some in in_batches(sorted(plan_ids)):
@@ -105,7 +106,7 @@ class Proposals(StorePart):
                 connection.execute(update(PlanRow).where(*due).values(spared_at_ms=db_now()))
 
     def approve(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Let a proposal run. ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState."""
+        """Approve a proposal. ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState."""
         with self._database.write() as connection:
             row = self._lock_undecided(connection, plan_id)
             connection.execute(
@@ -122,7 +123,7 @@ class Proposals(StorePart):
         _log_decision("approved", row, actor, text)
 
     def decline(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """End a proposal that is never to run; its files are not proposed again while they are unchanged.
+        """Cancel a proposal; its files are not proposed again until they change.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState.
         """
@@ -143,7 +144,7 @@ class Proposals(StorePart):
         _log_decision("declined", row, actor, text)
 
     def withdraw_proposals(self, reasons: Mapping[str, str], *, actor: str) -> None:
-        """Cancel outdated proposals (plan → reason); proposals that were decided meanwhile stay."""
+        """Cancel outdated proposals (plan → reason), except those that were decided in the meantime."""
         if reasons:
             with self._database.write() as connection:
                 withdraw_undecided(connection, self._settings, reasons, actor=actor)
@@ -155,7 +156,7 @@ class Proposals(StorePart):
         if row.decision is not None:
             raise WrongState(f"plan {plan_id} was already {row.decision} by {row.decided_by}; it is {row.state}")
         if row.proposed_at_ms is None or row.state != PlanState.REQUESTED:
-            raise WrongState(f"plan {plan_id} is {row.state} and waits for no approval")
+            raise WrongState(f"plan {plan_id} is {row.state} and does not wait for approval")
         return row
 
 

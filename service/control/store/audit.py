@@ -15,7 +15,7 @@ from service.control.store.views import AccessChannel, AuditEntry
 
 #: the channel of the current action; by default a command on this machine
 current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
-#: the most entries that are kept, whatever their age
+#: the most entries that are kept, regardless of their age
 MAX_ENTRIES = 100_000
 
 
@@ -48,7 +48,7 @@ class AuditTrail(StorePart):
         limit: int = 50,
         after: int | None = None,
     ) -> list[AuditEntry]:
-        """Return at most ``limit`` entries, newest first, behind the entry with the number ``after``."""
+        """Return at most ``limit`` entries, newest first; with ``after`` only entries with lower numbers."""
         query = select(AuditRow.__table__).where(self._is_in_scope(AuditRow.table_name))
         for value, column in ((table, AuditRow.table_name), (actor, AuditRow.actor), (action, AuditRow.action)):
             if value is not None:
@@ -59,9 +59,9 @@ class AuditTrail(StorePart):
             return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
 
     def prune_audit(self, retention: timedelta) -> int:
-        """Delete entries older than ``retention`` (0: no limit), and all but the newest ``MAX_ENTRIES``.
+        """Delete entries older than ``retention`` (0: no limit), and all but the newest ``MAX_ENTRIES`` entries.
 
-        Returns how many were deleted.
+        Returns the number of deleted entries.
         """
         newest = select(func.coalesce(func.max(AuditRow.id), 0)).scalar_subquery()
         gone = AuditRow.id <= newest - MAX_ENTRIES

@@ -32,7 +32,7 @@ from service.control.store.views import StoreSettings
 
 #: the most values in one statement, or rows in one result; SQLite allows at most 32,766 parameters
 _BATCH_SIZE = 1000
-#: a JVM's error can be a page long; its head names the cause
+#: the maximum length of a stored text; a JVM's error can be a page long, but its beginning names the cause
 _MAX_TEXT_LENGTH = 4000
 _DECODER = json.JSONDecoder()
 
@@ -42,9 +42,9 @@ Query = TypeVar("Query", bound=Select[*tuple[Any, ...]])
 
 
 class RowCache:
-    """Objects made from rows at earlier readings: an unchanged row is not converted again.
+    """A cache of the objects that were made from rows, so that an unchanged row is not converted again.
 
-    For one thread at a time.
+    Not thread-safe.
     """
 
     def __init__(self) -> None:
@@ -66,9 +66,9 @@ class RowCache:
 
 
 class StorePart:
-    """A part of ``Store``: the methods around one noun, on one database.
+    """A part of ``Store``: the methods for one noun, on one database.
 
-    ``_table_scope`` limits the tables that the part shows and changes; other tables are unknown to it.
+    ``_table_scope`` limits the tables that the part reads and changes.
     """
 
     def __init__(self, database: Database, settings: StoreSettings) -> None:
@@ -90,12 +90,15 @@ class StorePart:
 
 
 def storable_text(text: str) -> str:
-    """Return ``text`` without secrets, cut to a maximum length, without characters that PostgreSQL can't store."""
+    """Return ``text`` shortened, and without secrets and without characters that PostgreSQL can't store."""
     return redact(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_MAX_TEXT_LENGTH]
 
 
 def actor_idempotency_key(actor: str, key: str | None) -> str | None:
-    """Return an idempotency key as stored: unique among the keys of its actor, whose name has no line break."""
+    """Return an idempotency key as stored: with its actor, so that different actors may use the same key.
+
+    An actor's name contains no line break.
+    """
     return None if key is None else f"{actor}\n{key}"
 
 
@@ -103,7 +106,7 @@ def insert_if_absent(connection: Connection, row: type[DeclarativeBase], **value
     """Insert a row unless its key exists; return True if it was inserted."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     statement = dialect.insert(row).values(**values).on_conflict_do_nothing()
-    # RETURNING instead of a count of rows: drivers need not know how many rows an INSERT made.
+    # RETURNING, because drivers need not report how many rows an INSERT has added.
     return connection.execute(statement.returning(literal(1))).one_or_none() is not None
 
 
@@ -132,10 +135,11 @@ def record_event(
 
 
 class PackedQuery:
-    """A query whose rows arrive in one value: numbers, texts and None, JSON as text.
+    """A query whose rows arrive as one JSON value. Cells are numbers, texts and None; a JSON column is a text.
 
-    SQLite's driver releases the interpreter lock at each row. If another thread computes, ten thousand rows would wait
-    for it ten thousand times. An instance that is reused with named parameters compiles its query only once.
+    SQLite's driver releases the interpreter lock at each row. If another thread is computing, a query of ten thousand
+    rows would have to wait for the lock ten thousand times. An instance compiles its query once; use it again with
+    other named parameters.
     """
 
     def __init__(self, query: Select[*tuple[Any, ...]]) -> None:
@@ -151,9 +155,9 @@ class PackedQuery:
 
 
 class TablesQuery:
-    """A query about tables whose rows arrive in one value, for ``all_tables`` or for ``named_tables``.
+    """A query about tables whose rows arrive as one value, of ``all_tables`` or of ``named_tables``.
 
-    ``name_column`` has the table's name; the parameter of ``named_tables`` is ``names``.
+    ``name_column`` has the table's name. The parameter of ``named_tables`` is ``names``.
     """
 
     def __init__(self, all_tables: Select[*tuple[Any, ...]], name_column: Any) -> None:
@@ -162,7 +166,7 @@ class TablesQuery:
 
 
 def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
-    """Return the rows of a query, as ``PackedQuery`` does; for a query that is used only once."""
+    """Return the rows of a query that is used only once, in the way of ``PackedQuery``."""
     return PackedQuery(query).rows(connection)
 
 
@@ -174,7 +178,7 @@ def _packed_query(query: Select[*tuple[Any, ...]], dialect: str) -> Select[Any]:
 
 
 def _parse_rows(text: str) -> list[list[Any]]:
-    """Return the rows of a JSON array of arrays, parsed one by one, so that other threads can run in between."""
+    """Parse a JSON array of arrays row by row, so that other threads can run in between."""
     rows, at = [], text.find("[", 1)
     while at > 0:
         row, at = _DECODER.raw_decode(text, at)
@@ -184,7 +188,7 @@ def _parse_rows(text: str) -> list[list[Any]]:
 
 
 def in_batches(items: Sequence[Made]) -> Iterator[Sequence[Made]]:
-    """Yield ``items`` in batches that fit into one statement; nothing for no items."""
+    """Yield ``items`` in batches that fit into one statement."""
     for begin in range(0, len(items), _BATCH_SIZE):
         yield items[begin : begin + _BATCH_SIZE]
 
@@ -205,8 +209,8 @@ def claim_conditions(claim: Claim) -> tuple[Any, ...]:
 
 
 def lease_lost_error(claim: Claim) -> LeaseLost:
-    """Return the error of a write that touched no row."""
-    return LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch} has passed)")
+    """Return the error for a write that found no row of the claim."""
+    return LeaseLost(f"plan {claim.plan.plan_id} is no longer held by {claim.executor} (epoch {claim.epoch} has ended)")
 
 
 def lock_claimed_row(connection: Connection, claim: Claim) -> Row[Any]:

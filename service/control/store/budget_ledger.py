@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ledger of budgets: it charges plans and decides which waiting plans may start, in the transaction of a claim.
+"""The ledger of budgets. It charges plans and decides which waiting plans may start, in the transaction of a claim.
 
-A claim charges the predicted cost of its plan. The end of the attempt charges the cost beyond the prediction. Charges
-are never refunded. So the predictions charged in any window stay within its budget, whichever process claims. The
-excess delays later plans.
+A claim charges the predicted cost of its plan. The end of the attempt charges any cost beyond the prediction. Charges
+are never refunded. So the predictions charged in any window stay within its budget, even if several processes claim
+plans. Cost beyond the prediction delays later plans.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -31,22 +31,22 @@ from service.control.store.models import ChargeRow, PlanRow
 from service.control.store.plan_filter import claimable_plans
 from service.control.store.views import BlockedPlan, StoreSettings, WorkBudget, WorkLimits
 
-#: an arbitrary number, the same in every lakefold, of the lock under which claims with budgets run one after the other
+#: the key of the lock that serializes claims under a budget: an arbitrary number, the same in every release
 _CLAIM_LOCK_KEY = 0x6C616B66
 _DAY_MS = timedelta_to_ms(DAY)
 
 
 def serialize_claims(connection: Connection) -> None:
-    """Let claims read and charge the budgets one after the other, until the transaction ends.
+    """Make other claims wait until this transaction ends, so that claims read and charge the budgets one by one.
 
-    On SQLite all writers run one after the other anyway.
+    On SQLite, transactions that write run one by one in any case.
     """
     if connection.dialect.name == "postgresql":
         connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": _CLAIM_LOCK_KEY})
 
 
 def charge_prediction(connection: Connection, plan: QueuedPlan) -> None:
-    """Charge the predicted cost of a plan, and delete charges that no budget counts.
+    """Charge the predicted cost of a plan, and delete charges that are too old to count in a budget.
 
     Call ``serialize_claims`` first.
     """
@@ -60,12 +60,12 @@ def _insert_charge(connection: Connection, plan_id: str, table: str, amount: Wor
 
 
 def predicted_cost(row: Any) -> WorkAmount:
-    """Return the predicted cost in a plan's row: only its bytes if a release without predictions made the plan."""
+    """Return the predicted cost in a plan's row. Without a prediction, as in plans of old releases, only its bytes."""
     return WorkAmount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
 
 
 def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
-    """Charge the cost of the last attempt at a plan beyond its prediction; the plan has left inflight."""
+    """Charge the cost of a plan's last attempt beyond its prediction. The plan must have left inflight."""
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     completed, before = row.state == PlanState.COMPLETED, predicted_cost(row)
     written = row.bytes_after if completed else row.progress_bytes_done
@@ -76,7 +76,7 @@ def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
 
 
 class BudgetState:
-    """The charges and the limits as one transaction sees them."""
+    """The charges and the limits within one transaction."""
 
     def __init__(self, connection: Connection, limits: WorkLimits) -> None:
         self._limits = limits
@@ -102,11 +102,11 @@ class BudgetState:
         self.remaining = limits.budget.remaining(self.total_usage)
 
     def remaining_of_table(self, table: str) -> WorkAmount:
-        """Return the rest of the budget of one table."""
+        """Return the remaining budget of one table."""
         return self._limits.for_table(table).budget.remaining(self.usage_by_table.get(table, BudgetUsage()))
 
     def next_open_at(self, table: str) -> datetime | None:
-        """Return when plans of a table may start again; None if they may start now."""
+        """Return when plans of a table may start again by its schedule. Returns None if they may start now."""
         hours = self._limits.for_table(table).schedule
         return None if hours.is_open(self.now) else hours.next_open_at(self.now)
 
@@ -120,14 +120,14 @@ class BudgetState:
         return startable_plans(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
 
     def _waiting_for_budget(self, queue: list[QueuedPlan]) -> list[QueuedPlan]:
-        """Return the plans of ``queue`` that wait for nothing but budgets."""
+        """Return the plans of ``queue`` that only wait for budgets."""
         open_ = {table: self.next_open_at(table) is None for table in {plan.table for plan in queue}}
         return [plan for plan in queue if open_[plan.table] and not self.can_never_start(plan)]
 
     def blocked(self, queue: list[QueuedPlan], next_release_at: datetime | None) -> list[BlockedPlan]:
         """Return the plans of ``queue`` that may not start, each with the reason.
 
-        The next charge expires at ``next_release_at``.
+        ``next_release_at`` is the time at which the next charge expires.
         """
         starting = {plan.plan_id for plan in self.startable(queue)}
         by = blocked_by_table_budget(self._waiting_for_budget(queue), self.remaining, self.remaining_of_table)
@@ -167,7 +167,7 @@ def queued_plans(rows: Any) -> list[QueuedPlan]:
 
 
 def _next_release_at(connection: Connection, now_ms: int) -> datetime | None:
-    """Return when the next charge leaves the last 60 minutes or the last 24 hours; None without charges."""
+    """Return when the next charge leaves the last 60 minutes or the last 24 hours; None if there is no charge."""
     moments = []
     for span in (HOUR, DAY):
         oldest = select(func.min(ChargeRow.at_ms)).where(ChargeRow.at_ms > now_ms - timedelta_to_ms(span))
@@ -190,7 +190,7 @@ class BudgetLedger(StorePart):
     """Budgets and hours, to explain why work waits."""
 
     def work_budget(self) -> WorkBudget:
-        """Return the use of the budgets, and the plans that only a budget or their table's hours hold back."""
+        """Return the usage of the budgets, and the plans that only wait for a budget or for their table's hours."""
         limits = self._settings.limits
         with self._database.read() as connection:
             used = BudgetState(connection, limits).total_usage if limits.is_limited else BudgetUsage()
@@ -198,9 +198,9 @@ class BudgetLedger(StorePart):
         return WorkBudget(budget=limits.budget, usage=used, blocked_plans=tuple(held)).limited_to(self._table_scope)
 
     def remaining_table_budget(self, table: str, excluded: Collection[str] = ()) -> WorkAmount:
-        """Return the rest of the budget of ``table`` for new plans, after the cost of the plans that already wait.
+        """Return the budget of ``table`` that remains for new plans, after the cost of the plans that already wait.
 
-        The cost of ``excluded`` plans, and of plans that can never start, is not subtracted.
+        The cost of ``excluded`` plans and of plans that can never start is not subtracted.
         """
         limits = self._settings.limits
         if not limits.for_table(table).budget.is_set:
@@ -223,11 +223,11 @@ _HISTORY_PLANS = 100
 def attempt_cpu_ms(
     step_milliseconds: Mapping[str, int], rewrite_cpu_ms: int | None, cores: float, *, completed: bool = True
 ) -> int:
-    """Return the CPU time of an attempt: measured for its rewrite, duration times ``cores`` for the other steps.
+    """Return the CPU time of an attempt: the measured time of its rewrite, and ``cores`` times the other steps.
 
-    If the attempt did not complete the plan, tasks that ran at its end may have reported no CPU time. Then the duration
-    of the rewrite, times ``cores``, counts if it is more. Starting Spark does not count, because it does not predict
-    the cost of the next plan.
+    If the attempt did not complete the plan, its last tasks may not have reported their CPU time. Then the rewrite
+    counts with its duration times ``cores``, if that is more. The start of Spark does not count, because the next plan
+    may not need it.
     """
     rewriting = cores * step_milliseconds.get(Step.REWRITE, 0)
     if rewrite_cpu_ms is not None:
@@ -242,10 +242,13 @@ def add_step_time(step_milliseconds: Mapping[str, int], step: Step, milliseconds
 
 
 def step_times_until_heartbeat(row: Row[Any]) -> Mapping[str, int]:
-    """Return the durations of the steps of a silent executor's attempt; its last step ended at the last heartbeat."""
+    """Return the durations of the steps of an attempt whose executor is silent.
+
+    The last step is counted until the last heartbeat.
+    """
     steps = list(Step)
     underway = steps[0] if row.step is None else steps[min(steps.index(Step(row.step)) + 1, len(steps) - 1)]
-    known = row.step_at_ms is not None  # None if an earlier lakefold had begun the attempt
+    known = row.step_at_ms is not None  # None if an earlier release began the attempt
     since = row.step_at_ms if known else row.claimed_at_ms + sum(row.milliseconds.values())
     return add_step_time(row.milliseconds, underway, max(0, row.heartbeat_at_ms - since))
 
@@ -254,7 +257,7 @@ class CpuHistory(StorePart):
     """The cost of completed plans."""
 
     def cpu_history(self, format_name: str, engine: str) -> Sequence[tuple[int, float]]:
-        """Return bytes and CPU seconds of the newest completed plans of a format with this ``engine``."""
+        """Return input bytes and CPU seconds of each of the newest completed plans of this format and engine."""
         query = (
             select(PlanRow.input_bytes, PlanRow.used_cpu_ms)
             .where(PlanRow.format == format_name, PlanRow.engine == engine, PlanRow.used_cpu_ms.is_not(None))

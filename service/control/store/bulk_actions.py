@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Actions on many plans at once, run only once for each idempotency key."""
+"""Actions on many plans at once. An action runs only once for each idempotency key."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -26,7 +26,7 @@ _AUDIT_ACTIONS = {
 
 
 class BulkActions(StorePart):
-    """Bulk actions: their plans, actors, reasons and results."""
+    """Bulk actions with their plans, actors, reasons and results."""
 
     def begin_bulk_action(
         self,
@@ -38,9 +38,9 @@ class BulkActions(StorePart):
         reason: str,
         idempotency_key: str | None = None,
     ) -> BulkAction:
-        """Record that ``action`` is run on ``plan_ids``, which matched ``plan_filter``.
+        """Record that ``action`` begins on ``plan_ids``, the plans that matched ``plan_filter``.
 
-        With an ``idempotency_key`` that the actor has used before, returns the first action with its plans and answer.
+        If the actor has used ``idempotency_key`` before, returns the earlier action with its plans and answer instead.
         Raises IdempotencyMismatch if that was another action or had another filter.
         """
         action_id, key, kept = (
@@ -65,13 +65,15 @@ class BulkActions(StorePart):
             row = connection.execute(select(BulkActionRow.__table__).where(this)).one()
         if (row.action, row.terms) != (action, kept):
             raise IdempotencyMismatch(
-                f"idempotency key {idempotency_key!r} belongs to action {row.id}, which asked for something else;"
-                " use a new key"
+                f"idempotency key {idempotency_key!r} was used for another action, {row.id}; use a new key"
             )
         return _bulk_action(row)
 
     def plans_already_changed(self, bulk_action: BulkAction) -> Collection[str]:
-        """Return the plans that the actor changed since the action began: before a crash, or in a concurrent call."""
+        """Return the plans that the actor has changed in this way since the action began.
+
+        The action changed them before a crash, or in a concurrent call.
+        """
         done = select(AuditRow.subject).where(
             AuditRow.at_ms >= datetime_to_ms(bulk_action.created_at),
             AuditRow.actor == storable_text(bulk_action.actor),
@@ -81,7 +83,7 @@ class BulkActions(StorePart):
             return frozenset(bulk_action.plan_ids) & set(connection.execute(done).scalars())
 
     def finish_bulk_action(self, action_id: str, actor: str, answer: Mapping[str, Any]) -> BulkAction:
-        """Record the answer; of two concurrent calls the first answer is kept."""
+        """Record the answer. If two calls run concurrently, the first answer is kept."""
         this = BulkActionRow.id == action_id
         with self._database.write() as connection:
             connection.execute(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Claims: free plans, the executors that hold plans, and their leases.
 
-A claim is taken by compare-and-set, with a new epoch each time. Every write of its holder names that epoch, see
+A plan is claimed by compare-and-set, each time with a new epoch. Every write of the executor names that epoch, see
 ``service.control.store.lifecycle``.
 """
 
@@ -29,9 +29,9 @@ from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged import staged_by
 from service.control.store.tables import is_served
 
-#: a claim that lost a race tries again; even in a crowded queue it gets another plan in far fewer attempts
+#: attempts to claim a plan if other executors claim it first; even with many executors far fewer are needed
 _CLAIM_ATTEMPTS = 50
-#: the grace of an adopted plan: its next attempt has to use the same instant, which a suspended executor may still use
+#: the grace of an adopted plan: its next attempt must use the same instant, which a suspended executor may still use
 ADOPTED_GRACE = timedelta(minutes=30)
 _GRACE = case((PlanRow.adopted.is_(None), 0), else_=timedelta_to_ms(ADOPTED_GRACE))
 
@@ -40,11 +40,11 @@ class Claims(StorePart):
     """The part of ``lake.plan_store.PlanStore`` by which executors claim plans and keep their leases."""
 
     def claim(self, executor: str) -> Claim | None:
-        """Take the first due requested plan by compare-and-set; None if there is none.
+        """Claim the first due requested plan by compare-and-set. Returns None if there is none.
 
-        Skips plans of other resource groups, plans that wait for approval, paused and halted tables, tables at
-        ``max_inflight_per_table``, and plans that a budget or the hours of their table hold back. Increments epoch and
-        attempt.
+        Skips plans of other resource groups, plans that wait for approval, plans of paused and halted tables, plans of
+        tables at ``max_inflight_per_table``, and plans that wait for a budget or for the hours of their table.
+        Increments epoch and attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
@@ -53,9 +53,9 @@ class Claims(StorePart):
                 return None
             limited = self._settings.limits.is_limited
             with self._database.write() as connection:
-                if limited:  # else two concurrent claims would both find room in the same budget
+                if limited:  # otherwise two concurrent claims could use the same remaining budget
                     serialize_claims(connection)
-                # Two claims of one table lock its row in turn, else both would count the same plans inflight.
+                # Locked, because two concurrent claims could otherwise exceed ``max_inflight_per_table``.
                 connection.execute(with_row_locks(select(TableRow.name).where(TableRow.name == candidate.table)))
                 if self._next_startable(connection, candidate.plan_id) is None:
                     continue
@@ -95,11 +95,11 @@ class Claims(StorePart):
         return None
 
     def take_over_expired(self, executor: str) -> Claim | None:
-        """Take over one inflight plan whose lease has expired (epoch + 1, new lease); None if there is none.
+        """Take over one inflight plan whose lease has expired (epoch + 1, new lease). Returns None if there is none.
 
-        The plan stays inflight: the new executor first checks on the table whether the plan was committed. During its
-        grace, after the lease, a plan is taken over only from ``executor`` itself or from a process that is known to
-        have ended.
+        The plan stays inflight. The new executor must first check in the table whether the plan was committed. During
+        the grace that follows the lease, a plan is taken over only from ``executor`` itself or from a process that is
+        known to have ended.
         """
         for _ in range(_CLAIM_ATTEMPTS):
             with self._database.read() as connection:
@@ -141,17 +141,17 @@ class Claims(StorePart):
                         step_at_ms=db_now(),
                     )
                 )
-                reason = f"the lease of {silent.executor} ran out; taken over"
+                reason = f"the lease of {silent.executor} expired; taken over"
                 row = _record_claim(connection, silent.id, PlanState.INFLIGHT, executor, reason)
             return self._load_claim(row)
         return None
 
     def time_until_due(self) -> timedelta | None:
-        """Return how long until a requested plan is due or an inflight lease expires; zero if that is now.
+        """Return the time until a requested plan can be claimed or an inflight lease expires; zero if that is now.
 
-        Returns None if all live plans wait for a person, such as those of paused and halted tables. If a requested
-        plan's table is at ``max_inflight_per_table``, the next lease that expires there counts. A plan that is held
-        back counts from the time at which its wait may end.
+        A plan that waits for a budget or for its table's hours counts with the time at which its wait may end. A plan
+        of a table at ``max_inflight_per_table`` counts with the next lease there that expires. Returns None if all live
+        plans wait for a person, such as those of paused and halted tables.
         """
         backoff = (
             runnable_plans(self._settings)
@@ -175,10 +175,10 @@ class Claims(StorePart):
     def heartbeat(
         self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
     ) -> bool:
-        """Extend the lease; return True if a cancel was requested. Raises LeaseLost.
+        """Extend the lease. Returns True if a cancel was requested. Raises LeaseLost.
 
-        The lease lasts for ``at_least`` or longer, and so does the grace after it. Neither becomes shorter. If the
-        database's clock was set back since the last heartbeat, the old lease counts from now.
+        The lease lasts for at least ``at_least``, and so does the grace after it. Neither becomes shorter. If the
+        database's clock was set back since the last heartbeat, the length of the old lease counts from now.
         """
         granted = case(
             (PlanRow.heartbeat_at_ms > db_now(), db_now() + PlanRow.lease_until_ms - PlanRow.heartbeat_at_ms),
@@ -207,7 +207,7 @@ class Claims(StorePart):
         return timedelta_to_ms(self._settings.lease)
 
     def _next_startable(self, connection: Connection, plan_id: str | None = None) -> QueuedPlan | None:
-        """Return the first plan that may start now, or the plan ``plan_id`` if it may; else None."""
+        """Return the first plan that may start now, or with ``plan_id`` that plan if it may. Returns None otherwise."""
         limits = self._settings.limits
         plans = claimable_plans(self._settings).where(is_in_groups(self._settings))
         if limits.is_limited:
@@ -218,7 +218,7 @@ class Claims(StorePart):
         return next(iter(queued_plans(connection.execute(plans.limit(1)))), None)
 
     def _load_claim(self, row: Row[Any]) -> Claim:
-        # In its own transaction: unpacking long lists of files must not hold SQLite's only write lock.
+        # In its own transaction, because unpacking long lists of files takes time and SQLite has only one write lock.
         with self._database.read() as connection:
             plan, refusal = load_plan(connection, row), obsolete_reason(connection, row)
             staged = staged_by(connection, row.id)

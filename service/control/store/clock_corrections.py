@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrects times that lie in the future because the database's clock was set back.
 
-SQLite's clock is the clock of the host, and a PostgreSQL server that takes over from another one may be behind it.
-Without a correction, the leases and roles of a process that ended before would last until the clock has caught up, for
-hours if the clock was wrong by hours. The owner of a corrected lease may be alive: the lease lasts as long as a new
-one, so that the owner renews it in time.
+SQLite's clock is the clock of the host, and the clock of a PostgreSQL server may be behind that of the server that it
+replaces. Without a correction, the leases and roles of a process that has ended would last until the clock has caught
+up, possibly for hours. A corrected lease is as long as a new one, so that its owner, if alive, renews it in time.
 """
 
 from datetime import timedelta
@@ -23,17 +22,17 @@ from service.control.store.models import (
 )
 from service.control.store.partition_locks import MAX_LOCK_TTL
 
-#: a command holds a role for this time without a renewal
+#: the time for which a command holds a role without a renewal
 _COMMAND_ROLE_TTL = timedelta(seconds=30)
-#: the clock may differ by less than this between two statements of one transaction
+#: differences below this may be due to the time between two statements of a transaction
 _TOLERANCE_MS = 1000
 
 
 def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
-    """Shorten each lease, role, lock and wait whose remaining time is longer than its whole length.
+    """Shorten each lease, role, lock and wait that remains for longer than its full length.
 
-    ``role_ttl`` is the time for which the calling process holds a role without a renewal. Other processes may hold
-    theirs for longer, as their heartbeats show.
+    ``role_ttl`` is the time for which the calling process holds a role without a renewal. The heartbeats of other
+    processes show for how long they hold theirs.
     """
     now = db_now()
     beats = update(PlanRow).where(PlanRow.state == PlanState.INFLIGHT, PlanRow.heartbeat_at_ms > now + _TOLERANCE_MS)

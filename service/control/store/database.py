@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Access to SQLite and PostgreSQL: connections, transactions, and database errors as one clear line."""
+"""Access to SQLite and PostgreSQL: connections, transactions, and the translation of database errors."""
 
 import logging
 import threading
@@ -25,19 +25,18 @@ logger = logging.getLogger(__name__)
 
 URL_SETTING = "database.url"
 UPGRADE_HINT = "run: lakefold db upgrade"
-#: how long a writer waits for another transaction, and how long any caller waits for a connection; lakefold's
-#: transactions are shorter
+#: how long a transaction waits for a lock, and a caller for a connection; lakefold's own transactions are shorter
 LOCK_WAIT_SECONDS = 15
-#: a stopped process loses its transaction after this time, before the processes that wait for its locks give up
+#: the transaction of a stopped process ends after this time, before processes that wait for its locks give up
 _IDLE_TRANSACTION_SECONDS = 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionTimeouts:
-    """Independent time limits for PostgreSQL: to connect, to run a statement, and to respond at all.
+    """Time limits for PostgreSQL: for a connection, for a statement, and for any response.
 
-    The last limit is enforced by this side: the kernel of a stopped server, or a proxy in front of it, still
-    acknowledges requests.
+    This process enforces the last limit itself. TCP timeouts are not enough, because the kernel of a stopped server, or
+    a proxy in front of it, still acknowledges packets.
     """
 
     connect_seconds: int = 10
@@ -102,7 +101,7 @@ class Database:
         self.sqlite_file = SqliteFile(Path(self.url.database or ""), URL_SETTING) if self.dialect == "sqlite" else None
         self._engine = self._create_engine(DEFAULT_TIMEOUTS)
         self._writer = self._engine.execution_options(lakefold_write=True)
-        # Connections of their own, in any number: calls that hang must not keep a lease from being renewed.
+        # A pool of its own without a limit, so that a lease is renewed even while other calls hang.
         self._urgent_writer = self._create_engine(HEARTBEAT_TIMEOUTS, pool_size=1, max_overflow=-1).execution_options(
             lakefold_write=True
         )
@@ -111,7 +110,7 @@ class Database:
         if self.dialect == "postgresql":
             self._reader = self._engine.execution_options(
                 isolation_level="REPEATABLE READ", postgresql_readonly=True
-            )  # all queries of a transaction see one moment, as they do on SQLite
+            )  # all queries of a transaction see the same snapshot, as they do on SQLite
 
     def _create_engine(self, timeouts: ConnectionTimeouts | None, **pool: int) -> Engine:
         if self.sqlite_file is not None:
@@ -119,7 +118,7 @@ class Database:
         return _postgresql_engine(self.url, timeouts, pool_timeout=LOCK_WAIT_SECONDS, **pool)
 
     def check_file(self) -> None:
-        """Raise DatabaseUnreachable or DatabaseReplaced if the file of a SQLite database is not the opened one."""
+        """Raise DatabaseUnreachable or DatabaseReplaced if the SQLite file is not the one that was opened."""
         if self.sqlite_file is not None:
             self.sqlite_file.check()
 
@@ -132,10 +131,10 @@ class Database:
     def write(self, *, urgent: bool = False) -> Iterator[Connection]:
         """A transaction that may write: committed at the end of the block, rolled back by any exception.
 
-        With ``urgent`` it does not wait for other threads' connections, and it waits a shorter time for the server; on
-        SQLite it still waits for the writes of other threads. On SQLite it holds the database's only write lock from
-        its first line (BEGIN IMMEDIATE), so that the rows it reads can't change before it writes. Raises
-        DatabaseUnreachable, SchemaMismatch, ConstraintViolated, StoreError.
+        With ``urgent`` it does not wait for a free connection, and its time limits are shorter; on SQLite it still
+        waits for the writes of other threads. On SQLite it takes the database's only write lock at its start (BEGIN
+        IMMEDIATE), so that the rows it reads can't change before it writes. Raises DatabaseUnreachable, SchemaMismatch,
+        ConstraintViolated, StoreError.
         """
         engine = self._urgent_writer if urgent else self._writer
         with self.translated_errors(), self._sqlite_write_turn():
@@ -145,7 +144,7 @@ class Database:
 
     @contextmanager
     def write_without_timeout(self) -> Iterator[Connection]:
-        """``write`` without time limits on statements: only a silent network ends it."""
+        """Do the same as ``write``, without time limits for statements and responses."""
         engine = self._create_engine(None)
         try:
             with (
@@ -159,11 +158,10 @@ class Database:
 
     @contextmanager
     def _sqlite_write_turn(self) -> Iterator[None]:
-        """On SQLite, let one thread of this process at a time request the write lock.
+        """On SQLite, let the threads of this process request the write lock one by one.
 
-        SQLite gives a free lock to any thread that requests it. A thread that finds the lock taken sleeps before it
-        tries again. So on a busy machine one of a daemon's many threads could wait for seconds, even the thread that
-        renews leadership.
+        SQLite's lock is not fair: a thread that finds it taken sleeps, and other threads may take it in the meantime.
+        On a busy machine, a thread could wait for seconds, even the thread that renews leadership.
         """
         if self.dialect != "sqlite":
             yield
@@ -177,7 +175,7 @@ class Database:
 
     @contextmanager
     def read(self) -> Iterator[Connection]:
-        """A transaction that sees one moment of the database.
+        """A transaction in which all queries see the same snapshot of the database.
 
         Raises DatabaseUnreachable, SchemaMismatch, StoreError.
         """
@@ -202,7 +200,7 @@ class Database:
 
     @contextmanager
     def translated_errors(self) -> Iterator[None]:
-        """Turn the library's errors into the store's, and notify the observer of the outcome."""
+        """Translate the library's errors into the store's, and notify the observer of the outcome."""
         began = time.monotonic()
         try:
             with self._translating():
@@ -221,7 +219,7 @@ class Database:
         except DBAPIError as error:
             translated = self._translate(error)
             if self.dialect == "sqlite" and isinstance(translated, (DatabaseUnreachable, SchemaMismatch)):
-                # A connection keeps using the file that it has opened, even if the file was replaced meanwhile.
+                # An open connection would keep using the old file after the file was replaced.
                 self.close()
             raise translated from error
         except PoolTimeout as error:
@@ -254,7 +252,7 @@ def _sqlite_engine(url: URL, file: SqliteFile, **pool: int) -> Engine:
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
         file.record_opened()
-        # The driver would begin transactions itself, at the first write and never before a read; _begin does it here.
+        # The driver would begin a transaction only at the first write; instead, _begin begins each transaction.
         connection.isolation_level = None
         connection.execute("PRAGMA foreign_keys = ON")
         connection.execute(f"PRAGMA busy_timeout = {LOCK_WAIT_SECONDS * 1000}")
@@ -272,7 +270,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
     defaults = {
         "connect_timeout": (timeouts or DEFAULT_TIMEOUTS).connect_seconds,
         "application_name": "lakefold",
-        # A vanished server is detected in seconds, not after the kernel's quarter of an hour.
+        # A server that disappeared is detected in seconds instead of the kernel's default of 15 minutes.
         "tcp_user_timeout": _TCP_TIMEOUT_SECONDS * 1000,
         "keepalives_idle": _TCP_TIMEOUT_SECONDS // 2,
         "keepalives_interval": _TCP_TIMEOUT_SECONDS // 2,
@@ -293,7 +291,7 @@ def _postgresql_engine(url: URL, timeouts: ConnectionTimeouts | None, **pool: in
 
     @event.listens_for(engine, "connect")
     def _connect(connection: Any, record: Any) -> None:
-        # A stopped process loses its transaction before the processes that wait for its locks give up.
+        # The transaction of a stopped process ends before processes that wait for its locks give up.
         connection.execute(f"SET idle_in_transaction_session_timeout = '{_IDLE_TRANSACTION_SECONDS}s'")
         connection.execute(f"SET lock_timeout = '{LOCK_WAIT_SECONDS}s'")
         if timeouts is not None:
@@ -319,7 +317,7 @@ def _connection_class(timeouts: ConnectionTimeouts | None) -> Any:
             except psycopg.OperationalError:
                 waited = time.monotonic() - began
                 if timeout is None and waited >= longest:
-                    self.pgconn.finish()  # a late response would be taken for the response to the next query
+                    self.pgconn.finish()  # otherwise the next query could receive the late response to this one
                     raise psycopg.OperationalError(f"no answer within {longest:g} s") from None
                 raise
 
@@ -339,14 +337,14 @@ class db_now(FunctionElement[int]):  # noqa: N801 - reads as the SQL function it
 
 @compiles(db_now, "sqlite")
 def _sqlite_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
-    # 2440587.5 is the Julian day of 1970-01-01. As a double, the Julian day of the present is exact to 40 microseconds.
+    # 2440587.5 is the Julian day of 1970-01-01. A double holds a Julian day of today with an error below 40 µs.
     return "CAST(round((julianday('now') - 2440587.5) * 86400000.0) AS INTEGER)"
 
 
 @compiles(db_now, "postgresql")
 def _postgresql_now(element: db_now, compiler: SQLCompiler, **kw: Any) -> str:
-    # Not now(), which is the transaction's start, however long the transaction has waited for a lock. As a subquery
-    # it is evaluated once for each statement, so that an index can serve the comparison.
+    # now() would be the start of the transaction, which may have waited long for a lock. A subquery is evaluated only
+    # once per statement, so comparisons can use an index.
     return "(SELECT CAST(extract(epoch FROM clock_timestamp()) * 1000 AS BIGINT))"
 
 

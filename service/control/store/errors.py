@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The store's errors: refusals, and a database that can't be used. Each text is one line for a person."""
+"""The store's errors. The text of each error is one line for people."""
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
@@ -9,21 +9,21 @@ from service.problems import ServiceError
 
 
 class StoreError(ServiceError):
-    """Base of the store's own errors; the store raises no other error but ``LeaseLost``."""
+    """Base class of the store's errors. Apart from these, the store raises only ``LeaseLost``."""
 
 
 class DatabaseUnreachable(StoreError):
-    """The database does not answer, or can't be opened."""
+    """The database does not respond, or can't be opened."""
 
     problem = problems.DATABASE
 
 
 class DatabaseReplaced(DatabaseUnreachable):
-    """The SQLite file that this process has open was replaced by another one; only a new process can use that."""
+    """The SQLite file that this process has open was replaced by another file. The process must be restarted."""
 
 
 class SchemaMismatch(StoreError):
-    """The database does not have the schema of this lakefold."""
+    """The database does not have the schema of this release."""
 
     problem = problems.DATABASE
 
@@ -33,13 +33,13 @@ class ConstraintViolated(StoreError):
 
 
 class NotFound(StoreError):
-    """No such table, plan, request or notification."""
+    """The table, plan, request, notification or token does not exist."""
 
     problem = problems.NOT_FOUND
 
 
 class AmbiguousId(StoreError):
-    """Several ids contain the given part; ``candidates`` are some of them."""
+    """Several ids contain the given part. ``candidates`` are some of these ids."""
 
     problem = problems.USAGE
 
@@ -49,7 +49,7 @@ class AmbiguousId(StoreError):
 
 
 class InvalidCursor(StoreError):
-    """The cursor of a list is not one that the list has returned."""
+    """The cursor was not returned by this list."""
 
     problem = problems.INVALID_FIELD
 
@@ -61,13 +61,13 @@ class WrongState(StoreError):
 
 
 class IdempotencyMismatch(StoreError):
-    """An idempotency key was used again with a different request."""
+    """An idempotency key was used before for a different request."""
 
     problem = problems.BAD_SETTING
 
 
 class PartitionsLocked(StoreError):
-    """Partitions are held: ``locking_plans`` maps each to its plan, ``lock_owners`` to the cleaner or the sweep."""
+    """Partitions are locked by plans (``locking_plans``), or by the cleaner or the sweep (``lock_owners``)."""
 
     problem = problems.LIVE_PLAN
 
@@ -77,4 +77,4 @@ class PartitionsLocked(StoreError):
         taken = {partition: f"plan {plan_id}" for partition, plan_id in locking_plans.items()} | self.lock_owners
         named = ", ".join(f"{partition or 'the whole table'} by {by}" for partition, by in sorted(taken.items())[:3])
         more = f" and {len(taken) - 3} more" if len(taken) > 3 else ""
-        super().__init__(f"a partition belongs to one live plan at a time; taken: {named}{more}")
+        super().__init__(f"only one live plan can hold a partition; held: {named}{more}")

@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The executor's writes for a claimed plan: its steps, and its transitions out of inflight.
 
-Every write with a claim names the claim's epoch and executor. If the claim is no longer in force, the write touches no
-row and raises ``LeaseLost``. So an executor that was suspended and resumed can't corrupt a plan's state. The writes
-without a claim concern plans that no executor runs: corrections by the sweep, and the cancellation of requested plans.
+A write with a claim compares the claim's epoch and executor with the plan's row. If the claim is no longer in force,
+the write changes nothing and raises ``LeaseLost``. So an executor that was suspended and resumed can't corrupt a plan's
+state. Writes without a claim concern plans that no executor runs: corrections by the sweep, and the cancellation of
+requested plans.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -42,12 +43,12 @@ from service.control.store.views import ErrorClass, FailureKind, StoreSettings
 from service.control.store.write_reports import schedule_rescan
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
-#: between the backoff and the error in the event of a failed attempt
+#: separates the backoff from the error in the event of a failed attempt
 _BEFORE_ERROR = " s: "
 
 
 class Lifecycle(StorePart):
-    """The records that the holder of a claim writes about its plan, and later corrections by the sweep."""
+    """The executor's writes for its claimed plan, and later corrections by the sweep."""
 
     def record_step(
         self,
@@ -81,7 +82,7 @@ class Lifecycle(StorePart):
             )
 
     def record_inflight_error(self, claim: Claim, error: str) -> None:
-        """Record why a plan stays inflight; the first cause of an attempt is kept. Raises LeaseLost."""
+        """Record why a plan stays inflight; an attempt keeps its first error. Raises LeaseLost."""
         with self._database.write() as connection:
             first = func.coalesce(PlanRow.error, storable_text(error))
             fenced_update(connection, claim, {"error": first, "error_class": ErrorClass.COMMIT_UNKNOWN})
@@ -97,7 +98,7 @@ class Lifecycle(StorePart):
             )
 
     def record_skipped_groups(self, claim: Claim, skipped: Sequence[SkippedGroup]) -> None:
-        """Record groups that are not part of the commit, and quarantined paths. Raises LeaseLost."""
+        """Record the groups that are left out of the commit; quarantine their unreadable files. Raises LeaseLost."""
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
             for group in skipped:
@@ -120,10 +121,10 @@ class Lifecycle(StorePart):
     def complete(
         self, claim: Claim, commit: Commit, figures: Sequence[PartitionFigures], milliseconds: Mapping[str, int]
     ) -> None:
-        """Complete the plan in one transaction: figures, superseded versions, partitions freed. Raises LeaseLost.
+        """Complete the plan, record its figures and superseded versions, and release its partitions. Raises LeaseLost.
 
-        Idempotent: a second call of the same claim with the same commit, such as after a lost response, changes
-        nothing.
+        All this happens in one transaction. The call is idempotent: a second call with the same claim and commit, such
+        as after a lost response, changes nothing.
         """
         plan_id = claim.plan.plan_id
         with self._database.write() as connection:
@@ -141,14 +142,14 @@ class Lifecycle(StorePart):
             used = attempt_cpu_ms(spent, row.rewrite_cpu_ms, self._settings.cores_per_plan)
             values = {**completion_values(commit, figures), "milliseconds": spent, "used_cpu_ms": used}
             by = "" if commit.epoch in (None, claim.epoch) else f" by epoch {commit.epoch}"
-            late = "" if row.cancel_requested_at_ms is None else "; the cancel came too late"
+            late = "" if row.cancel_requested_at_ms is None else "; the cancel request was too late"
             reason = f"committed as {commit.instant}{by}{late}"
             self._leave_inflight(connection, claim, PlanState.COMPLETED, values, claim.executor, reason)
             self._record_superseded(connection, row, commit)
             schedule_rescan(connection, claim.plan.table.name)
 
     def ended_without_commit(self, table: TableRef) -> Collection[str]:
-        """Return the plans of the table that were claimed and ended cancelled or failed."""
+        """Return the plans of the table that were claimed and then cancelled or failed."""
         ended = select(PlanRow.id).where(
             PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
         )
@@ -156,9 +157,9 @@ class Lifecycle(StorePart):
             return frozenset(connection.execute(ended).scalars())
 
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
-        """Complete a plan that ended cancelled or failed although its table holds ``commit``; False for any other plan.
+        """Complete a plan that is cancelled or failed although its table contains ``commit``.
 
-        Its partitions stay with their present holders.
+        Returns False if the plan is in another state. Locks on its partitions do not change.
         """
         this_plan = (PlanRow.id == commit.plan_id, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
         with self._database.write() as connection:
@@ -170,9 +171,9 @@ class Lifecycle(StorePart):
             return True
 
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
-        """Record the relocations of a commit of a plan that completed with another commit.
+        """Record the relocations of ``commit``, whose plan completed with another commit.
 
-        Returns False for any other plan, or if the relocations are already recorded.
+        Returns False if the plan did not, or if the relocations are already recorded.
         """
         other = select(PlanRow.__table__).where(
             PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant
@@ -185,10 +186,10 @@ class Lifecycle(StorePart):
             return True
 
     def requeue(self, claim: Claim, error: str, *, counts_as_attempt: bool = True) -> bool:
-        """Requeue the plan with a backoff after a Transient error; return True. Raises LeaseLost.
+        """Request the plan again, with a backoff, after a Transient error. Raises LeaseLost.
 
-        Returns False if the plan failed instead, after ``max_attempts``, or was cancelled instead, by a cancel request.
-        If ``counts_as_attempt`` is False, the plan keeps its number of attempts.
+        Returns False if the plan was ended instead: as failed after ``max_attempts``, or as cancelled if a cancel was
+        requested. If ``counts_as_attempt`` is False, the number of attempts does not increase.
         """
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
@@ -214,7 +215,7 @@ class Lifecycle(StorePart):
                 return False
             wait_ms = self._backoff_ms(row.attempts)
             attempt = f"attempt {row.attempts}{'' if counts_as_attempt else ', not counted'}"
-            reason = f"{attempt}, again in {wait_ms / 1000:g}{_BEFORE_ERROR}{error}"
+            reason = f"{attempt}, retry in {wait_ms / 1000:g}{_BEFORE_ERROR}{error}"
             self._leave_inflight(
                 connection,
                 claim,
@@ -232,9 +233,9 @@ class Lifecycle(StorePart):
             return True
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
-        """End the plan as failed after Rejected or Integrity; free its partitions. Raises LeaseLost.
+        """End the plan as failed after Rejected or Integrity, and release its partitions. Raises LeaseLost.
 
-        With ``halt`` the table is halted, or only ``partitions`` if these are the cause.
+        With ``halt``, also halts the table, or only ``partitions`` if these are the cause.
         """
         with self._database.write() as connection:
             row = lock_claimed_row(connection, claim)
@@ -245,7 +246,7 @@ class Lifecycle(StorePart):
                 halt_of_plan(connection, self._settings, row, error, partitions)
 
     def cancel(self, claim: Claim, reason: str, *, actor: str) -> None:
-        """End the plan as cancelled after Conflict or an operator's cancel; free its partitions. Raises LeaseLost."""
+        """End the plan as cancelled after Conflict or a cancel request; release its partitions. Raises LeaseLost."""
         with self._database.write() as connection:
             is_requested = lock_claimed_row(connection, claim).cancel_requested_at_ms is not None
             values = {"error": storable_text(reason), "error_class": None if is_requested else ErrorClass.CONFLICT}
@@ -254,11 +255,10 @@ class Lifecycle(StorePart):
     def _record_superseded(
         self, connection: Connection, row: Row[Any], commit: Commit, *, is_late: bool = False
     ) -> None:
-        """Record the versions that the commit of the plan ``row`` replaced, and clear its stagings.
+        """Record the versions that the commit of the plan ``row`` replaced, and clear the plan's stagings.
 
-        ``is_late`` is True if the commit was found after the plan's end.
-
-        See ``settle_attempts`` for the case that this database has no record of the attempt that made the commit.
+        ``is_late`` is True if the commit was found after the plan had ended. ``settle_attempts`` handles a commit of an
+        attempt that this database has not recorded.
         """
         others = frozenset[str]()
         if is_late:
@@ -279,7 +279,7 @@ class Lifecycle(StorePart):
         actor: str,
         reason: str,
     ) -> None:
-        """Change the plan from inflight to ``new_state``, with an event; free its partitions if it has ended."""
+        """Change the plan from inflight to ``new_state``, with an event. Releases its partitions if it has ended."""
         final, plan = new_state is not PlanState.REQUESTED, claim.plan
         fenced_update(
             connection,
@@ -299,7 +299,7 @@ class Lifecycle(StorePart):
             enqueue_notification(connection, self._settings, event)
 
     def _backoff_ms(self, attempts: int) -> int:
-        # The exponent is capped as well, so that many attempts make no huge number.
+        # The exponent is capped as well, so that the number stays small after many attempts.
         doubled = timedelta_to_ms(self._settings.backoff) << min(max(attempts - 1, 0), 32)
         return min(doubled, timedelta_to_ms(self._settings.backoff_max))
 
@@ -307,7 +307,7 @@ class Lifecycle(StorePart):
 def _insert_superseded(
     connection: Connection, table: str, commit: Commit, superseded: Sequence[SupersededVersion]
 ) -> None:
-    """Record the versions that ``commit`` replaced; they wait for deletion from now on."""
+    """Record the versions that ``commit`` replaced. Their retention begins now."""
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
         {
@@ -325,7 +325,7 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    # A file that a restore returned to the table waits for a whole retention again.
+    # A file that a restore had returned to the table gets a full retention again.
     existing = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
     connection.execute(
         update(SupersededRow)
@@ -347,7 +347,7 @@ def error_of_attempt(reason: str) -> str:
 def cancel_requested_plan(
     connection: Connection, settings: StoreSettings, row: Row[Any], *, actor: str, reason: str, **values: Any
 ) -> None:
-    """Cancel the requested plan of a locked ``row``; ``values`` are further columns of the row."""
+    """Cancel the requested plan of a locked ``row``. ``values`` are further columns to set."""
     connection.execute(
         update(PlanRow)
         .where(PlanRow.id == row.id)

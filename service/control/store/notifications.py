@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Messages to the webhook and to channels.
+"""Notifications: messages to the webhook and to channels.
 
-They are written in the transaction of their event and kept until they are delivered or given up (dead).
+A message is written in the transaction of its event. It waits until it is delivered, or until its last attempt has
+failed; then it is dead.
 """
 
 from collections.abc import Collection, Mapping
@@ -30,9 +31,9 @@ _STATE_CONDITIONS: Mapping[NotificationState, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotifiedEvent:
-    """An event as it is reported.
+    """An event to be reported.
 
-    ``table`` is None for the whole service; ``partition`` is None unless the event concerns one partition alone.
+    ``table`` is None if the event concerns the whole service. ``partition`` is None unless it concerns one partition.
     """
 
     event: str
@@ -45,7 +46,7 @@ class NotifiedEvent:
 
 
 def enqueue_notification(connection: Connection, settings: StoreSettings, event: NotifiedEvent) -> None:
-    """Write a message in the transaction of its event, one for each of its receivers."""
+    """Write one message for each receiver of the event, in the transaction of the event."""
     receivers = settings.receivers_of(event.event)
     if not receivers:
         return
@@ -80,7 +81,7 @@ class Notifications(StorePart):
     """The outbox of the webhook and of the channels."""
 
     def notify(self, event: str, *, table: str | None, reason: str) -> None:
-        """Write a message about an event that changes no row of the database."""
+        """Write the messages about an event that changes no other row of the database."""
         if self._settings.receivers_of(event):
             with self._database.write() as connection:
                 enqueue_notification(connection, self._settings, NotifiedEvent(event=event, table=table, reason=reason))
@@ -99,14 +100,14 @@ class Notifications(StorePart):
         self._record_attempt(number, delivered_at_ms=db_now(), error=None)
 
     def mark_notification_failed(self, number: int, error: str, retry_in: timedelta | None) -> None:
-        """Record a failed attempt; try again after ``retry_in``, or never if that is None."""
+        """Record a failed attempt. The next attempt is due after ``retry_in``; if that is None, the message is dead."""
         end = {"dead_at_ms": db_now()} if retry_in is None else {"not_before_ms": db_now() + timedelta_to_ms(retry_in)}
         self._record_attempt(number, error=storable_text(error), **end)
 
     def notifications(
         self, state: NotificationState | None = None, limit: int = 50, after: int | None = None
     ) -> list[Notification]:
-        """Return at most ``limit`` messages, newest first, behind the message with the number ``after``."""
+        """Return at most ``limit`` messages, newest first; with ``after`` only messages with lower numbers."""
         query = select(NotificationRow.__table__).where(*(_STATE_CONDITIONS[state] if state else ()))
         if after is not None:
             query = query.where(NotificationRow.id < after)
@@ -115,7 +116,7 @@ class Notifications(StorePart):
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Send dead messages again, all of them if ``numbers`` is None; return how many. Waiting ones do not change.
+        """Send dead messages again, all of them if ``numbers`` is None; return their number. Skips waiting ones.
 
         Raises NotFound if a number is unknown, WrongState if a message was delivered; then no message is changed.
         """
@@ -129,14 +130,14 @@ class Notifications(StorePart):
         )
 
     def drop_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Delete dead messages, all of them if ``numbers`` is None; return how many.
+        """Delete dead messages, all of them if ``numbers`` is None; return their number.
 
         Raises NotFound if a number is unknown, WrongState if a message is not dead; then no message is deleted.
         """
         return self._change_dead(delete(NotificationRow), numbers, "dropped", actor=actor)
 
     def prune_notifications(self, *, delivered: timedelta, dead: timedelta) -> int:
-        """Delete messages that were delivered or given up longer ago than these times; return how many."""
+        """Delete messages that were delivered, or became dead, longer ago than these times; return their number."""
         with self._database.write() as connection:
             return sum(
                 connection.execute(delete(NotificationRow).where(ended < db_now() - timedelta_to_ms(kept))).rowcount

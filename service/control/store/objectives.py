@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objectives of tables: each good scan judges them, and adds to the times in which they were met and missed."""
+"""Objectives of tables. Each good scan evaluates them, and adds to the times in which they were met and missed."""
 
 import json
 from collections.abc import Collection, Sequence
@@ -37,7 +37,7 @@ class Objectives(StorePart):
     """Objectives of tables, written by ``record_scan``."""
 
     def objectives(self, names: Collection[str] | None = None) -> dict[str, tuple[TableObjective, ...]]:
-        """Return the objectives in force of each table, or of each of ``names``, without tables in mode off."""
+        """Return the objectives in force of all tables, or of ``names``, except tables in mode off."""
         with self._database.read() as connection:
             read = self._rows_of_tables(connection, _OBJECTIVES_IN_FORCE, names)
         rows = [dict(zip((column.name for column in _COLUMNS), row, strict=True)) for row in read]
@@ -46,7 +46,7 @@ class Objectives(StorePart):
         return {table: tuple(its) for table, its in groupby(found, key=lambda one: one.table)}
 
     def burn_history(self, name: str) -> dict[Objective, list[BurnPoint]]:
-        """Return how the error budget of each objective in force of table ``name`` was spent within its window."""
+        """Return how the error budget of each objective of table ``name`` was spent within the objective's window."""
         query = (
             select(ObjectiveRow.__table__)
             .where(ObjectiveRow.table_name == name, is_in_force(), self._is_in_scope(ObjectiveRow.table_name))
@@ -73,10 +73,10 @@ class Objectives(StorePart):
 
 
 def record_objectives(connection: Connection, table: str, evaluations: Sequence[ObjectiveEvaluation]) -> None:
-    """Count the time since the last good scan of ``table`` as met or missed, as that scan judged; store this judgement.
+    """Store the evaluations of this scan. The time since the previous scan counts as that scan evaluated it.
 
-    An objective that is no longer set is hidden, but kept: a person who removes an objective by mistake, or scans with
-    another configuration, does not lose its history. The caller has locked the table's row, so that no other scan
+    An objective that is no longer set is hidden but kept, so that its history is not lost if a person removes it by
+    mistake or scans with another configuration. The caller must have locked the table's row, so that no other scan
     counts the same time.
     """
     rows = connection.execute(select(ObjectiveRow.__table__).where(ObjectiveRow.table_name == table)).all()
@@ -129,12 +129,12 @@ def _update_rank(connection: Connection, table: str, urgency_ms: int) -> None:
 
 
 def _has_other_urgency(table: str, urgency_ms: int) -> tuple[Any, ...]:
-    """Return the conditions on waiting plans with another urgency."""
+    """Return the conditions that select the table's waiting plans with another urgency."""
     return PlanRow.table_name == table, PlanRow.state == PlanState.REQUESTED, PlanRow.urgency_ms != urgency_ms
 
 
 def _objective_values(evaluation: ObjectiveEvaluation, row: Any, now: int) -> dict[str, Any]:
-    """Return the columns of an objective; ``row`` has its state until ``now``, None for a new one."""
+    """Return the columns of an objective. ``row`` has its state until ``now``; it is None for a new objective."""
     met, holds, since = evaluation.is_met, timedelta_to_ms(evaluation.valid_for), now
     if row is None:
         kept = Compliance(observed_at_ms=now, is_met=met, valid_for_ms=holds)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition locks of plans and of other owners, which lock a partition alongside its plan or without a plan.
+"""Partition locks of plans and of other owners. Other owners lock a partition alongside its plan or without a plan.
 
-A round of the sweep may copy late files into a partition while a plan rewrites it: for the plan they are files that a
-writer has added. The plan needs exclusive access only during its commit, because files that a round copies during the
-commit would be left in the previous location.
+The sweep may copy late files into a partition while a plan rewrites it; to the plan they are files that a writer has
+added. The plan needs exclusive access only during its commit, because files that the sweep copies during the commit
+would remain in the previous location.
 """
 
 from collections.abc import Callable, Collection
@@ -19,11 +19,11 @@ from service.control.store.errors import ConstraintViolated, PartitionsLocked
 from service.control.store.models import LivePartitionRow, PlanRow, TableRow
 from service.control.store.tables import table_values
 
-#: how long a silent owner holds its partitions; a call of a catalog takes less
+#: how long an owner holds its partitions without a renewal; this is longer than any call of a catalog
 _LOCK_TTL = {LockOwnerKind.CLEANER: timedelta(minutes=10), LockOwnerKind.SWEEP: timedelta(minutes=2)}
 MAX_LOCK_TTL = max(_LOCK_TTL.values())
-"""No lock with an expiry lasts longer without a renewal."""
-#: if the plan that holds a partition ends between check and insert, the next attempt succeeds
+"""The longest time that a lock with an expiry lasts without a renewal."""
+#: attempts to lock partitions; one fails if the holder of a partition changes between check and insert
 _LOCK_ATTEMPTS = 5
 
 
@@ -33,12 +33,12 @@ class PartitionLocks(StorePart):
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Lock ``partitions`` for ``owner`` for some minutes; return the partitions that no other owner holds.
+        """Lock ``partitions`` for ``owner`` for some minutes. Returns those that are now locked for the owner.
 
-        With ``alongside_plans``, this includes partitions of plans that are not in their commit. The cleaner gets only
-        partitions of plans that no executor runs; such a plan, once claimed, waits for the cleaner before its commit.
-        An expired lock is replaced without notice. So an owner that has read anything under its lock calls
-        ``renew_partitions`` instead, which reports the gap.
+        With ``alongside_plans``, partitions of plans that are not in their commit are locked too; the cleaner locks
+        only partitions of plans that no executor runs. If such a plan is claimed, it waits for the cleaner before its
+        commit. The owner's own expired lock is replaced without notice. An owner that relies on what it read under its
+        lock must call ``renew_partitions``, which reports a lock that has expired in between.
         """
         row = LivePartitionRow
         is_own = row.keeper == owner.name
@@ -62,12 +62,12 @@ class PartitionLocks(StorePart):
             return frozenset(connection.execute(held).scalars())
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Keep ``partitions`` locked for some minutes; return the ones that ``owner`` held without a gap."""
+        """Renew the locks of ``owner`` on ``partitions``. Returns the partitions whose lock had not expired."""
         with self._database.write() as connection:
             return renew_locks(connection, table.name, partitions, owner)
 
     def clock(self) -> float:
-        """Return the database's time, in seconds since 1970."""
+        """Return the time of the database's clock, in seconds since 1970."""
         with self._database.outside_transaction() as connection:
             return float(connection.execute(select(db_now())).scalar_one()) / 1000
 
@@ -82,7 +82,7 @@ class PartitionLocks(StorePart):
     def begin_commit(self, claim: Claim) -> Collection[str]:
         """Give the plan exclusive access to its partitions. Raises LeaseLost.
 
-        Returns the partitions that other owners have locked; if there are any, the plan gets exclusive access to none.
+        Returns the partitions that other owners have locked. If there are any, the plan gets no exclusive access.
         """
         row, plan_id = LivePartitionRow, claim.plan.plan_id
         with self._database.write() as connection:
@@ -103,9 +103,9 @@ def write_with_partitions(
     write: Callable[[Connection], None],
     before: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
-    """Run ``write`` in a transaction. Raises PartitionsLocked if one of ``partitions`` has another owner.
+    """Run ``before`` and ``write`` in a transaction. Raises PartitionsLocked if one of ``partitions`` has an owner.
 
-    ``before`` runs before the owners are read, and is rolled back if a partition still has another owner.
+    ``before`` may release partitions. The owners are checked between ``before`` and ``write``.
     """
     for attempt in range(_LOCK_ATTEMPTS):
         try:
@@ -115,7 +115,7 @@ def write_with_partitions(
                 write(connection)
             return
         except ConstraintViolated:
-            # Another process took a partition between the check and the insert, or the write itself is invalid.
+            # Another process has locked a partition between the check and the insert, or ``write`` itself is invalid.
             with database.read() as connection:
                 _raise_if_locked(connection, table, partitions)
             if attempt == _LOCK_ATTEMPTS - 1:
@@ -131,7 +131,7 @@ def _raise_if_locked(connection: Connection, table: str, partitions: tuple[str, 
 
 
 def partition_owners(connection: Connection, table: str) -> tuple[dict[str, str], dict[str, str]]:
-    """Return partition → plan that holds it, and partition → text of another owner."""
+    """Return partition → plan that holds it, and partition → description of another owner that holds it."""
     by_plans, by_others = dict[str, str](), dict[str, str]()
     in_force = LivePartitionRow.expires_at_ms.is_(None) | (LivePartitionRow.expires_at_ms > db_now())
     for row in connection.execute(
@@ -158,7 +158,10 @@ def lock_plan_partitions(connection: Connection, table: str, plan_id: str, parti
 
 
 def renew_locks(connection: Connection, table: str, partitions: Collection[str], owner: LockOwner) -> frozenset[str]:
-    """Renew locks; return the ``partitions`` that ``owner`` still holds, locked until the transaction ends."""
+    """Renew the locks of ``owner`` on ``partitions``; return the partitions that it still holds.
+
+    Their rows are locked until the transaction ends.
+    """
     row = LivePartitionRow
     these = row.table_name == table, row.partition_path.in_(partitions)
     is_own = (row.keeper == owner.name) & (row.expires_at_ms > db_now())
@@ -179,7 +182,7 @@ def end_exclusive_commit(connection: Connection, plan_id: str) -> None:
 def release_plan_partitions(connection: Connection, plan_id: str) -> None:
     """Release the partitions of a plan that has ended. A second owner (``guest``) keeps its partition."""
     row = LivePartitionRow
-    # The row has the second owner's name, not its kind. Locks are checked by name; this owner is usually the sweep.
+    # The kind of the second owner is not stored. It is usually the sweep, and locks are compared by the owner's name.
     kept = {
         "holder_kind": LockOwnerKind.SWEEP,
         "plan_id": None,
@@ -192,12 +195,12 @@ def release_plan_partitions(connection: Connection, plan_id: str) -> None:
 
 
 def delete_expired_locks(connection: Connection, table: str) -> None:
-    """Delete the locks of owners that died; the time is compared in the same statement."""
+    """Delete the expired locks on partitions of the table."""
     expired = LivePartitionRow.table_name == table, LivePartitionRow.expires_at_ms <= db_now()
     connection.execute(delete(LivePartitionRow).where(*expired))
 
 
 def _is_open_to(co_owner: str) -> ColumnElement[bool]:
-    """Return the condition that a plan's partition has no second owner but ``co_owner``."""
+    """Return the condition that a plan's partition has no second owner other than ``co_owner``."""
     row = LivePartitionRow
     return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

@@ -23,7 +23,7 @@ class PlanActions(StorePart):
     """Cancel and retry."""
 
     def request_cancel(self, plan_id: str, actor: str, reason: str = "") -> PlanState:
-        """Cancel a requested plan at once; request the cancel of an inflight plan. Returns the state afterwards.
+        """Cancel a requested plan, or request that an inflight plan is cancelled. Returns the plan's new state.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, or WrongState for a plan that has ended.
         """
@@ -54,7 +54,7 @@ class PlanActions(StorePart):
         return after
 
     def retry(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Request a failed plan again, with all attempts and the same partitions; its history records the reason.
+        """Request a failed plan again, with all its attempts. Its partitions must be free.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState, or PartitionsLocked.
         """
@@ -99,15 +99,15 @@ class PlanActions(StorePart):
 
 
 def _instead_of_retry(row: Row[Any]) -> str:
-    """Return, for a refusal of a retry, how a plan in this state runs; '' for a completed plan."""
+    """Return advice for a plan that can't be retried in its present state; '' for a completed plan."""
     if row.state == PlanState.REQUESTED:
         due = datetime_from_ms(row.not_before_ms)
-        return f". It runs by itself, at {due:%H:%M:%S} UTC at the earliest{f': {row.error}' if row.error else ''}"
+        return f". It runs by itself after {due:%H:%M:%S} UTC{f'; last error: {row.error}' if row.error else ''}"
     if row.state == PlanState.INFLIGHT:
         lease = datetime_from_ms(row.lease_until_ms)
         return (
-            f". If its executor {row.executor} has died, another executor takes the plan over after the lease "
-            f"({lease:%H:%M:%S} UTC), and runs it again"
+            f". If its executor {row.executor} has died, another executor takes the plan over when the lease expires "
+            f"({lease:%H:%M:%S} UTC)"
         )
     again = f"lakefold plans request {row.table_name}"
     return f". To plan its files again: {again}" if row.state == PlanState.CANCELLED else ""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The creation of plans: a plan, its groups and its place in the queue."""
+"""The creation of plans, with their groups and their position in the queue."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from service.control.store.tables import table_values
 class QueueEntry:
     """The position of a plan in the queue.
 
-    ``cpu_seconds`` is the predicted cost, which budgets need. ``priority_offset`` moves the plan forward by that time
-    in the order of creation. ``urgency`` is added to the offset if the table misses an objective; ``urgency_reason``
-    names the objective. A plan that ``needs_approval`` is a proposal.
+    ``cpu_seconds`` is the predicted cost, which budgets need. The plan runs as if it had been created earlier by
+    ``priority_offset``. ``urgency`` is added to the offset if the table misses an objective, which ``urgency_reason``
+    names. A plan that ``needs_approval`` is a proposal.
     """
 
     cpu_seconds: float | None = None
@@ -57,8 +57,8 @@ class PlanCreation(StorePart):
 
         ``settings_digest`` is a digest of everything that determines the plan, except its inputs; ``failed_plans``
         compares it.
-        ``replaced_proposals`` are proposals (plan → reason) that it replaces: the undecided ones are cancelled in the
-        same transaction.
+        ``replaced_proposals`` are proposals (plan → reason) that the plan replaces: those that are still undecided are
+        cancelled in the same transaction.
 
         An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the owners if another plan or
         process holds one of the partitions.
@@ -77,7 +77,7 @@ class PlanCreation(StorePart):
             for number, group in enumerate(plan.groups)
         ]
         if not groups:
-            raise StoreError(f"plan {plan.plan_id} has no group; a plan rewrites at least one")
+            raise StoreError(f"plan {plan.plan_id} has no group; a plan must have at least one group")
 
         def withdraw_replaced(connection: Connection) -> None:
             reasons = {

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The newest plans that match a filter, out of a million: an index for each filter, so that a query reads one page."""
+"""Selection of plans: the newest plans that match a filter, and the plans that executors may claim.
+
+Each filter has an index, so that a query reads only one page of a million plans.
+"""
 
 from datetime import datetime, timedelta
 from typing import Any
@@ -12,14 +15,14 @@ from service.control.store.models import ALL_TABLES, PlanRow, TableRow
 from service.control.store.tables import is_served
 from service.control.store.views import PlanFilter, StoreSettings
 
-#: an id has the time of the host that made the plan; its clock may differ from the database's by this much
+#: a plan's id contains the time of the host that made it; that clock may differ from the database's by this much
 _MAX_CLOCK_SKEW = timedelta(days=1)
 
 
 def newest_plan_ids(
     connection: Connection, plan_filter: PlanFilter, in_scope: Any, limit: int, after: str | None
 ) -> list[str]:
-    """Return the ids of the newest ``limit`` plans in scope behind ``after``, newest first."""
+    """Return the ids of the newest ``limit`` plans in scope that are older than ``after``, newest first."""
     terms = [in_scope, *filter_conditions(plan_filter)]
     if after is not None:
         terms.append(PlanRow.id < after)
@@ -37,10 +40,10 @@ def newest_plan_ids(
 def _tables_with_newest_plans(
     connection: Connection, plan_filter: PlanFilter, conditions: list[Any], limit: int
 ) -> list[str]:
-    """Return the tables with the newest plans, of all tables whose name matches.
+    """Return the ``limit`` tables with the newest plans, of the tables whose name matches.
 
-    Each of these ``limit`` tables has a plan that is newer than all plans of every other table. So no other table has
-    one of the newest ``limit`` plans.
+    Each of them has a plan that is newer than all plans of the other tables. So the newest ``limit`` plans all belong
+    to these tables.
     """
     last = _newest_plans_of(TableRow.name, conditions, 1).correlate(TableRow).scalar_subquery().label("last")
     having = func.lower(TableRow.name).contains((plan_filter.get("name") or "").lower(), autoescape=True)
@@ -55,7 +58,7 @@ def _newest_plans_of(table: Any, conditions: list[Any], limit: int) -> Any:
 
 
 def filter_conditions(plan_filter: PlanFilter) -> list[Any]:
-    """Return the conditions on the rows of matching plans, except a part of a table's name."""
+    """Return the conditions of the filter on a plan's row, except the condition on a part of the table's name."""
     equal = (
         (PlanRow.table_name, plan_filter.get("table")),
         (PlanRow.state, plan_filter.get("state")),
@@ -73,7 +76,7 @@ def filter_conditions(plan_filter: PlanFilter) -> list[Any]:
 
 
 def _lowest_id_at(moment: datetime) -> str:
-    """Return a lower bound of the UUIDv7 ids from that time on."""
+    """Return a lower bound of the UUIDv7 ids that are made at ``moment`` or later."""
     digits = f"{max(datetime_to_ms(moment), 0):012x}"
     return f"{digits[:8]}-{digits[8:]}"
 
@@ -94,7 +97,7 @@ DEFAULT_GROUP = "default"
 
 
 def is_in_groups(settings: StoreSettings) -> ColumnElement[bool]:
-    """Return the condition that this process takes the plans of the plan's table, by its resource group."""
+    """Return the condition that the plan's table is in a resource group whose plans this process claims."""
     groups = settings.resource_groups
     if groups is None:
         return true()
@@ -103,9 +106,10 @@ def is_in_groups(settings: StoreSettings) -> ColumnElement[bool]:
 
 
 def runnable_plans(settings: StoreSettings) -> Any:
-    """Return the query of requested plans that need no approval or have it, and whose table lets one more plan start.
+    """Return the query of the requested plans that may run, ordered by priority.
 
-    Plans of paused and halted tables are left out, plans that are not due yet are included. It is ordered by priority.
+    These plans need no approval or are approved, and their tables are neither paused, halted nor at
+    ``max_inflight_per_table``. Plans that are not due yet are included.
     """
     busy = (
         select(PlanRow.table_name)

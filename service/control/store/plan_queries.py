@@ -56,9 +56,9 @@ _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name 
 #: the length of a whole id
 _ID_LENGTH = 36
 _ID_CHARACTERS = frozenset("0123456789abcdef-")
-#: the most ids that a refusal names
+#: the most ids that an error names
 _MAX_NAMED_IDS = 5
-#: the number of a table's newest plans that show whether its writers cancel most of them
+#: the number of a table's newest plans in which conflicts are counted
 CONFLICT_SAMPLE_SIZE = 5
 #: the most retrying plans that are listed
 _MAX_RETRYING = 1000
@@ -76,7 +76,7 @@ def resolve_id(connection: Connection, column: Any, part: str, noun: str, in_sco
     ids: list[str] = []
     if 0 < len(part) < _ID_LENGTH and _ID_CHARACTERS.issuperset(
         part
-    ):  # any other text would search a million ids in vain
+    ):  # no id contains any other text, so a search of a million ids is saved
         having = select(column).where(column.contains(part, autoescape=True), in_scope).order_by(column.desc())
         ids = list(connection.execute(having.limit(_MAX_NAMED_IDS + 1)).scalars())
     if not ids:
@@ -95,7 +95,7 @@ def resolve_plan_id(connection: Connection, part: str, in_scope: ColumnElement[b
 
 
 def slices_by_plan(connection: Connection, plan_ids: Collection[str]) -> Mapping[str, tuple[FileSlice, ...]]:
-    """Return the slices that each of these plans rewrites."""
+    """Return plan → the slices that it rewrites."""
     found: dict[str, list[FileSlice]] = defaultdict(list)
     if plan_ids:
         files = select(GroupRow.plan_id, GroupRow.partition_path, GroupRow.files).where(GroupRow.plan_id.in_(plan_ids))
@@ -126,9 +126,9 @@ class PlanQueries(StorePart):
     """Plans for people and metrics."""
 
     def plans(self, *, limit: int = 50, after: str | None = None, **which: Unpack[PlanFilter]) -> list[PlanView]:
-        """Return at most ``limit`` plans, newest first, behind ``after``, which is an id or a unique part of one.
+        """Return at most ``limit`` plans, newest first; with ``after`` only older ones. Raises NotFound, AmbiguousId.
 
-        A whole id works as a cursor even after its plan was deleted. Raises NotFound, AmbiguousId.
+        ``after`` is an id or a unique part of an id. A whole id works even after its plan was deleted.
         """
         with self._database.read() as connection:
             seen = self._is_in_scope(PlanRow.table_name)
@@ -140,7 +140,7 @@ class PlanQueries(StorePart):
             )
 
     def next_due_plan(self) -> PlanView | None:
-        """Return the requested plan without need of approval that is or will be due first; None without one."""
+        """Return the requested plan with the earliest due time that needs no approval; None if there is none."""
         query = select(PlanRow.__table__).where(
             PlanRow.state == PlanState.REQUESTED, is_approved_or_exempt(), self._is_in_scope(PlanRow.table_name)
         )
@@ -149,7 +149,7 @@ class PlanQueries(StorePart):
         return found[0] if found else None
 
     def waiting_by_group(self, table: str | None = None) -> dict[str, GroupWait]:
-        """Return the resource group and the number of requested plans that need no approval, by table."""
+        """Return table → its resource group and the number of its requested plans that need no approval."""
         waiting = (
             select(PlanRow.table_name, TableRow.resource_group, func.count())
             .join(TableRow, TableRow.name == PlanRow.table_name)
@@ -163,7 +163,7 @@ class PlanQueries(StorePart):
         return {name: GroupWait(group=group or DEFAULT_GROUP, plans=plans) for name, group, plans in rows}
 
     def newest_plans(self, tables: Sequence[str]) -> dict[str, NewestPlan]:
-        """Return the newest plan of each of ``tables`` that has one."""
+        """Return table → its newest plan, for those of ``tables`` that have a plan."""
         with self._database.read() as connection:
             return {
                 table: NewestPlan(plan_id=plan_id, state=PlanState(state), at=datetime_from_ms(ms))
@@ -172,7 +172,7 @@ class PlanQueries(StorePart):
             }
 
     def newest_failed_plans(self, tables: Sequence[str]) -> dict[str, PlanView]:
-        """Return the newest plan of each of ``tables`` if that failed."""
+        """Return table → its newest plan, for those of ``tables`` whose newest plan failed."""
         query = select(PlanRow.__table__).where(PlanRow.state == PlanState.FAILED)
         with self._database.read() as connection:
             return {
@@ -182,9 +182,9 @@ class PlanQueries(StorePart):
             }
 
     def retrying_plans(self, table: str | None = None) -> dict[str, list[RetryingPlan]]:
-        """Return the live plans of which an attempt failed, by table, those with most failed attempts first.
+        """Return table → its live plans that have failed at least once, those with the most failed attempts first.
 
-        An inflight plan with an error of its own is one whose commit is unknown.
+        An inflight plan with an error is a plan whose commit is unknown.
         """
         columns = (
             PlanRow.id,
@@ -195,7 +195,7 @@ class PlanQueries(StorePart):
             PlanRow.not_before_ms,
         )
         failed = (
-            # An attempt that waits for a writer does not count in ``attempts``.
+            # ``attempts`` does not count attempts that waited for a writer.
             (PlanRow.state == PlanState.REQUESTED, PlanRow.error_class == ErrorClass.TRANSIENT),
             (PlanRow.state == PlanState.INFLIGHT, PlanRow.error.is_not(None) | (PlanRow.attempts >= 2)),
         )
@@ -231,7 +231,7 @@ class PlanQueries(StorePart):
         return found
 
     def conflict_counts(self, within: timedelta) -> dict[str, ConflictCount]:
-        """Count the conflicts among each table's newest plans that were created ``within`` a time and have ended.
+        """Count the conflicts among each table's newest plans that have ended and were created in the last ``within``.
 
         A conflict is a plan that a writer invalidated. Tables without conflicts are left out.
         """
@@ -257,12 +257,15 @@ class PlanQueries(StorePart):
         }
 
     def database_time(self) -> datetime:
-        """Return the database's time, which is also the clock of plans' creation times."""
+        """Return the time of the database's clock, which also sets the creation times of plans."""
         with self._database.read() as connection:
             return datetime_from_ms(connection.execute(select(db_now())).scalar_one())
 
     def plan(self, plan_id: str) -> PlanView:
-        """Return one plan with groups and figures; a unique part of an id will do. Raises NotFound, AmbiguousId."""
+        """Return one plan with groups and figures. Raises NotFound, AmbiguousId.
+
+        ``plan_id`` may be a unique part of an id.
+        """
         with self._database.read() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
             row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
@@ -273,13 +276,13 @@ class PlanQueries(StorePart):
             return plan_view(row, tokens, tuple(group_view(group) for group in groups))
 
     def plans_by_id(self, plan_ids: Collection[str]) -> dict[str, PlanView]:
-        """Return the existing plans of ``plan_ids``, as in a listing."""
+        """Return id → plan for those of ``plan_ids`` that exist, without groups and figures."""
         query = select(PlanRow.__table__).where(PlanRow.id.in_(plan_ids), self._is_in_scope(PlanRow.table_name))
         with self._database.read() as connection:
             return {view.plan_id: view for view in _plan_views(connection, query)}
 
     def plan_state(self, plan_id: str) -> PlanState | None:
-        """Return the state of a plan; None if it is unknown to this database."""
+        """Return the state of a plan; None if this database does not know the plan."""
         with self._database.read() as connection:
             state = connection.execute(
                 select(PlanRow.state).where(PlanRow.id == plan_id, self._is_in_scope(PlanRow.table_name))
@@ -287,7 +290,10 @@ class PlanQueries(StorePart):
         return None if state is None else PlanState(state)
 
     def plan_events(self, plan_id: str) -> list[PlanEvent]:
-        """Return a plan's events, oldest first; a unique part of an id will do. Raises NotFound, AmbiguousId."""
+        """Return a plan's events, oldest first. Raises NotFound, AmbiguousId.
+
+        ``plan_id`` may be a unique part of an id.
+        """
         with self._database.read() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
             rows = connection.execute(
@@ -296,9 +302,9 @@ class PlanQueries(StorePart):
             return [view_of(PlanEvent, row) for row in rows]
 
     def figures(self, cache: RowCache | None = None) -> Figures:
-        """Return the database in numbers, from indexes; cheap enough for every refresh of the metrics.
+        """Return figures of the whole database, read from indexes, so that every refresh of the metrics can call this.
 
-        Rows in ``cache`` that did not change are not converted again.
+        Rows that did not change since the last call with ``cache`` are not converted again.
         """
         cache = cache or RowCache()
         sums = (func.sum(getattr(PlanRow, name)) for name in SUMMED_COLUMNS)
@@ -337,7 +343,7 @@ class PlanQueries(StorePart):
 
 
 def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
-    """Return the plans that wait for approval, by table and kind."""
+    """Return the figures of the plans that wait for approval, by table and kind."""
     sums = func.count(), func.sum(PlanRow.input_bytes), func.min(PlanRow.proposed_at_ms)
     waiting = select(PlanRow.table_name, PlanRow.kind, *sums).where(is_awaiting_approval())
     rows = connection.execute(waiting.group_by(PlanRow.table_name, PlanRow.kind)).all()
@@ -354,15 +360,15 @@ def _proposal_figures(connection: Connection) -> tuple[ProposalFigures, ...]:
 
 
 def _with_runnable_since(connection: Connection, stored: Sequence[PlanFigures]) -> Sequence[PlanFigures]:
-    """Return ``stored`` in which the age of requested plans is the time since the oldest of them became due.
+    """Return ``stored``, but for requested plans with the time at which the oldest of them became due.
 
-    A plan becomes due with its latest approval or retry; a plan that waits to try again counts as due now.
+    A plan becomes due at its latest approval or retry. A plan that waits for its next attempt counts as due now.
     """
     if all(figures.state is not PlanState.REQUESTED for figures in stored):
         return stored
     key, due = (PlanRow.table_name, PlanRow.kind), PlanRow.not_before_ms
     since = func.min(case((is_approved_or_exempt(), case((due > db_now(), db_now()), else_=due))))
-    # In a large lake few tables differ from the stored figures.
+    # Only the figures of few tables change, even in a large lake.
     others = (
         select(*key, since).where(PlanRow.state == PlanState.REQUESTED).having(since != func.min(PlanRow.created_at_ms))
     )
@@ -378,7 +384,7 @@ def _with_runnable_since(connection: Connection, stored: Sequence[PlanFigures]) 
 
 
 def _add_pruned_figures(stored: Iterable[PlanFigures], pruned: Iterable[PlanFigures]) -> tuple[PlanFigures, ...]:
-    """Return the figures of stored and pruned plans together, one for each table, kind and state."""
+    """Return the sums of the figures of stored and pruned plans, by table, kind and state."""
     found = {(figures.table, figures.kind, figures.state): figures for figures in stored}
     for gone in pruned:
         key = (gone.table, gone.kind, gone.state)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Queries of the planner: partitions that plans hold, plans that failed, and instants that plans adopted."""
+"""Queries for planning: partitions that plans hold, plans that failed, and instants that plans adopted."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -19,7 +19,7 @@ _EXHAUSTED_REMEMBERED = timedelta(days=1)
 
 
 class PlannerQueries(StorePart):
-    """Plans of a table that determine what may be planned."""
+    """Earlier plans of a table on which further planning depends."""
 
     def locked_partitions(self, name: str, *, include_proposals: bool = True) -> dict[str, str]:
         """Return partition → live plan that holds it, for the table ``name``; with or without proposals."""
@@ -34,8 +34,8 @@ class PlannerQueries(StorePart):
     def failed_plans(self, name: str, settings_digest: str) -> list[FailedPlan]:
         """Return the plans of the table ``name`` that failed under these settings and must not be repeated unchanged.
 
-        They count until they are retried or the table is resumed. Plans that ran out of attempts count for only a day,
-        since the cause may have been the storage.
+        They are returned until they are retried or the table is resumed; plans whose attempts all failed only for a
+        day, because the storage may have been the cause.
         """
         remembered = (PlanRow.failure == FailureKind.REJECTED) | (
             PlanRow.finalized_at_ms > db_now() - timedelta_to_ms(_EXHAUSTED_REMEMBERED)

@@ -12,7 +12,7 @@ from service.control.store.models import LeaderRow, ProcessRow
 from service.control.store.rows import view_of
 from service.control.store.views import Leader, ProcessFacts, ProcessView
 
-#: how long a process that stopped without unregistering is shown
+#: how long a process that ended without unregistering is listed
 _SILENT_REMEMBERED = timedelta(days=1)
 
 
@@ -20,9 +20,9 @@ class Processes(StorePart):
     """The registered processes."""
 
     def register_process(self, process: ProcessFacts, ttl: timedelta) -> None:
-        """Record the heartbeat and the facts of ``process``, valid for ``ttl``; delete long-silent processes.
+        """Record the heartbeat and the facts of ``process``, valid for ``ttl``. Deletes processes silent for a day.
 
-        Corrects times in the future, which show that the database's clock was set back.
+        Also corrects times in the future, which show that the database's clock was set back.
         """
         facts = {
             "role": process.role,
@@ -48,12 +48,12 @@ class Processes(StorePart):
                 connection.execute(delete(ProcessRow).where(old))
 
     def unregister_process(self, name: str) -> None:
-        """Delete the process ``name``, because it ends."""
+        """Delete the record of the process ``name``, which is about to end."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(ProcessRow).where(ProcessRow.name == name))
 
     def processes(self) -> list[ProcessView]:
-        """Return every live process, and the processes that fell silent in the last day, by name."""
+        """Return every live process, and those that became silent within the last day, sorted by name."""
         query = select(ProcessRow.__table__, (ProcessRow.expires_at_ms > db_now()).label("live"))
         old = ProcessRow.expires_at_ms < db_now() - timedelta_to_ms(_SILENT_REMEMBERED)
         with self._database.read() as connection:
@@ -62,10 +62,10 @@ class Processes(StorePart):
 
 
 class Leaders(StorePart):
-    """Elections by compare-and-set."""
+    """Roles that one process at a time may hold, taken by compare-and-set."""
 
     def acquire_leader(self, role: str, holder: str, ttl: timedelta) -> bool:
-        """Take or renew ``role`` for ``ttl``; False while another holder's row has not expired."""
+        """Take or renew ``role`` for ``ttl``. Returns False if another process holds it."""
         expires = db_now() + timedelta_to_ms(ttl)
         with self._database.write(urgent=True) as connection:
             this_role = update(LeaderRow).where(LeaderRow.role == role)
@@ -81,12 +81,12 @@ class Leaders(StorePart):
             )
 
     def release_leader(self, role: str, holder: str) -> None:
-        """Give up ``role`` if ``holder`` has it."""
+        """Release ``role`` if ``holder`` holds it."""
         with self._database.write(urgent=True) as connection:
             connection.execute(delete(LeaderRow).where(LeaderRow.role == role, LeaderRow.holder == holder))
 
     def leaders(self) -> list[Leader]:
-        """Return every role that was taken and not given up, including expired ones."""
+        """Return every role that was taken and not released, including expired ones."""
         query = select(LeaderRow.__table__, (LeaderRow.expires_at_ms > db_now()).label("live"))
         with self._database.read() as connection:
             return [view_of(Leader, row) for row in connection.execute(query.order_by(LeaderRow.role))]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Pruning of old plans, requests and bulk actions, a few rows at a time; their sums are kept."""
+"""Pruning of old plans, requests and bulk actions, a few rows at a time. Sums over pruned plans are kept."""
 
 from datetime import timedelta
 from typing import Any
@@ -20,24 +20,24 @@ from service.control.store.models import (
     SupersededRow,
 )
 
-#: the most plans or requests in one transaction, so that it takes no longer than other writes
+#: the most plans or requests in one transaction, so that the transaction stays short
 _BATCH_SIZE = 200
 _KEY = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
-#: the columns of pruned plans that are summed, each in a column of the same name
+#: the columns of pruned plans whose sums are kept, each in a column of the same name
 SUMMED_COLUMNS = ("input_files", "input_bytes", "files_before", "bytes_before", "files_after", "bytes_after")
 
 
 class Pruning(StorePart):
-    """Deletion of old plans, requests and actions."""
+    """Deletion of old plans, requests and bulk actions."""
 
     def prune(self, retention: timedelta) -> int:
-        """Delete some of the plans that ended longer than ``retention`` ago, or else old requests or bulk actions.
+        """Delete some plans that ended before the last ``retention``; if there are none, old requests or bulk actions.
 
-        Requests are old if they were answered before then and no plan of theirs is left, bulk actions if they were
-        begun before then. Returns how many rows were deleted: call it until it returns 0. Events, groups, stagings and
-        deleted superseded versions are deleted with their plan. A plan with a version that still waits for deletion
-        stays, and so does a declined plan that kept files from being proposed since. ``figures`` are the same
-        afterwards.
+        Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
+        versions are deleted with their plan. A plan is kept if one of its superseded versions still waits for deletion,
+        or if it was declined and has kept files from being proposed since. A request is old if it was answered before
+        the last ``retention`` and all its plans are deleted; a bulk action is old if it began before then. ``figures``
+        does not change.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)
@@ -51,7 +51,7 @@ class Pruning(StorePart):
 
     @staticmethod
     def _prunable_plans(connection: Connection, retention: timedelta) -> list[str]:
-        # A declined plan is kept for as long as it keeps scans from proposing its files again.
+        # A declined plan is kept as long as it prevents scans from proposing its files again.
         last = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
         ended = (
@@ -60,7 +60,7 @@ class Pruning(StorePart):
             .order_by(PlanRow.id)
             .limit(_BATCH_SIZE)
         )
-        # Locked, so that a failed plan that is retried at this moment is either pruned or retried.
+        # Locked, so that a failed plan is not pruned while it is retried.
         return list(connection.execute(with_row_locks(ended)).scalars())
 
     @staticmethod

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observed reads of tables by day, stored together with how far their logs were read: no read counts twice."""
+"""Observed reads of tables by day. They are stored together with the position in their log, so none counts twice."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -18,7 +18,10 @@ _DAY_MS = timedelta_to_ms(timedelta(days=1))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadLog:
-    """A log of queries: its size in storage and the position when it was read last; -1 if it is to be ignored."""
+    """A query log: its size in storage when it was last read, and the position up to which it was read.
+
+    The position is -1 for a log that is ignored.
+    """
 
     log: str
     bytes: int
@@ -27,7 +30,7 @@ class ReadLog:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedReads:
-    """The reads of a table since ``since``, by ``sources``; ``days`` is the observed time."""
+    """The reads of a table since ``since`` that ``sources`` reported; ``days`` is the length of that time."""
 
     reads: int
     since: datetime
@@ -36,7 +39,7 @@ class ObservedReads:
 
     @property
     def per_day(self) -> float:
-        """The reads per day with two significant digits, so that the rate changes when the reads do."""
+        """The reads per day, rounded to two significant digits, so that small changes do not change it."""
         return float(f"{self.reads / self.days:.2g}")
 
 
@@ -44,13 +47,13 @@ class Reads(StorePart):
     """Observed reads."""
 
     def read_logs(self) -> dict[str, ReadLog]:
-        """Return the logs that were read, by their keys."""
+        """Return key → log, for the logs that were read."""
         with self._database.read() as connection:
             rows = connection.execute(select(ReadLogRow.__table__)).all()
         return {row.log: ReadLog(log=row.log, bytes=row.bytes, position=row.position) for row in rows}
 
     def record_reads(self, log: ReadLog, source: str, counts: Mapping[tuple[str, date], int]) -> None:
-        """Add reads by table and day, and store how far ``log`` was read, in one transaction."""
+        """Add reads by table and day, and store the position in ``log``, in one transaction."""
         place = {"bytes": log.bytes, "position": log.position, "seen_at_ms": db_now()}
         with self._database.write() as connection:
             known = update(ReadLogRow).where(ReadLogRow.log == log.log).values(**place)
@@ -64,7 +67,7 @@ class Reads(StorePart):
                     insert_if_absent(connection, TableReadRow, **key, reads=reads)
 
     def forget_read_logs(self, present: Collection[str]) -> None:
-        """Delete old observations, and logs that are not ``present`` and were not read for longer than these."""
+        """Delete old observations. Deletes logs that are not ``present`` and were not read within the same time."""
         kept = db_now() - timedelta_to_ms(_RETENTION)
         with self._database.write() as connection:
             connection.execute(delete(TableReadRow).where(TableReadRow.day_ms < kept))
@@ -73,9 +76,9 @@ class Reads(StorePart):
                 connection.execute(delete(ReadLogRow).where(ReadLogRow.log == log))
 
     def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
-        """Return the reads of a table within ``window``; None if none was observed.
+        """Return the reads of a table within ``window``. Returns None if no read was observed.
 
-        The observed time begins with the first day of which any read of any table is known.
+        The observed time begins with the first day on which a read of any table was observed.
         """
         with self._database.read() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())

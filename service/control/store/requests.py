@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests for plans: people and programs write them, the scheduler answers them."""
+"""Requests for plans, which people and programs send and the scheduler answers."""
 
 import json
 from collections.abc import Mapping, Sequence
@@ -36,8 +36,8 @@ class Requests(StorePart):
     ) -> str:
         """Request plans of ``table``, or only of ``partitions`` or ``kind``, with policy ``overrides``; return the id.
 
-        The same ``idempotency_key`` of the same actor with the same request returns the first request's id; with a
-        different request it raises IdempotencyMismatch.
+        If the actor has used ``idempotency_key`` before, returns the id of that request. Raises IdempotencyMismatch if
+        that was a different request.
         """
         body = {
             "table_name": table,
@@ -64,8 +64,7 @@ class Requests(StorePart):
             first = connection.execute(select(RequestRow.__table__).where(RequestRow.idempotency_key == key)).one()
         if any(getattr(first, column) != value for column, value in json.loads(json.dumps(body)).items()):
             raise IdempotencyMismatch(
-                f"idempotency key {idempotency_key!r} belongs to request {first.id}, which asked for something else;"
-                " use a new key"
+                f"idempotency key {idempotency_key!r} was used for another request, {first.id}; use a new key"
             )
         return str(first.id)
 

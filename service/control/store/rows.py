@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Conversion of rows into the types of ``lake`` and the views of the store."""
+"""Conversion of rows into the types of ``lake`` and into the store's views."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -35,9 +35,10 @@ View = TypeVar("View")
 
 
 def view_of(kind: Callable[..., View], row: Any, **given: Any) -> View:
-    """Return the view of a row: each field from the column of its name, except the ``given`` ones.
+    """Return the view of a row. Each field except the ``given`` ones is the value of the column of the same name.
 
-    The column of a time has its name and ``_ms``. Enumerations, tuples and booleans get the type of their field.
+    The column of a time is named after its field, with the suffix ``_ms``. Values are converted to the type of their
+    field.
     """
     for name, column, convert in _columns_of(kind):
         if name not in given:
@@ -63,7 +64,7 @@ def _columns_of(kind: type) -> list[tuple[str, str, Callable[[Any], Any] | None]
 
 
 def options_document(options: RewriteOptions) -> dict[str, Any]:
-    """Return ``options`` as JSON. An earlier release that runs beside this one reads ``receipt``."""
+    """Return ``options`` as JSON. ``verification`` is stored as ``receipt``, the name that earlier releases read."""
     return {"receipt" if name == "verification" else name: value for name, value in asdict(options).items()}
 
 
@@ -75,17 +76,17 @@ def _options_from_document(document: dict[str, Any]) -> RewriteOptions:
         sort_columns=tuple(document["sort_columns"]),
         layout=document["layout"],
         verification=VerificationLevel(document.get("verification") or document["receipt"]),
-        # Plans of earlier releases have none.
+        # Plans of earlier releases lack this option.
         min_row_group_bytes=document.get("min_row_group_bytes", MIN_ROW_GROUP_BYTES),
     )
 
 
 def load_plan(connection: Connection, row: Row[Any]) -> Plan:
-    """Return the whole plan of a row of ``plan``, including its lists of files.
+    """Return the plan of a row of ``plan``, including its lists of files.
 
-    Location and identity stay as planned, since the plan's instants are at that location. Catalog, concurrency, write
-    options and the side that wins a conflict are those of the present registration, since they decide which writers an
-    attempt excludes, and how.
+    Location and identity stay as planned, because the plan's instants are at that location. Catalog, concurrency, write
+    options and ``on_conflict`` are taken from the present registration, because an attempt has to exclude the table's
+    present writers.
     """
     today = _registration(connection, row)
     groups = connection.execute(
@@ -112,7 +113,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
 
 
 def obsolete_reason(connection: Connection, row: Row[Any]) -> str | None:
-    """Return why the plan of a row of ``plan`` must not run on its table as now registered; None if it may."""
+    """Return why the plan of a row of ``plan`` must not run, by its table's present registration; None if it may."""
     today = _registration(connection, row)
     if (today.format, today.location) != (row.format, row.location):
         return f"it was planned for {row.location}, {row.table_name} is at {today.location} now"
@@ -139,14 +140,14 @@ def _table_ref(name: str, planned: Any, today: Any) -> TableRef:
 
 
 def pause_of(row: Any) -> Pause | None:
-    """Return the pause of a row of ``table_state``; None without one."""
+    """Return the pause in a row of ``table_state``; None if the table is not paused."""
     if row.paused_at_ms is None:
         return None
     return Pause(by=row.paused_by, at=datetime_from_ms(row.paused_at_ms), reason=row.paused_reason or "")
 
 
 def table_state(row: Any) -> TableState:
-    """Return a row of ``table_state`` as a ``TableState``."""
+    """Convert a row of ``table_state`` into a ``TableState``."""
     return TableState(
         ref=_table_ref(row.name, row, row),
         mode=row.mode,
@@ -163,7 +164,7 @@ def table_state(row: Any) -> TableState:
     )
 
 
-#: the columns of a ``TableState``, the name first; a scan changes none of them
+#: the columns of a ``TableState``, the name first; scans do not change them
 TABLE_COLUMNS = tuple(
     column
     for column in TableRow.__table__.c
@@ -172,7 +173,7 @@ TABLE_COLUMNS = tuple(
 
 
 def table_state_from_texts(values: Sequence[Any]) -> TableState:
-    """Return a ``TableState`` from its ``TABLE_COLUMNS`` as ``PackedQuery`` returns them, documents as texts."""
+    """Return a ``TableState`` from the values of ``TABLE_COLUMNS`` as ``PackedQuery`` returns them."""
     document = {
         column.name: json.loads(value) if isinstance(column.type, Json) and value is not None else value
         for column, value in zip(TABLE_COLUMNS, values, strict=True)
@@ -186,7 +187,7 @@ def group_view(row: Row[Any]) -> GroupView:
 
 
 def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView, ...] = ()) -> PlanView:
-    """Return a row of ``plan`` with the tokens of its attempts; with ``groups`` as ``plan()`` shows it."""
+    """Return the view of a row of ``plan``. ``tokens`` are those of its attempts; only ``Store.plan`` passes groups."""
     return view_of(
         PlanView,
         row,
@@ -210,22 +211,22 @@ def plan_view(row: Row[Any], tokens: Sequence[str] = (), groups: tuple[GroupView
     )
 
 
-#: increased when the order of a slice's fields below changes
+#: the version of the packed format; increase it when the fields of a slice below change
 _SLICES_VERSION = 1
 
 
 def pack_slices(slices: Sequence[FileSlice]) -> bytes:
-    """Return ``slices``, all of one partition, as compressed JSON without the partition."""
+    """Return ``slices``, which are all of one partition, as compressed JSON without the partition."""
     rows = [[s.file_id, s.path, s.bytes, s.rows, s.log_files, s.log_bytes] for s in slices]
     text = json.dumps({"version": _SLICES_VERSION, "slices": rows}, separators=(",", ":"))
     return zstandard.ZstdCompressor(level=3).compress(text.encode())
 
 
 def unpack_slices(blob: bytes, partition: str) -> tuple[FileSlice, ...]:
-    """Return the slices of a ``pack_slices`` blob, in ``partition``. Raises ValueError if a newer release wrote it."""
+    """Return the slices that ``pack_slices`` has packed. Raises ValueError if a newer release packed them."""
     document = json.loads(zstandard.ZstdDecompressor().decompress(blob))
     if document["version"] != _SLICES_VERSION:
-        raise ValueError(f"this lakefold reads file lists of version {_SLICES_VERSION}, not {document['version']}")
+        raise ValueError(f"this release reads file lists of version {_SLICES_VERSION}, not {document['version']}")
     return tuple(
         FileSlice(
             partition=partition,

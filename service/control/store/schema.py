@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Upgrades of the database's schema, and the check of its revision.
 
-The migrations come from the installed ``migrations`` package: no file outside the wheel is needed. Only ``upgrade``
-loads Alembic; ``check`` runs at the start of every command.
+The migrations are in the installed package ``migrations``, so no file outside the wheel is needed. ``upgrade`` loads
+Alembic; ``check``, which runs at the start of every command, does not.
 """
 
 import time
@@ -19,14 +19,14 @@ from service.control.store.sqlite_file import RESTORE_HINT
 if TYPE_CHECKING:
     from alembic.config import Config
 
-#: the revision this lakefold works with, the last file of ``migrations/versions``; a later one has a larger number
+#: the revision of this release, the last file of ``migrations/versions``; a later revision has a larger number
 HEAD_REVISION = "0038"
-#: an arbitrary number, the same in every lakefold: concurrent upgrades of one PostgreSQL run one after the other
+#: the key of the lock that serializes upgrades of one PostgreSQL: an arbitrary number, the same in every release
 _ADVISORY_LOCK = 0x6C616B65
 
 
 def alembic_config() -> "Config":
-    """Return Alembic's configuration, made without an ini file."""
+    """Return Alembic's configuration, which needs no ini file."""
     from alembic.config import Config
 
     config = Config()
@@ -35,7 +35,7 @@ def alembic_config() -> "Config":
 
 
 def check(database: Database) -> None:
-    """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if there is no response."""
+    """Raise SchemaMismatch if the schema has another revision, DatabaseUnreachable if the database is down."""
     _refuse_missing_file(database)
     with database.read() as connection:
         found = _revision(database, connection)
@@ -49,7 +49,7 @@ def check(database: Database) -> None:
 
 
 def check_writable(database: Database) -> None:
-    """Raise DatabaseUnreachable unless a transaction can write; it is rolled back."""
+    """Raise DatabaseUnreachable if the database can't be written. Stores nothing."""
     try:
         with database.write() as connection:
             connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
@@ -57,13 +57,13 @@ def check_writable(database: Database) -> None:
     except StoreError as error:
         if isinstance(error, DatabaseUnreachable) and "readonly" not in str(error):
             raise
-        raise DatabaseUnreachable(f"{error}; it can be read, but not written") from error
+        raise DatabaseUnreachable(f"{error}; the database can be read but not written") from error
 
 
 def upgrade(database: Database, *, creates_file: bool = True) -> None:
-    """Create or upgrade the schema. Safe to run twice, and from several processes at once.
+    """Create or upgrade the schema. Can be called repeatedly, and by several processes at once.
 
-    Raises DatabaseUnreachable, and SchemaMismatch if the schema belongs to a newer release, or if the SQLite file is
+    Raises DatabaseUnreachable. Raises SchemaMismatch if the schema belongs to a newer release, or if the SQLite file is
     missing and ``creates_file`` is False.
     """
     from alembic import command
@@ -84,28 +84,28 @@ def upgrade(database: Database, *, creates_file: bool = True) -> None:
 def _refuse_missing_file(database: Database) -> None:
     if database.sqlite_file is not None and not database.sqlite_file.path.exists():
         raise SchemaMismatch(
-            f"there is no database {database.display_url} (setting {URL_SETTING}). For a new installation, "
-            f"{UPGRADE_HINT}. If there was one, {RESTORE_HINT}"
+            f"database {database.display_url} does not exist (setting {URL_SETTING}). For a new installation, "
+            f"{UPGRADE_HINT}. If it existed before, {RESTORE_HINT}"
         )
 
 
 def _revision(database: Database, connection: Connection) -> str | None:
-    """Return the schema's revision, None without one. Raises SchemaMismatch for a revision of a newer release."""
+    """Return the schema's revision; None if there is no schema. Raises SchemaMismatch if it is of a newer release."""
     if not inspect(connection).has_table("alembic_version"):
         return None
     found = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
     if found is not None and found > HEAD_REVISION:
         raise SchemaMismatch(
             f"the schema of database {database.display_url} is at revision {found}, later than this "
-            f"lakefold's ({HEAD_REVISION}); install the release that made it, then {UPGRADE_HINT}"
+            f"release's ({HEAD_REVISION}); install the release that created it, then {UPGRADE_HINT}"
         )
     return found
 
 
 def _prepare_sqlite_file(database: Database) -> None:
-    """Create the file and its directory, and set write-ahead logging, which the file keeps.
+    """Create the file and its directory, and switch the file to write-ahead logging.
 
-    With write-ahead logging, readers never wait for a writer.
+    With write-ahead logging, readers never wait for a writer. The setting is stored in the file.
     """
     assert database.sqlite_file is not None
     try:
@@ -115,7 +115,7 @@ def _prepare_sqlite_file(database: Database) -> None:
             f"database {database.display_url} can't be used: {error.strerror} ({database.sqlite_file.path});"
             f" the setting is {URL_SETTING}"
         ) from error
-    # Changing the journal mode needs exclusive access and does not wait for it as other statements do.
+    # Changing the journal mode needs exclusive access. Unlike other statements, it does not wait for it.
     for attempt in range(50):
         try:
             with database.outside_transaction() as connection:
@@ -131,7 +131,7 @@ _TRIGGER_NAMES = ("plan_begins_requested", "plan_transition", "plan_epoch")
 
 
 def _trigger_rules() -> list[tuple[str, str, str, str]]:
-    """Return the name, event, violated condition and message of each trigger."""
+    """Return the name, the event, the condition that is an error, and the message of each trigger."""
     legal = ", ".join(
         f"'{before}>{after}'" for before, afters in sorted(TRANSITIONS.items()) for after in sorted(afters)
     )

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The journal of staged files: each attempt at a plan records them here before the first file exists.
+"""The journal of staged files. Each attempt at a plan records its files here before the first file exists.
 
-A table without a timeline does not show uncommitted work. So the sweep finds the uncommitted work of a killed
-executor here. It watches for ``STAGED_WATCH_PERIOD``, since an executor that was only suspended may write on.
+A table without a timeline does not show uncommitted work, so the sweep looks here for the work of a killed executor. It
+watches each record for ``STAGED_WATCH_PERIOD``, because a suspended executor may continue to write.
 """
 
 from collections import defaultdict
@@ -19,12 +19,12 @@ from service.control.store.models import GroupRow, PlanRow, StagedRow
 
 
 class StagedJournal(StorePart):
-    """The journal of stagings."""
+    """The journal of staged files."""
 
     def record_staged(self, claim: Claim, staged: StagedWork) -> None:
         """Record the files that this attempt is about to stage. Raises LeaseLost.
 
-        Attempts at an adopted plan share its instant; then the record of the last attempt replaces earlier records.
+        All attempts at an adopted plan use its instant, so the record of the last attempt replaces earlier records.
         """
         key = {"plan_id": claim.plan.plan_id, "token": staged.token}
         values = {"epoch": claim.epoch, "paths": list(staged.paths), "staged_at_ms": db_now(), "cleared_at_ms": None}
@@ -37,7 +37,7 @@ class StagedJournal(StorePart):
     def orphaned_stagings(self, table: TableRef) -> Sequence[OrphanedStaging]:
         """Return the stagings of the table's plans that were neither committed nor cleared.
 
-        The stagings of an executor that holds its plan are left out.
+        Stagings of an attempt that is still running are left out.
         """
         worked_on = (PlanRow.state == PlanState.INFLIGHT) & (PlanRow.epoch == StagedRow.epoch)
         left = StagedRow.table_name == table.name, StagedRow.cleared_at_ms.is_(None), ~worked_on
@@ -72,7 +72,7 @@ class StagedJournal(StorePart):
         ]
 
     def clear_stagings(self, stagings: Collection[OrphanedStaging]) -> None:
-        """Record that no file of these stagings exists or can appear."""
+        """Record that no file of these stagings exists, and that none can appear."""
         with self._database.write() as connection:
             for entry in stagings:
                 this = StagedRow.plan_id == entry.plan_id, StagedRow.token == entry.staged.token
@@ -96,10 +96,10 @@ def staged_tokens(connection: Connection, plan_ids: Collection[str]) -> Mapping[
 
 
 def clear_committed(connection: Connection, commit: Commit, epoch: int) -> None:
-    """Record that the files of ``commit`` are part of the table; ``epoch`` is the plan's, if the commit has none."""
+    """Record that the files of ``commit`` are part of the table. ``epoch`` is used if the commit has no epoch."""
     made_by = commit.epoch if commit.epoch is not None else epoch
     clear = update(StagedRow).where(StagedRow.plan_id == commit.plan_id).values(cleared_at_ms=db_now())
-    # In some formats the commit's instant is not the token of its staging.
+    # In some formats, the instant of a commit differs from the token of its staging.
     if not connection.execute(clear.where(StagedRow.token == commit.instant)).rowcount:
         connection.execute(clear.where(StagedRow.epoch == made_by))
 

@@ -17,18 +17,18 @@ from service.control.store.models import PlanRow, SupersededRow, TableRow
 from service.control.store.rows import view_of
 from service.control.store.views import DeletionDay
 
-#: rows changed by one statement, well below the parameter limits of both databases
+#: the most rows changed by one statement, well below the parameter limits of both databases
 _BATCH_SIZE = 1000
 _DAY = timedelta(days=1)
 
 
 class SupersededVersions(StorePart):
-    """Superseded versions: retention makes them due, the cleaner deletes them."""
+    """Superseded versions. The cleaner deletes them after their retention."""
 
     def due_for_deletion(
         self, table: TableRef, retention: timedelta, limit: int = 10_000
     ) -> Sequence[SupersededRecord]:
-        """Return superseded versions older than the present ``retention``, in the order of being superseded."""
+        """Return the superseded versions whose ``retention`` has passed, in the order in which they were superseded."""
         return self._load_due(
             _undeleted(table)
             .where(SupersededRow.superseded_at_ms <= db_now() - timedelta_to_ms(retention))
@@ -36,19 +36,18 @@ class SupersededVersions(StorePart):
         )
 
     def awaiting_deletion(self, table: TableRef) -> Sequence[SupersededRecord]:
-        """Return all superseded versions of the table that are not deleted, in the order of being superseded."""
+        """Return the table's superseded versions that are not deleted, in the order in which they were superseded."""
         return self._load_due(_undeleted(table))
 
     def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
-        """Return the files that wait for deletion by table and day (UTC), earliest day first.
+        """Return the files that wait for deletion, by table and by the day (UTC) on which their retention ends.
 
-        ``tables`` has the names of tables by their retention. Days in the past have files that the cleaner has not
-        reached yet, or keeps for another reason.
+        The earliest day is first. ``tables`` maps each retention to the names of its tables. A day in the past has
+        files that the cleaner has not deleted yet or keeps for another reason.
         """
         if not tables:
             return []
-        # The most frequent retention is the query's default, so that the query names only tables with another
-        # retention.
+        # The most common retention is the default, so that the query names only the tables with another retention.
         usual, *others = sorted(tables, key=lambda retention: -len(tables[retention]))
         retention: Any = literal(timedelta_to_ms(usual))
         if others:
@@ -75,9 +74,9 @@ class SupersededVersions(StorePart):
             ]
 
     def begin_deletion(self, rows: Collection[int]) -> Collection[int]:
-        """Mark that these rows' files are about to be deleted; return the rows that still wait for deletion.
+        """Mark that the files of these rows are about to be deleted. Returns the rows that still wait for deletion.
 
-        The mark stays if the deletion fails or its process dies, since some of the files may be gone.
+        The mark stays if the deletion fails or its process dies, because some of the files may be gone.
         """
         ordered, waiting = sorted(rows), set[int]()
         with self._database.write() as connection:
@@ -95,7 +94,7 @@ class SupersededVersions(StorePart):
         return waiting
 
     def mark_deleted(self, rows: Sequence[int]) -> None:
-        """Set ``deleted_at_ms`` of these rows to now; rows that have a value keep it."""
+        """Set ``deleted_at_ms`` of these rows to now, unless it is set already."""
         freed: Counter[str] = Counter()
         with self._database.write() as connection:
             for start in range(0, len(rows), _BATCH_SIZE):
@@ -114,7 +113,7 @@ class SupersededVersions(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """End the wait of these rows, each for its reason; rows that no longer wait stay as they are."""
+        """Close these rows with their reasons, without a deletion. Rows that no longer wait do not change."""
         ordered = sorted(rows)
         with self._database.write() as connection:
             for start in range(0, len(ordered), _BATCH_SIZE):

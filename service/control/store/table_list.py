@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of tables: filtered, in any order, by page, and summed by database.
+"""Lists of tables: filtered, sorted, by page, and summed by database.
 
-The database sorts ten thousand tables by columns of their own rows and returns one page.
+The database sorts by columns of the tables' own rows and returns only one page, even of ten thousand tables.
 """
 
 import json
@@ -43,9 +43,9 @@ class TableQueries(StorePart):
         """Return the names of at most ``limit`` tables: the ``page`` with this number from 1, or those behind
         ``after``.
 
-        Tables with equal values are sorted by name; tables without a value come last in both directions. ``after`` is
-        the ``next`` of the page before. A table whose value changes meanwhile may appear twice or not at all. Raises
-        InvalidCursor.
+        Tables with equal values are sorted by name. Tables without a value come last in both directions. ``after`` is
+        the ``next`` of the page before. A table whose value changes between two calls may appear twice or not at all.
+        Raises InvalidCursor.
         """
         columns = self._bytewise(TableRow.name).label("name"), self._sort_value(order).label("value")
         keys = select(*columns).where(*self._filter_conditions(which)).subquery()
@@ -62,7 +62,7 @@ class TableQueries(StorePart):
                 start = (min(page, max(1, -(-total // limit))) - 1) * limit
                 query = query.offset(start)
             rows = fetch_packed(connection, query)
-        rows.sort(key=itemgetter(0))  # the outer query does not guarantee the order of the inner one
+        rows.sort(key=itemgetter(0))  # packing the rows does not preserve their order
         known, missing = [row for row in rows if row[1] is not None], [row for row in rows if row[1] is None]
         known.sort(key=itemgetter(1), reverse=descending)
         shown = known + missing
@@ -74,7 +74,7 @@ class TableQueries(StorePart):
         )
 
     def database_sums(self, **which: Unpack[TableFilter]) -> list[DatabaseSum]:
-        """Return the sums of each database's tables, by the last good scans, the database with most to rewrite first.
+        """Return the sums over each database's tables at their last good scans, most bytes to rewrite first.
 
         A table's database is its name up to the last dot.
         """
@@ -101,7 +101,7 @@ class TableQueries(StorePart):
         return sorted(found, key=lambda entry: (-entry.reducible_bytes, entry.database))
 
     def table_totals(self, **which: Unpack[TableFilter]) -> list[TableTotals]:
-        """Return the figures of each table that matches, by name."""
+        """Return the figures of each table that matches, sorted by name."""
         labels = TableRow.name, TableRow.owner, TableRow.tags, TableRow.halted_at_ms, TableRow.freed_bytes
         query = select(*labels, *_SUMMED).where(*self._filter_conditions(which))
         with self._database.read() as connection:
@@ -122,7 +122,7 @@ class TableQueries(StorePart):
         ]
 
     def table_labels(self) -> dict[str, list[str]]:
-        """Return the formats, owners and tags of tables, as choices for filters."""
+        """Return the formats, owners and tags of all tables, as choices for filters."""
         labels = select(TableRow.format, TableRow.owner, TableRow.tags).where(
             TableRow.name != ALL_TABLES, self._is_in_scope(TableRow.name)
         )
@@ -135,7 +135,7 @@ class TableQueries(StorePart):
         }
 
     def _sort_value(self, order: TableOrder) -> Any:
-        """Return the sort key: a text or a whole number, which no driver and no JSON rounds."""
+        """Return the sort key: a text, or a whole number, since drivers and JSON may round other numbers."""
         match order:
             case TableOrder.NAME | TableOrder.FORMAT | TableOrder.MODE | TableOrder.OWNER:
                 return self._bytewise(getattr(TableRow, order))
@@ -160,7 +160,7 @@ class TableQueries(StorePart):
         return _SCAN_COLUMNS[order]
 
     def _bytewise(self, text: Any) -> ColumnElement[Any]:
-        """Return a text that PostgreSQL sorts as SQLite and Python do, whatever the locale of its database."""
+        """Return a text that PostgreSQL sorts like SQLite and Python, regardless of the locale of its database."""
         found: ColumnElement[Any] = text.collate("C") if self._database.dialect == "postgresql" else text
         return found
 
@@ -172,7 +172,7 @@ class TableQueries(StorePart):
         if (database := table_filter.get("database")) is not None:
             if database:
                 found.append(TableRow.name.startswith(f"{database}.", autoescape=True))
-            # the rest of the name has no dot if the table is directly in the database
+            # The table is directly in the database if the rest of its name has no dot.
             rest = func.substr(TableRow.name, len(database) + 2) if database else TableRow.name
             found.append(~rest.contains("."))
         for column, value in ((TableRow.format, "format"), (TableRow.mode, "mode"), (TableRow.owner, "owner")):
@@ -224,14 +224,14 @@ def _state_expression() -> Any:
 
 
 def _is_after_cursor(keys: Subquery, order: TableOrder, cursor: str, descending: bool) -> ColumnElement[bool]:
-    """Return the condition on keys behind a cursor. Raises InvalidCursor."""
+    """Return the condition that a row comes after the cursor. Raises InvalidCursor."""
     try:
         value, name = json.loads(cursor)
         _check_cursor_part(name, str)
         if value is not None:
             _check_cursor_part(value, str if order in _TEXT_ORDERS else int)
     except (ValueError, TypeError) as error:
-        raise InvalidCursor(f"query.after: {cursor!r} is not the next of a list of tables") from error
+        raise InvalidCursor(f"query.after: {cursor!r} is not the value of next in a list of tables") from error
     of_equals = keys.c.name > name
     if value is None:
         return and_(keys.c.value.is_(None), of_equals)
@@ -242,24 +242,24 @@ def _is_after_cursor(keys: Subquery, order: TableOrder, cursor: str, descending:
 def _check_cursor_part(value: Any, kind: type) -> None:
     """Check that a database can compare this part of a cursor. Raises TypeError, ValueError."""
     if type(value) is not kind:
-        raise TypeError(f"{value!r} is no {kind.__name__}")
+        raise TypeError(f"{value!r} is not a {kind.__name__}")
     if isinstance(value, str) and "\x00" in value.encode().decode():  # encode() raises for a lone surrogate
-        raise ValueError("no text of a database")
+        raise ValueError("the database can't store the text")
     if isinstance(value, int) and value.bit_length() > _MAX_BITS:
-        raise ValueError("no number of a database")
+        raise ValueError("the database can't store the number")
 
 
-#: the most problems that are stored: an unreadable file system has one for each of its directories
+#: the most problems that are stored; an unreadable file system causes one for each of its directories
 _MAX_PROBLEMS = 100
 
 
 class SourceProblems(StorePart):
-    """Problems of sources, in the order in which the search found them."""
+    """Problems with sources, in the order in which the search for tables found them."""
 
     def record_source_problems(self, problems: Sequence[str]) -> None:
-        """Replace the problems of the last search by ``problems``, a line each. A problem that persists keeps its time.
+        """Replace the problems of the last search with ``problems``. A problem that persists keeps its time.
 
-        If there are more than a hundred, the last line has the number of the others.
+        Of more than a hundred problems, the first hundred are stored, and a line with the number of the others.
         """
         lines = [storable_text(problem) for problem in problems[:_MAX_PROBLEMS]]
         if (more := len(problems) - len(lines)) > 0:
@@ -276,7 +276,7 @@ class SourceProblems(StorePart):
                 connection.execute(row)
 
     def source_problems(self) -> list[SourceProblem]:
-        """Return the problems of the last search; empty for a caller who sees some tables only."""
+        """Return the problems of the last search. A caller with a limited table scope gets none."""
         if not self._table_scope.is_unrestricted:
             return []
         query = select(SourceProblemRow.__table__).order_by(SourceProblemRow.position)

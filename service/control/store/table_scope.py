@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables that a caller may see, by patterns of their names; evaluated alike by Python and by the database."""
+"""The tables that a caller may see, selected by patterns of their names.
+
+Python and the database evaluate a pattern in the same way.
+"""
 
 import re
 from dataclasses import dataclass
@@ -8,15 +11,15 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, false, or_, true
 
-#: characters not allowed in a pattern, since SQLite, PostgreSQL and shells treat them differently
+#: characters that are not allowed in a pattern, because SQLite, PostgreSQL and shells treat them differently
 _UNPORTABLE = re.compile(r"[\[\]\x00]")
 
 
 @dataclass(frozen=True)
 class TableScope:
-    """Table names that match one of ``patterns``, in which ``*`` is any text and ``?`` is one character.
+    """The tables whose names match one of ``patterns``; all tables if None.
 
-    ``patterns`` is None for all tables.
+    In a pattern, ``*`` is any text and ``?`` is any character.
     """
 
     patterns: tuple[str, ...] | None = None
@@ -24,26 +27,26 @@ class TableScope:
     def __post_init__(self) -> None:
         for pattern in self.patterns or ():
             if not pattern or _UNPORTABLE.search(pattern):
-                raise ValueError(f"{pattern!r} is not a pattern for table names; use letters of names, * and ?")
+                raise ValueError(f"{pattern!r} is not a pattern for table names; use parts of names, * and ?")
 
     @property
     def is_unrestricted(self) -> bool:
-        """True if the scope has every table, and records that belong to no table."""
+        """True if the scope includes every table, and the records that belong to no table."""
         return self.patterns is None
 
     @property
     def text(self) -> str:
-        """The scope in words, for a sentence."""
+        """The scope as text for a sentence."""
         return "all tables" if self.patterns is None else ", ".join(self.patterns)
 
     def has_table(self, name: str | None) -> bool:
-        """Return True if the table ``name`` is in the scope. None, no table, is only in the scope of all tables."""
+        """Return True if the table ``name`` is in the scope. None, for no table, is only in the unrestricted scope."""
         if self.patterns is None:
             return True
         return name is not None and self._expression.fullmatch(name) is not None
 
     def sql_condition(self, column: Any, dialect: str) -> ColumnElement[bool]:
-        """Return ``has_table`` of the name in ``column`` as an SQL condition."""
+        """Return the SQL condition that the table whose name is in ``column`` is in the scope."""
         if self.patterns is None:
             return true()
         if dialect == "postgresql":
@@ -56,7 +59,7 @@ class TableScope:
         return re.compile("|".join(f"(?:{part})" for part in parts) or "(?!)", re.DOTALL)
 
 
-#: the scope with all tables
+#: the scope of all tables
 UNRESTRICTED = TableScope()
 
 

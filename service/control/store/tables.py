@@ -49,7 +49,7 @@ _SCANS_QUERY = PackedQuery(
 
 
 def table_values(table: TableRef, mode: str) -> dict[str, Any]:
-    """Return the columns of a newly registered table."""
+    """Return the values of the columns of a newly registered table."""
     return {
         "name": table.name,
         "format": table.format,
@@ -65,7 +65,7 @@ def table_values(table: TableRef, mode: str) -> dict[str, Any]:
 
 
 def join_tags(tags: Collection[str]) -> str | None:
-    """Return the text that stores ``tags``, in which each is between two blanks; None without tags."""
+    """Return ``tags`` as the text to store, each tag between two blanks. Returns None if there are no tags."""
     return f" {' '.join(sorted(tags))} " if tags else None
 
 
@@ -80,10 +80,10 @@ class Tables(StorePart):
         tags: Collection[str] = (),
         resource_group: str | None = None,
     ) -> None:
-        """Register ``table``, or update its registration to the present configuration. A tag contains no blank.
+        """Register ``table``, or update its registration to the present configuration.
 
-        Every later use of the table reads the registration, even an executor with an older plan. Pause, halt and
-        quarantine stay as they are, and so does the identity if ``table`` has none.
+        A tag must not contain a blank. Every later use of the table reads the registration, including executors of
+        older plans. Pause, halts and quarantine do not change; nor does the identity if ``table`` has none.
         """
         values = table_values(table, mode) | {"owner": owner, "tags": join_tags(tags), "resource_group": resource_group}
         with self._database.write() as connection:
@@ -93,7 +93,7 @@ class Tables(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == table.name).values(**changed))
 
     def table_states(self, names: Collection[str] | None = None) -> list[TableState]:
-        """Return every registered table by name, or those of ``names`` that are registered."""
+        """Return the registered tables, all or only those among ``names``, sorted by name."""
         with self._database.read() as connection:
             rows = self._rows_of_tables(connection, _STATES_QUERY, names)
         return [table_state_from_texts(row) for row in sorted(rows)]
@@ -126,7 +126,7 @@ class Tables(StorePart):
         return table_state(row)
 
     def pause(self, name: str | None, actor: str, reason: str = "") -> None:
-        """Let executors claim no plan of table ``name`` (None: of any table) until ``resume``. Raises NotFound."""
+        """Pause the table ``name``, or the service if None: no plan is claimed until ``resume``. Raises NotFound."""
         reason = storable_text(" ".join(reason.split()))
         with self._database.write() as connection:
             if name is None:
@@ -141,10 +141,9 @@ class Tables(StorePart):
         _log_change("paused", name, why)
 
     def resume(self, name: str | None, actor: str) -> None:
-        """End the pause, the halts and the quarantine of table ``name``; failed plans may be planned again.
+        """End the pause, the halts and the quarantine of table ``name``, and allow new plans for files of failed plans.
 
-        With None the pause of the whole service ends; tables that are paused or halted themselves stay so. Raises
-        NotFound.
+        If ``name`` is None, ends the pause of the service. Pauses and halts of single tables stay. Raises NotFound.
         """
         with self._database.write() as connection:
             halted = TableRow.halted_at_ms.is_not(None) | (TableRow.halted_partitions != {})
@@ -170,7 +169,7 @@ class Tables(StorePart):
         _log_change("resumed", name, f"by {actor}")
 
     def end_quarantine(self, name: str, replaced: Mapping[str, int]) -> None:
-        """End the quarantine of the paths in ``replaced`` whose recorded size is still the given one."""
+        """End the quarantine of the paths in ``replaced`` (path → size) whose recorded size is still that size."""
         this_table = TableRow.name == name
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         with self._database.write() as connection:
@@ -183,7 +182,7 @@ class Tables(StorePart):
             connection.execute(update(TableRow).where(this_table).values(both))
 
     def service_pause(self) -> Pause | None:
-        """Return the pause of the whole service; None without one."""
+        """Return the pause of the whole service; None if it is not paused."""
         with self._database.read() as connection:
             return service_pause(connection)
 
@@ -192,8 +191,8 @@ class Tables(StorePart):
     ) -> None:
         """Store the result of a scan, and delete the table's oldest scans. Raises NotFound for an unknown table.
 
-        ``partitions`` are those of a successful whole scan, in the columns of ``PARTITION_SCHEMA``; ``evaluations`` are
-        all objectives of the table as this scan judged them.
+        ``partitions`` are those of a successful full scan, in the columns of ``PARTITION_SCHEMA``. ``evaluations`` are
+        the results of this scan for all objectives of the table.
         """
         document = {field.name: getattr(scan, field.name) for field in fields(scan) if field.name != "taken_at"}
         document |= {"skipped": dict(scan.skipped), "skipped_bytes": dict(scan.skipped_bytes)}
@@ -240,21 +239,21 @@ class Tables(StorePart):
                 connection.execute(old.where(ScanRow.id.not_in(keep)))
 
     def last_scan(self, name: str, *, ok: bool = False) -> ScanRecord | None:
-        """Return the newest scan of a table, or with ``ok`` the newest successful one; None without one."""
+        """Return the newest scan of a table, or with ``ok`` the newest successful one; None if there is none."""
         return self._last_scans(ok, TableRow.name == name).get(name)
 
     def last_scans(self, names: Collection[str] | None = None, *, ok: bool = False) -> dict[str, ScanRecord]:
-        """Return ``last_scan`` of every table, or of each of ``names``, that has one."""
+        """Return table → ``last_scan``, for all tables or for ``names``; tables without a scan are left out."""
         return self._last_scans(ok, *(() if names is None else [TableRow.name.in_(names)]))
 
     def first_scan(self, name: str) -> ScanRecord | None:
-        """Return the oldest successful scan of a table, which is never deleted; None without one."""
+        """Return the oldest successful scan of a table, which is never deleted; None if there is none."""
         return self._scans_at(TableRow.first_ok_scan_id, TableRow.name == name).get(name)
 
     def reference_scans(self, cache: RowCache | None = None, *, names: Collection[str] | None = None) -> ReferenceScans:
-        """Return the last, the last successful and the first successful scan of every table, or of each of ``names``.
+        """Return the last, the last successful and the first successful scan of all tables, or of ``names``.
 
-        A scan in several of these roles is read once; a scan in ``cache`` is not read.
+        Each scan is read only once, and not at all if it is in ``cache``.
         """
         cache = cache or RowCache()
         with self._database.read() as connection:
@@ -266,7 +265,7 @@ class Tables(StorePart):
                 for batch in in_batches([id_ for id_, _ in cache.uncached_rows("scan", keys)])
                 for id_, record, at in _SCANS_QUERY.rows(connection, ids=batch)
             }
-        # The scans of all tables would evict the scans of a page from the cache.
+        # Scans of all tables bypass the lru_cache, because they would evict the scans of the tables on a page.
         make = _scan_from_json if names is None else _cached_scan_from_json
         scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
@@ -308,13 +307,13 @@ class Tables(StorePart):
             raise NotFound(f"no table {name!r} is registered")
 
     def _notify_change(self, connection: Any, event: str, name: str | None, reason: str, condition: Any) -> None:
-        """Notify the webhook of a person's change of a table, or with None of the service."""
+        """Notify of a pause or resume of table ``name``, or of the service if None, if ``condition`` holds for it."""
         here = select(TableRow.name).where(TableRow.name == (name or ALL_TABLES), condition)
         if connection.execute(here).one_or_none() is not None:
             enqueue_notification(connection, self._settings, NotifiedEvent(event=event, table=name, reason=reason))
 
     def _notify_scan_outcome(self, connection: Any, scan: ScanRecord, error: str | None) -> None:
-        """Notify the webhook if a scan fails after a successful one, or succeeds after a failed one."""
+        """Notify if a scan fails after a successful one, or succeeds after a failed one."""
         last = select(ScanRow.outcome).join(TableRow, TableRow.last_scan_id == ScanRow.id)
         before = connection.execute(last.where(TableRow.name == scan.table)).scalar_one_or_none() or "ok"
         if before != scan.outcome:
@@ -336,7 +335,7 @@ def _log_change(what: str, name: str | None, why: str) -> None:
 
 
 def service_pause(connection: Any) -> Pause | None:
-    """Return the pause of the whole service; None without one."""
+    """Return the pause of the whole service; None if it is not paused."""
     everything = select(TableRow.__table__).where(TableRow.name == ALL_TABLES)
     row = connection.execute(everything).one_or_none()
     return None if row is None else pause_of(row)
@@ -372,7 +371,7 @@ _cached_scan_from_json = lru_cache(maxsize=1024)(_scan_from_json)
 
 
 def _scan_from_document(document: dict[str, Any], taken_at_ms: int) -> ScanRecord:
-    known = {name: value for name, value in document.items() if name in _SCAN_FIELDS}  # a later lakefold may have more
+    known = {name: value for name, value in document.items() if name in _SCAN_FIELDS}  # a later release may add fields
     return ScanRecord(
         **{**known, "histogram": tuple(document["histogram"]), "taken_at": datetime_from_ms(taken_at_ms)},
     )
@@ -383,7 +382,7 @@ def _formats_of_live_plans(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(live).scalars())
 
 
-#: the most partitions of a table that are halted one by one; a further halt halts the whole table
+#: the most partitions of a table that are halted one by one; one more halts the whole table
 MAX_HALTED_PARTITIONS = 100
 
 
@@ -391,7 +390,7 @@ class Halts(StorePart):
     """Halts of tables and of partitions; implements a part of ``lake.plan_store.PlanStore``."""
 
     def halt_table(self, table: TableRef, reason: str) -> bool:
-        """Halt a table until a person resumes it; False if it is halted already: the first reason stays."""
+        """Halt a table until a person resumes it. Returns False if it is halted already; it keeps the first reason."""
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
@@ -404,22 +403,22 @@ class Halts(StorePart):
             return record_table_halt(connection, self._settings, table, reason)
 
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
-        """Halt one partition until a person resumes it; False if it is halted already: the first reason stays.
+        """Halt one partition until a person resumes it. Returns False if it is halted already.
 
-        The table is halted instead if it has no partitions, or if too many of them are halted.
+        The first reason is kept. Halts the table instead if it has no partitions, or if too many of them are halted.
         """
         with self._database.write() as connection:
             return record_partition_halt(connection, self._settings, table.name, partition, reason)
 
     def halted_partitions(self, table: TableRef) -> Mapping[str, str]:
-        """Return the table's partitions that are halted themselves, each with the reason. Cheap."""
+        """Return partition → reason, for the partitions of the table with a halt of their own. Cheap."""
         query = select(TableRow.halted_partitions).where(TableRow.name == table.name)
         with self._database.read() as connection:
             found = connection.execute(query).scalar_one_or_none() or {}
         return {partition: one["reason"] for partition, one in found.items()}
 
     def resume_partitions(self, name: str, partitions: Collection[str], actor: str) -> None:
-        """End the halts of these partitions of table ``name``; halts of other partitions and of the table stay."""
+        """End the halts of these partitions of table ``name``. Halts of other partitions and of the table stay."""
         with self._database.write() as connection:
             known = _lock_halted_partitions(connection, name) or {}
             ended = sorted(known.keys() & set(partitions))
@@ -446,7 +445,7 @@ def record_table_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt a table; False if it was halted before. The first reason stays, since it is the best clue to the cause."""
+    """Halt a table. Returns False if it was halted before; it keeps the first reason, which best shows the cause."""
     halted = connection.execute(
         update(TableRow)
         .where(TableRow.name == table, TableRow.halted_at_ms.is_(None))
@@ -471,7 +470,7 @@ def record_partition_halt(
     plan_id: str | None = None,
     epoch: int | None = None,
 ) -> bool:
-    """Halt one partition, or the table as ``Halts.halt_partition`` does; False if it was halted before."""
+    """Halt one partition, or the table, as ``Halts.halt_partition`` does. Returns False if it was halted before."""
     if not partition:
         return record_table_halt(connection, settings, table, reason, plan_id=plan_id, epoch=epoch)
     known = _lock_halted_partitions(connection, table)
@@ -493,7 +492,7 @@ def record_partition_halt(
 
 
 def _lock_halted_partitions(connection: Connection, table: str) -> Mapping[str, Any] | None:
-    """Return the halted partitions of a table as stored, locked; None if no such table is registered."""
+    """Lock the table's row and return its halted partitions as stored; None if the table is not registered."""
     query = select(TableRow.halted_partitions).where(TableRow.name == table)
     found: Mapping[str, Any] | None = connection.execute(with_row_locks(query)).scalar_one_or_none()
     return found
@@ -517,8 +516,8 @@ LINE_FIELDS = [
     pa.field("knob", pa.string()),
     *(pa.field(name, pa.int64()) for name in ("slices", "files", "bytes", "log_files", "log_bytes")),
 ]
-#: ``partition`` is the path; files and bytes are of base files; small files are below the limit in force at the scan;
-#: reducible files are the small ones that plans take now or later, reducible bytes the input of these plans
+#: ``partition`` is the path. ``files`` and ``bytes`` are those of base files. Small files are below the limit in force
+#: at the scan. Reducible files are the small files that plans take now or later; reducible bytes are the plans' input.
 PARTITION_SCHEMA = pa.schema(
     [
         pa.field("partition", pa.string()),
@@ -532,7 +531,7 @@ class PartitionLayouts(StorePart):
     """Layouts of partitions, written by ``record_scan``."""
 
     def partition_layout(self, table: str) -> PartitionLayout | None:
-        """Return the partitions of ``table`` at its last successful whole scan; None before the first."""
+        """Return the partitions of ``table`` at its last successful full scan; None before the first one."""
         query = select(PartitionLayoutRow.taken_at_ms, PartitionLayoutRow.partitions)
         with self._database.read() as connection:
             row = connection.execute(query.where(PartitionLayoutRow.table_name == table)).one_or_none()
@@ -545,7 +544,7 @@ class PartitionLayouts(StorePart):
 
 
 def store_partition_layout(connection: Connection, scan: ScanRecord, partitions: pa.Table) -> None:
-    """Replace the stored partitions by those of ``scan``."""
+    """Replace the stored partitions with those of ``scan``."""
     sink = pa.BufferOutputStream()
     rows = partitions.select(PARTITION_SCHEMA.names).cast(PARTITION_SCHEMA)
     with pa.ipc.new_stream(sink, PARTITION_SCHEMA, options=pa.ipc.IpcWriteOptions(compression="zstd")) as stream:

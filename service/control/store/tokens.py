@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Bearer tokens of the HTTP API: added, revoked and found by their digests. The tokens themselves are not stored."""
+"""Bearer tokens of the HTTP API. Only their digests are stored."""
 
 from collections.abc import Collection
 from datetime import timedelta
@@ -20,7 +20,7 @@ _IN_FORCE = (TokenRow.revoked_at_ms.is_(None), or_(TokenRow.expires_at_ms.is_(No
 
 
 class Tokens(StorePart):
-    """Tokens with access to the HTTP API. The database's clock decides about expiry."""
+    """Tokens of the HTTP API. They expire by the database's clock."""
 
     def add_token(
         self,
@@ -33,13 +33,13 @@ class Tokens(StorePart):
         table_scope: TableScope = UNRESTRICTED,
         person: str | None = None,
     ) -> None:
-        """Store a token by its hexadecimal SHA-256, for the tables in ``table_scope``.
+        """Store a token with access to the tables in ``table_scope``. ``digest`` is its hexadecimal SHA-256.
 
-        ``person`` is the person who signed in, if the token is for a browser. The name of a revoked or expired token
-        may be used again. Raises WrongState if a token of this name is in force.
+        ``person`` is the person whose browser gets the token at sign-in. The name of a revoked or expired token may be
+        used again. Raises WrongState if a token of this name is in force.
         """
         with self._database.write() as connection:
-            # Read once: two readings in one statement may differ by a millisecond.
+            # Read once, because two readings in one statement may differ by a millisecond.
             now = connection.execute(select(db_now())).scalar_one()
             values: dict[str, Any] = {
                 "digest": digest,
@@ -65,7 +65,7 @@ class Tokens(StorePart):
             record_audit(connection, actor, action, subject=name, detail=f"scope {scope}, {table_scope.text}")
 
     def revoke_token(self, name: str, *, actor: str) -> None:
-        """Revoke a token; a token that was revoked before keeps its time. Raises NotFound."""
+        """Revoke a token. A token that was revoked before keeps its time of revocation. Raises NotFound."""
         with self._database.write() as connection:
             if connection.execute(select(TokenRow.name).where(TokenRow.name == name)).one_or_none() is None:
                 raise NotFound(f"no token {name!r}")
@@ -74,7 +74,7 @@ class Tokens(StorePart):
                 record_audit(connection, actor, "token revoked", subject=name)
 
     def tokens(self) -> list[Token]:
-        """Return every token by name, including revoked and expired ones."""
+        """Return all tokens sorted by name, including revoked and expired ones."""
         in_force = select(TokenRow.name).where(*_IN_FORCE)
         with self._database.read() as connection:
             live = set(connection.execute(in_force).scalars())
@@ -82,7 +82,7 @@ class Tokens(StorePart):
             return [view_of(Token, row, in_force=row.name in live) for row in rows]
 
     def tokens_in_force(self) -> dict[str, Bearer]:
-        """Return digest → bearer of every token that is neither revoked nor expired."""
+        """Return digest → bearer, for the tokens that are neither revoked nor expired."""
         query = select(TokenRow.digest, TokenRow.name, TokenRow.scope, TokenRow.tables, TokenRow.person)
         with self._database.read() as connection:
             return {
@@ -96,7 +96,7 @@ class Tokens(StorePart):
             }
 
     def prune_sign_ins(self) -> int:
-        """Delete the tokens of signed-in people that are no longer valid; return how many."""
+        """Delete the tokens of browsers that are no longer valid; return their number."""
         ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
         with self._database.write() as connection:
             return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)

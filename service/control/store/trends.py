@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Trends of tables and of the lake over weeks: figures of scans, at longer intervals for older scans."""
+"""Trends of tables and of the lake over weeks: figures of scans. Older figures are kept at longer intervals."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -15,8 +15,8 @@ from service.control.store.models import ALL_TABLES, PlanRow, PlanTotalRow, Tabl
 from service.control.store.rows import view_of
 from service.modes import PLANNED_MODES
 
-#: one point in each ``_FINE_STEP``, counted from midnight UTC, for the last ``_FINE_PERIOD``; then one a day, for
-#: ``_RETENTION``
+#: for the last ``_FINE_PERIOD``, one point per ``_FINE_STEP`` counted from midnight UTC; before that, one point per day
+#: until ``_RETENTION``
 _FINE_STEP, _FINE_PERIOD, _RETENTION = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
 _SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
@@ -25,7 +25,10 @@ _FIGURES = (*_SCAN_FIGURES, "rewritten_bytes", "freed_bytes")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """A table, or all tables in modes propose and compact, at one time. Bytes rewritten and freed only grow."""
+    """The figures of a table, or of all tables in modes propose and compact, at one time.
+
+    ``rewritten_bytes`` and ``freed_bytes`` are totals, which never decrease.
+    """
 
     at: datetime
     files: int
@@ -37,19 +40,20 @@ class TrendPoint:
 
 
 class Trends(StorePart):
-    """A few points of the last 30 days for each table, and for the lake."""
+    """The points of each table and of the lake in the last 30 days."""
 
     def record_trends(self) -> bool:
-        """Store a point from the last good scan of each table, unless this step has one; return True if it did.
+        """Store a point from the last good scan of each table. Returns False if it stored none.
 
-        Deletes points by their age, so that a table never has more than 67.
+        Stores none if the present step has points already, or if the first points would lack a table that was not yet
+        scanned. Deletes old points, so that a table never has more than 67.
         """
         with self._database.write() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
             if last is None and not _is_every_table_scanned(connection):
-                return False  # a trend that began with half of the tables would show growth later
+                return False  # a trend that began with only some of the tables would show growth later
             if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)
@@ -59,9 +63,9 @@ class Trends(StorePart):
             return True
 
     def trend(self, name: str | None) -> list[TrendPoint]:
-        """Return the points of table ``name``, or with None of all in modes propose and compact together.
+        """Return the points of table ``name``, or of the lake if None, oldest first.
 
-        The oldest point is first.
+        The lake's points are sums over the tables in modes propose and compact.
         """
         if not (self._table_scope.is_unrestricted if name is None else self._table_scope.has_table(name)):
             return []
@@ -84,7 +88,7 @@ class Trends(StorePart):
 
 
 def _is_every_table_scanned(connection: Connection) -> bool:
-    """Return True if there are tables, and each table that is to be scanned was scanned."""
+    """Return True if there is a table, and each table that is not in mode off was scanned."""
     scanned = select(TableRow.last_scan_id.is_not(None)).where(TableRow.name != ALL_TABLES, TableRow.mode != "off")
     found = list(connection.execute(scanned).scalars())
     return bool(found) and all(found)
@@ -103,7 +107,7 @@ def _rewritten(table_name: Any) -> Any:
 
 
 def _table_points(now: int) -> Any:
-    """Return the point of each table that is not off and whose last good scan counted reducible files."""
+    """Return the query of the points of tables that are not off and whose last good scan counted reducible files."""
     found = (getattr(TableRow, f"good_{name}") for name in _SCAN_FIGURES)
     totals = _rewritten(TableRow.name), TableRow.freed_bytes
     return select(TableRow.name, literal(now), *found, *totals).where(
@@ -112,7 +116,7 @@ def _table_points(now: int) -> Any:
 
 
 def _lake_point(now: int) -> Any:
-    """Return the point of the lake: the sum of the points of the planned tables."""
+    """Return the query of the lake's point, the sum of the points of the planned tables."""
     sums = (func.coalesce(func.sum(getattr(TrendRow, figure)), 0) for figure in _FIGURES)
     return (
         select(literal(ALL_TABLES), literal(now), *sums)
@@ -122,7 +126,7 @@ def _lake_point(now: int) -> Any:
 
 
 def _prune_points(connection: Connection, now: int) -> None:
-    """Delete points older than the retention, and of each day before the fine period all but the first point."""
+    """Delete points older than the retention. Of days before the fine period, keep only the first point of each."""
     connection.execute(delete(TrendRow).where(TrendRow.at_ms < now - timedelta_to_ms(_RETENTION)))
     first_of_day = (
         select(func.min(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES).group_by(TrendRow.at_ms // _DAY_MS)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of partitions that writers have written, each waiting for a scan by the scheduler."""
+"""Writers' reports of written partitions, which wait for a scan by the scheduler."""
 
 from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
@@ -30,14 +30,14 @@ _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
 
 class WriteReports(StorePart):
-    """Reports of writers, one row for each partition: a burst of reports costs one scan."""
+    """Reports of writers, one row for each partition, so that repeated reports cause only one scan."""
 
     def report_written(
         self, table: str, partitions: Collection[str] | None, *, reporter: str, delay: timedelta
     ) -> None:
-        """Record that ``partitions`` of ``table`` were written (None: any of them); a scan is due in ``delay``.
+        """Record that ``partitions`` of ``table`` were written (None: unknown ones). A scan is due in ``delay``.
 
-        A partition that waits already keeps the earlier time, so that a steady stream of reports postpones nothing.
+        A partition that waits already keeps the earlier time, so that repeated reports do not postpone its scan.
         """
         named = [ALL_PARTITIONS] if partitions is None else sorted(set(partitions))
         if not named:
@@ -48,7 +48,8 @@ class WriteReports(StorePart):
     def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
         """Return the reported partitions that are due now, by table.
 
-        Partitions of paused and halted tables are due after the resume, locked partitions after the end of their lock.
+        Partitions of paused and halted tables are not due until the table is resumed, locked partitions not until their
+        lock ends.
         """
         row = WrittenPartitionRow
         held = exists().where(
@@ -71,10 +72,10 @@ class WriteReports(StorePart):
     def finish_write_reports(
         self, reports: Collection[WriteReport], rescan_in: Mapping[str | None, timedelta] | None = None
     ) -> None:
-        """Delete reports whose partitions were scanned, or make them due again after ``rescan_in`` (partition → time).
+        """Delete the reports of scanned partitions, or make them due again after ``rescan_in`` (partition → time).
 
-        A partition that was reported again since ``due_write_reports`` returned it stays as it is: it waits for its own
-        scan.
+        A partition that was reported again after ``due_write_reports`` returned it does not change, because it needs
+        another scan.
         """
         rescan_in = rescan_in or {}
         row = WrittenPartitionRow
@@ -93,7 +94,7 @@ class WriteReports(StorePart):
                     connection.execute(update(row).where(*this).values(due_at_ms=db_now() + timedelta_to_ms(wait)))
 
     def write_reports(self, table: str | None = None) -> list[WriteReport]:
-        """Return all waiting reports, or those of ``table``, the first due first."""
+        """Return all waiting reports, or those of ``table``, sorted by their due time."""
         row = WrittenPartitionRow
         waiting = select(row.__table__).order_by(row.due_at_ms, *_KEY)
         if table is not None:
@@ -108,9 +109,9 @@ def _write_report(row: Any) -> WriteReport:
 
 
 def schedule_rescan(connection: Connection, table: str) -> None:
-    """Schedule a scan of a table once its last live plan has ended, so that its recorded layout is not outdated.
+    """Schedule a scan of a table if no live plan of it is left, so that its recorded layout is not outdated.
 
-    A scan takes from milliseconds to minutes; at most a tenth of the time is spent on these scans.
+    The delay of the scan is proportional to its duration, so that at most a tenth of the time is spent on these scans.
     """
     more = select(PlanRow.id).where(
         PlanRow.table_name == table,
@@ -129,12 +130,12 @@ def schedule_rescan(connection: Connection, table: str) -> None:
 def _upsert_reports(
     connection: Connection, table: str, partitions: Sequence[str], reporter: str, delay_ms: int
 ) -> None:
-    """Insert or update reports; ``partitions`` are sorted, so that two concurrent reports never deadlock."""
+    """Insert or update reports. ``partitions`` must be sorted, so that two concurrent reports never deadlock."""
     dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
     now, due = db_now(), db_now() + delay_ms
     row = WrittenPartitionRow
     report = dialect.insert(row).values(table_name=table, reported_at_ms=now, reported_by=reporter, due_at_ms=due)
-    # Always a later time than before, so that a scan in progress detects the new report.
+    # Always later than before, so that a scan in progress detects the new report.
     later = case((row.reported_at_ms < now, now), else_=row.reported_at_ms + 1)
     earlier = case((row.due_at_ms > due, due), else_=row.due_at_ms)
     report = report.on_conflict_do_update(

@@ -15,10 +15,10 @@ from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: a page reads the table's own records, and of some formats it lists the table
+#: the number of histories that are read at once, since each reads the table's records or, in some formats, lists it
 HISTORY_SLOTS = RequestSlots(2, refusal="other histories are being read", retry_seconds=2)
 Files = Annotated[
-    int, Query(ge=0, le=MAX_FILES, description="At most this many added, and as many removed, files of each action.")
+    int, Query(ge=0, le=MAX_FILES, description="At most this many added and this many removed files of each action.")
 ]
 MAX_KEY_LENGTH = 200
 
@@ -36,9 +36,9 @@ def list_actions(
 ) -> Response:
     """The actions on a table, newest first: when, by whom, and which files were added and removed.
 
-    The answering process reads the table itself, without Spark: the records of the page's actions, or a listing of the
-    table's files, depending on the format. `notes` say what is not known. 422 for a format whose tables show no
-    actions, 429 while two other histories are being read.
+    The answering process reads the table itself, without Spark: depending on the format, it reads the records of the
+    page's actions or lists the table's files. `notes` are remarks on what the history lacks. 422 for a format whose
+    tables show no actions, 429 while two other histories are being read.
     """
     found_table = find_table(context, table)
     with HISTORY_SLOTS.taken():

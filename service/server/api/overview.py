@@ -37,7 +37,7 @@ def report(
     table_filter: TableFilterQuery,
     by: Annotated[Literal["owner", "tag", "database"], Query(description="The grouping.")] = "owner",
 ) -> Response:
-    """Tables and savings by owner, tag or database, the `group` with most rewritten bytes first; null has none.
+    """Tables and savings by owner, tag or database, the `group` with the most rewritten bytes first; null has none.
 
     Files are those of the last good scans; completed plans, removed files, rewritten and freed bytes are totals since
     the beginning. A table with several tags counts in each of them.
@@ -48,7 +48,7 @@ def report(
 
 @router.get("/processes", responses=LIST_RESPONSES)
 def processes(context: ContextDep, request: Request) -> Response:
-    """The processes of this lakefold: role, running plans, leaderships, state of Spark, and the last sign of life.
+    """The processes of this lakefold: role, running plans, leaderships, state of Spark, and the last heartbeat.
 
     A process that ended without a sign-off is listed for a day, with `live` false.
     """

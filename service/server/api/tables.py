@@ -83,7 +83,7 @@ def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, An
 
 @databases_router.get("/databases", tags=["tables"], responses=LIST_RESPONSES)
 def list_databases(context: ContextDep, request: Request, table_filter: TableFilterQuery) -> Response:
-    """The totals of each database's tables, the database with most bytes to rewrite first.
+    """The totals of each database's tables, the database with the most bytes to rewrite first.
 
     A table's database is its name up to the last dot, '' if there is none.
     """

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The signals of a daemon.
 
-SIGHUP reloads the configuration. Of the signals that end it, the first drains, the second aborts, and the third has the
-system's default effect.
+SIGHUP reloads the configuration. The first SIGTERM or SIGINT lets running plans finish, the second one stops them, and
+the third one ends the process at once.
 """
 
 import logging
@@ -28,12 +28,12 @@ def install(*, drain: Callable[[], None], abort: Callable[[], None], reload: Cal
         if repeated:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             signal.signal(signal.SIGINT, signal.SIG_DFL)
-        # In a new thread: the interrupted main thread may hold the lock that setting an event needs.
+        # In a new thread, because the interrupted main thread may hold the lock that is needed to set an event.
         threading.Thread(target=act, args=(signal.Signals(number).name, repeated)).start()
 
     def act(name: str, repeated: bool) -> None:
         if repeated:
-            logger.warning("%s again: stopping the current plans; once more ends the process at once", name)
+            logger.warning("%s again: stopping the current plans; a third signal ends the process at once", name)
             abort()
         else:
             logger.info("%s: finishing the current plans; send it again to stop them", name)

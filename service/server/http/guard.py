@@ -86,7 +86,7 @@ class Guard:
     async def _admit(self, scope: Scope, request: Request, host: str) -> None:
         if self._hosts is not None and host not in self._hosts:
             raise HttpProblemError(
-                problems.WRONG_HOST, f"the host name {host!r} is not served; add it to http.allowed_hosts", host=host
+                problems.WRONG_HOST, f"the host name {host!r} is not allowed; add it to http.allowed_hosts", host=host
             )
         token, by_cookie = security.request_token(request)
         caller = await self._find_caller(token)

@@ -177,7 +177,7 @@ def test_each_halted_partition_is_settled_by_itself_and_the_sweep_goes_on_meanwh
     assert bench.store.halted_partitions(bench.table).keys() == {PARTITION}
     upkeep.sweep_recent()
     assert (read(bench, OTHER), in_partition(bench)) == (formers[OTHER], there[PARTITION])
-    notice = "--take new is called --keep current now; the next release no longer accepts the old name\n"
+    notice = "--take new was renamed to --keep current; the next release will not accept the old name\n"
     assert resolve(PARTITION, "--take", "new") == (0, notice)
     upkeep.sweep_recent()
     assert (in_partition(bench), bench.store.halted_partitions(bench.table)) == (there[PARTITION], {})

@@ -83,7 +83,7 @@ class HudiClient:
     """One table opened for changes. Used by one thread, unless a method says otherwise.
 
     ``plan`` adds the write settings for its execution, by one of ``writers`` or by Hudi. Raises Rejected if the bundle,
-    the session or the table can't be served.
+    the session or the table can't be used.
     """
 
     def __init__(

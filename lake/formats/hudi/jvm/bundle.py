@@ -175,7 +175,8 @@ class Bundle:
         able = [line for line in RELEASE_LINES if version in line.table_versions]
         if not able:
             known = ", ".join(map(str, Bundle.table_versions))
-            raise Rejected(f"{table}: table version {version} is not served, only {known}; upgrade it with its writer")
+            supported = f"table version {version} is not supported, only {known}"
+            raise Rejected(f"{table}: {supported}; upgrade it with its writer")
         raise Rejected(
             f"{table}: table version {version} needs Hudi bundle {able[-1].line} or newer, this session has "
             f"{self.version}; {_SET_PACKAGES_REMEDY}{able[0].release}"

@@ -217,20 +217,20 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         raise Conflict(f"{name}: {what}; only pending instants can be rolled back")
     entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
     if entry.is_alive and (entry.is_begun or entry.plan_id is not None):
-        sign = f"its last sign of life is of {entry.last_activity:%H:%M:%S} UTC"
+        sign = f"last active at {entry.last_activity:%H:%M:%S} UTC"
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
         at_work = list_attempts(client.storage).get(time)
         if is_executed_by_writer(client.table, client.storage, timeline, instant):
             raise Conflict(
                 f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another process, a writer "
-                f"of the table: {sign}; it counts as dead {format_duration(WRITER_TIMEOUT)} after that, and its plan "
-                "continues by itself"
+                f"of the table, {sign}; the writer counts as dead {format_duration(WRITER_TIMEOUT)} after that, and "
+                "then the plan continues by itself"
             )
         owner = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
         raise Conflict(
             f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another lakefold: "
             f"{owner}; it counts as dead once its process is known to have ended, or "
-            f"{format_duration(ATTEMPT_TIMEOUT)} after its last sign of life"
+            f"{format_duration(ATTEMPT_TIMEOUT)} after its last activity"
         )
     return instant

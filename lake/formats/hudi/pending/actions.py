@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The pending actions of a timeline: their owners, whether they are executed now, whether lakefold can execute them."""
+"""The pending actions of a timeline: their owners, their activity, and whether lakefold can execute them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -26,7 +26,8 @@ from lake.formats.hudi.timeline.timeline import (
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, PlanKind
 
-#: clusterings and single writers have no heartbeats: their files show activity, and a task may take long for one file
+#: the limit for clusterings and single writers, which have no heartbeat: only their files show activity, and a task may
+#: write one file for a long time
 WRITER_TIMEOUT = timedelta(minutes=10)
 
 
@@ -73,7 +74,7 @@ def _pending_action(
 
 
 def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
-    """True if a requested compaction has to be executed, because a log file is, or may yet be, named after it.
+    """True if a requested compaction must be executed, because a log file is named after it or may still be.
 
     Up to table version 6 a writer names its logs after the pending compaction. Without the compaction these logs would
     belong to no slice.
@@ -118,11 +119,11 @@ def _last_activity(
     *,
     is_ours: bool,
 ) -> tuple[datetime, bool]:
-    """Return when ``instant`` was last active, and whether that is recent enough to count as alive.
+    """Return when ``instant`` was last active, and whether its owner counts as alive.
 
-    lakefold shows activity by its attempt. A heartbeat has Hudi's own limit, from the heartbeat settings in the table's
-    write options. If only files show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for lakefold's
-    instants (``is_ours``).
+    The owner counts as alive if the last activity is recent. Attempts of lakefold show activity by their attempt files.
+    For a heartbeat, the limit is Hudi's own, from the heartbeat settings in the table's write options. If only files
+    show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_SILENCE`` for lakefold's instants (``is_ours``).
     """
     others = (
         (is_ours or bool(attempts_at_instant))
@@ -152,7 +153,7 @@ def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Time
 
 
 def is_writer_alive(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:
-    """True if the writer that executes a pending instant has shown a recent sign of life, by the limit of writers."""
+    """True if the writer that executes a pending instant was active within the time limit for writers."""
     _, alive = _last_activity(table, storage, timeline, instant, (), is_ours=False)
     return alive
 
@@ -203,7 +204,7 @@ def _refusal(plan: Mapping[str, Any], groups: tuple[ClusteringGroup, ...]) -> st
     if not clustering:
         return None
     if clustering.get("preserveHoodieMetadata") is False:
-        return "it drops commit times (hoodie.clustering.preserve.commit.metadata = false), so it is not verifiable"
+        return "it drops commit times (hoodie.clustering.preserve.commit.metadata = false), so it can't be verified"
     for group in groups:
         if len({s.partition for s in group.slices}) > 1:
             return "one of its groups spans several partitions"

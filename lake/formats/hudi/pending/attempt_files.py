@@ -63,7 +63,7 @@ class AttemptFile:
 
     def __str__(self) -> str:
         owner = str(self.attempt.process or "a process")
-        return f"{owner}, last sign of life {format_rough_duration(datetime.now(UTC) - self.renewed_at)} ago"
+        return f"{owner}, last active {format_rough_duration(datetime.now(UTC) - self.renewed_at)} ago"
 
 
 def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:

@@ -142,7 +142,7 @@ def _prepare_requested(
 
 
 def _stale_reason(planned: FileSlice, now: LiveSlice | None) -> str | None:
-    """Return why a planned slice can no longer be compacted; None if it can. More or fewer logs are no reason."""
+    """Return why a planned slice can no longer be compacted; None if it can. Its number of logs may have changed."""
     reason = stale_base_reason(planned, now)
     if reason is None and now is not None and not now.logs:
         return f"file group {planned.file_id} has no log files left"
@@ -207,12 +207,12 @@ def check_compaction_inputs(
 
 
 def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) -> None:
-    """Raise Conflict if a log outside the plan belongs to the slice before the compaction."""
+    """Raise Conflict if the slice has a log that is not in the plan although it precedes the compaction."""
     expected = active_history(timeline).expected_slice((slice_.partition, slice_.file_id))
     for name, log in expected.logs.items() if expected is not None else ():
         if name not in slice_.log_files and log.since < instant:
             why = (
-                f"names {log.since}"
+                f"is named after {log.since}"
                 if timeline.layout == 1
                 else f"was completed at {log.since}, by a clock that is behind"
             )
@@ -220,10 +220,10 @@ def _refuse_earlier_logs(timeline: Timeline, slice_: FileSlice, instant: str) ->
 
 
 def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
-    """Roll a pending compaction back and remove it from the timeline; call it under the lock.
+    """Roll back a pending compaction and remove it from the timeline. Call this under the lock.
 
-    Returns True if it was rolled back or removed. The request stays if ``must_execute`` is true; the plan's next
-    attempt, or the plan that adopts it, executes it.
+    Returns True if it was rolled back or removed. If ``must_execute`` is true, the request stays, and the plan's next
+    attempt or an adopting plan executes it.
     """
     generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT

@@ -46,7 +46,7 @@ def verify_commit(client: HudiClient, prepared: PreparedPlan, action: str) -> No
                 raise CommitUnknown(f"{client.table.name}: {prepared.instant} was rolled back by another process")
             _verify_or_roll_back(client, timeline, commit, prepared)
     except Transient as error:
-        raise CommitUnknown(f"{error}; until the lock is taken it is unknown whether the commit is sound") from error
+        raise CommitUnknown(f"{error}; the commit can't be verified without the lock") from error
 
 
 def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> None:
@@ -72,7 +72,7 @@ def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant
     after = client.read_timeline()
     left = list(metadata_table.find_faults(client.storage, after))
     busy = find_inflight_writer(client, after, prepared.plan.partitions)
-    # The request is back on the timeline: it is withdrawn like the request of every ended plan.
+    # The rollback puts the request back on the timeline. It is withdrawn like the request of any ended plan.
     if any(instant.time == commit.time for instant in after.completed) or left or busy:
         raise CommitLost(
             f"plan {plan_id} of {name}: {text}; it was rolled back, but {_first_obstacle(left, busy)}", plan_id
@@ -86,7 +86,9 @@ def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant
 def _first_obstacle(faults: Sequence[str], busy: str | None) -> str:
     if faults:
         return faults[0]
-    return "it is still completed" if busy is None else f"a writer ({busy}) began meanwhile and may have read it"
+    if busy is None:
+        return "the commit is still on the timeline"
+    return f"a writer ({busy}) began before the rollback and may have read the commit"
 
 
 def _describe_writers(lost: Sequence[Instant]) -> str:

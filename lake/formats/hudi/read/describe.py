@@ -91,7 +91,7 @@ def _describe_pending(table: TableRef, storage: TableStorage, timeline: Timeline
         what = f"{entry.action} {entry.instant}"
         if entry.plan_id is not None:
             state = "begun" if entry.is_begun else "requested"
-            sign = f", last sign of life {_ago(entry.last_activity)}"
+            sign = f", last active {_ago(entry.last_activity)}"
             yield f"{what} {state} {_ago(entry.since)} (plan {entry.plan_id} of lakefold{sign})"
         elif not entry.is_begun:
             refusal = f"; lakefold can't execute it: {entry.refusal}" if entry.refusal else ""

@@ -75,8 +75,8 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
     layout = properties.get("hoodie.timeline.layout.version", "")
     if version not in LAYOUT_OF_VERSION:
         yield (
-            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUT_OF_VERSION)} are served; upgrade the "
-            "table with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
+            f"hoodie.table.version = {version or 'unset'}, only {', '.join(LAYOUT_OF_VERSION)} are supported; upgrade "
+            "the table with its own writer (hoodie.write.table.version = 9 with auto upgrade on) and try again"
         )
     elif layout != LAYOUT_OF_VERSION[version]:
         yield (
@@ -86,15 +86,15 @@ def _layout_refusals(properties: Mapping[str, str]) -> Iterator[str]:
         )
     kind = properties.get("hoodie.table.type", "COPY_ON_WRITE").upper()
     if kind not in {"COPY_ON_WRITE", "MERGE_ON_READ"}:
-        yield f"hoodie.table.type = {kind} is unknown; COPY_ON_WRITE and MERGE_ON_READ are served"
+        yield f"hoodie.table.type = {kind} is unknown; COPY_ON_WRITE and MERGE_ON_READ are supported"
     table_format = properties.get("hoodie.table.format", "native")
     if table_format.lower() != "native":
-        yield f"hoodie.table.format = {table_format}, only native is served; leave this table to its own format's tools"
+        yield f"hoodie.table.format = {table_format}, only native is supported; leave the table to its format's tools"
     base_format = properties.get("hoodie.table.base.file.format", "PARQUET")
     if base_format.upper() != "PARQUET":
-        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is served; leave the table out"
+        yield f"hoodie.table.base.file.format = {base_format}, only PARQUET is supported; leave the table out"
     if _is_enabled(properties, "hoodie.table.multiple.base.file.formats.enable"):
-        yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET base files are served; leave it out"
+        yield "hoodie.table.multiple.base.file.formats.enable = true, only PARQUET is supported; leave the table out"
     bootstrap = properties.get("hoodie.bootstrap.base.path")
     if bootstrap:
         yield (

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tables of the database. An invariant is a key or a CHECK here, or a trigger in ``service.control.store.schema``.
 
-Times are integers, milliseconds since 1970 in UTC: the same arithmetic on SQLite and PostgreSQL, always taken from the
-database's own clock (``service.control.store.database.db_now``).
+Times are integers, milliseconds since 1970 in UTC, so that SQLite and PostgreSQL compute with them alike. They come
+from the database's own clock (``service.control.store.database.db_now``).
 """
 
 from service.control.store.models.columns import Base

@@ -12,7 +12,7 @@ from lake.plan import Step
 
 
 class Json(TypeDecorator[Any]):
-    """A small JSON document as text, compact and with sorted keys, so that equal documents are equal texts."""
+    """A small JSON document, stored as compact text with sorted keys, so that equal documents have equal texts."""
 
     impl = Text
     cache_ok = True
@@ -26,13 +26,13 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-#: step → its name in the database, which an earlier release that runs beside this one can read
+#: step → its name in the database, which an earlier release that uses the same database can read
 _STORED_STEPS = {Step.FIND_COMMIT.value: "ask", Step.VERIFY.value: "receipt"}
 _STEPS = {stored: step for step, stored in _STORED_STEPS.items()}
 
 
 class StepName(TypeDecorator[str]):
-    """A step of a plan's run; the database has the name that earlier releases gave it."""
+    """A step of a plan's run, stored under the name that earlier releases use."""
 
     impl = String
     cache_ok = True
@@ -47,7 +47,7 @@ class StepName(TypeDecorator[str]):
 
 
 class StepTimes(Json):
-    """The duration of each step; the database has the names that earlier releases gave the steps."""
+    """The duration of each step, stored under the names that earlier releases use."""
 
     cache_ok = True
 
@@ -76,7 +76,7 @@ def partial_index(name: str, *columns: str, where: str, unique: bool = False) ->
 
 
 class Base(DeclarativeBase):
-    """Base of the rows; names every constraint, so that migrations can name them."""
+    """Base class of the rows. Gives every constraint a name, so that migrations can refer to it."""
 
     metadata = MetaData(
         naming_convention={

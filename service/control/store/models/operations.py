@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests and bulk actions, leaders and processes, tokens, the audit, and messages to the webhook."""
+"""Requests and bulk actions, leaders and processes, tokens, the audit trail, and notifications."""
 
 from typing import Any
 
@@ -26,7 +26,7 @@ class RequestRow(Base):
     dry_run: Mapped[bool] = mapped_column()
     kind: Mapped[str | None] = mapped_column(String)
     traceparent: Mapped[str | None] = mapped_column(String)
-    #: prefixed with its actor, so that keys of different actors never collide
+    #: begins with its actor, so that different actors may use the same key
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
@@ -48,7 +48,7 @@ class BulkActionRow(Base):
     action: Mapped[str] = mapped_column(String)
     terms: Mapped[Any] = mapped_column(Json)
     plan_ids: Mapped[Any] = mapped_column(Json)
-    #: prefixed with its actor, so that keys of different actors never collide
+    #: begins with its actor, so that different actors may use the same key
     idempotency_key: Mapped[str | None] = mapped_column(String)
     actor: Mapped[str] = mapped_column(String)
     reason: Mapped[str] = mapped_column(Text)
@@ -57,7 +57,7 @@ class BulkActionRow(Base):
 
 
 class LeaderRow(Base):
-    """The holder of a loop that must run only once, with its expiry."""
+    """A role that only one process may hold, with its holder and expiry."""
 
     __tablename__ = "leader"
 
@@ -77,13 +77,13 @@ class ProcessRow(Base):
         CheckConstraint("(spark = 'broken') = (problem IS NOT NULL)", name="broken_with_reason"),
     )
 
-    #: the name under which it holds plans and roles
+    #: the name of the process as the executor of plans and the holder of roles
     name: Mapped[str] = mapped_column(String, primary_key=True)
     role: Mapped[str] = mapped_column(String)
     host: Mapped[str] = mapped_column(String)
     version: Mapped[str] = mapped_column(String)
     slots: Mapped[int] = mapped_column(BigInteger)
-    #: the resource groups that it serves, separated by blanks; None for all
+    #: the resource groups whose plans the process runs, separated by blanks; None for all
     resource_groups: Mapped[str | None] = mapped_column(String)
     spark: Mapped[str] = mapped_column(String)
     spark_ui: Mapped[str | None] = mapped_column(String)
@@ -95,11 +95,11 @@ class ProcessRow(Base):
 
 
 class ReadLogRow(Base):
-    """How far a log of queries was read."""
+    """A query log, and the position up to which it was read."""
 
     __tablename__ = "read_log"
 
-    #: the path without the suffix of a log in progress
+    #: the path, without the suffix that a log has while it is written
     log: Mapped[str] = mapped_column(String, primary_key=True)
     #: the size in storage at the last reading
     bytes: Mapped[int] = mapped_column(BigInteger)
@@ -128,12 +128,12 @@ class TokenRow(Base):
     )
 
     name: Mapped[str] = mapped_column(String, primary_key=True)
-    #: hexadecimal SHA-256; a token has 256 random bits, so that nothing slower is needed
+    #: hexadecimal SHA-256; a slower hash is not needed, because a token has 256 random bits
     digest: Mapped[str] = mapped_column(String)
     scope: Mapped[str] = mapped_column(String)
-    #: patterns of the tables that its bearer may see
+    #: patterns of the tables to which the token gives access; None for all
     tables: Mapped[Any] = mapped_column(Json, nullable=True)
-    #: the person who signed in and got it for the browser
+    #: the person whose browser got the token at sign-in; None for other tokens
     person: Mapped[str | None] = mapped_column(String)
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     created_by: Mapped[str] = mapped_column(String)

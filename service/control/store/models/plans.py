@@ -25,7 +25,7 @@ _IS_PROPOSED = "proposed_at_ms IS NOT NULL AND decision IS NULL AND state = 'req
 
 
 class PlanRow(Base):
-    """A plan. After the plan has left inflight, ``executor`` is its last one; the lease is cleared."""
+    """A plan. When it leaves inflight, the lease is cleared and ``executor`` stays."""
 
     __tablename__ = "plan"
     __table_args__ = (
@@ -82,7 +82,7 @@ class PlanRow(Base):
     table_name: Mapped[str] = mapped_column(ForeignKey("table_state.name"))
     format: Mapped[str] = mapped_column(String)
     location: Mapped[str] = mapped_column(String)
-    #: the identity of the table that the plan was made for
+    #: the identity of the table at the time of planning
     identity: Mapped[str | None] = mapped_column(String)
     kind: Mapped[str] = mapped_column(String)
     state: Mapped[str] = mapped_column(String)
@@ -96,7 +96,7 @@ class PlanRow(Base):
     input_files: Mapped[int] = mapped_column(BigInteger)
     input_bytes: Mapped[int] = mapped_column(BigInteger)
     output_files: Mapped[int] = mapped_column(BigInteger)
-    #: the engine of the policy, as in ``options``; None for plans of a release without predictions
+    #: the engine setting, as in ``options``; None for plans of old releases, which made no predictions
     engine: Mapped[str | None] = mapped_column(String)
     predicted_cpu_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: CPU time of the rewriting tasks of the last attempt, as they or Spark measured it; None if not measured
@@ -112,47 +112,47 @@ class PlanRow(Base):
     attempts: Mapped[int] = mapped_column(BigInteger, server_default="0")
     executor: Mapped[str | None] = mapped_column(String)
     lease_until_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: for this time after its lease, the plan is taken over only if its executor is known to have ended
+    #: within this time after the lease, the plan is taken over only if its executor is known to have ended
     grace_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
     heartbeat_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     not_before_ms: Mapped[int] = mapped_column(BigInteger)
-    #: the creation time that counts for the priority: the plan with the least value runs first
+    #: the creation time minus the priority and the urgency; the plan with the smallest value runs first
     rank_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: the part of the priority that is due to an objective that its table misses
+    #: how much earlier the plan runs because its table misses an objective; included in ``rank_ms``
     urgency_ms: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: the last step that ended in the last attempt
+    #: the last step that succeeded in the last attempt
     step: Mapped[str | None] = mapped_column(StepName)
-    #: the time from which on that attempt is not yet counted in ``milliseconds``; None before the first attempt
+    #: the time up to which ``milliseconds`` covers the last attempt; None before the first attempt
     step_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     progress_bytes_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_bytes_total: Mapped[int] = mapped_column(BigInteger, server_default="0")
     progress_rows_done: Mapped[int] = mapped_column(BigInteger, server_default="0")
-    #: address of the Spark UI of the last attempt's executor, if it has one
+    #: address of the executor's Spark UI in the last attempt, if it has one
     spark_ui: Mapped[str | None] = mapped_column(String)
     cancel_requested_by: Mapped[str | None] = mapped_column(String)
     cancel_requested_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     cancel_reason: Mapped[str | None] = mapped_column(Text)
     error: Mapped[str | None] = mapped_column(Text)
-    #: the outcome of the error (``ErrorClass``); None if a person cancelled the plan
+    #: the class of the error (``ErrorClass``); None if a person cancelled the plan
     error_class: Mapped[str | None] = mapped_column(String)
-    #: a digest of the settings that determine how the plan was made and is run; None if it is never compared
+    #: a digest of the settings with which the plan is made and run; None for plans that are not compared by it
     settings: Mapped[str | None] = mapped_column(String)
     #: why a failed plan's slices are left alone under the same settings (``FailureKind``); None after a resume
     failure: Mapped[str | None] = mapped_column(String)
 
-    #: when the plan was stored to wait for approval; None for a plan that needed no approval
+    #: when the plan was proposed; None for a plan that needs no approval
     proposed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     decided_by: Mapped[str | None] = mapped_column(String)
     decided_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     #: the decision on a proposal (``ProposalDecision``); None until it is decided
     decision: Mapped[str | None] = mapped_column(String)
-    #: when a scan last left files alone because the plan was declined, to the day; None before the first such scan
+    #: when a scan last left files alone because the plan was declined, recorded once a day; None before the first time
     spared_at_ms: Mapped[int | None] = mapped_column(BigInteger)
 
     created_at_ms: Mapped[int] = mapped_column(BigInteger)
     claimed_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     finalized_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: the completed instant that holds the plan's result
+    #: the instant of the plan's commit
     instant: Mapped[str | None] = mapped_column(String)
     milliseconds: Mapped[Any] = mapped_column(StepTimes, server_default="{}")
     figures: Mapped[Any] = mapped_column(Json, server_default="[]")
@@ -198,10 +198,10 @@ class GroupRow(Base):
 
 
 class LivePartitionRow(Base):
-    """A partition and its holder: a live plan, or for some minutes a ``lake.plan.LockOwner`` (``keeper``).
+    """A locked partition and its holder: a live plan, or for some minutes a ``lake.plan.LockOwner`` (``keeper``).
 
-    ``guest`` is the second owner of a partition that a plan holds: for some minutes a round of the sweep, or of the
-    cleaner if no executor runs the plan yet; or the plan itself, by its id, from its commit on.
+    A partition of a plan may have a second owner, ``guest``: for some minutes the sweep, or the cleaner if no executor
+    runs the plan yet. From the begin of the plan's commit, ``guest`` is the id of the plan itself.
     """
 
     __tablename__ = "live_partition"
@@ -224,9 +224,9 @@ class LivePartitionRow(Base):
 
 
 class StagedRow(Base):
-    """The files that an attempt at a plan staged, or was about to: written before the first of these files exists.
+    """The files that an attempt at a plan stages. The row is written before the first of these files exists.
 
-    ``cleared_at_ms`` is set once they are part of the table, or once none exists and none can appear.
+    ``cleared_at_ms`` is set once the files are part of the table, or once no file exists and none can appear.
     """
 
     __tablename__ = "staged"
@@ -242,7 +242,7 @@ class StagedRow(Base):
 
 
 class EventRow(Base):
-    """An event of a plan; it is never changed, and deleted only with its plan."""
+    """An event of a plan. It never changes, and is deleted only with its plan."""
 
     __tablename__ = "plan_event"
     __table_args__ = (
@@ -262,9 +262,9 @@ class EventRow(Base):
 
 
 class SupersededRow(Base):
-    """A file that a completed plan replaced, until and after its deletion.
+    """A file that a completed plan replaced. The row remains after the deletion of the file.
 
-    With a ``closed_reason`` lakefold did not delete it; ``deleted_at_ms`` is the time at which lakefold found that out.
+    A row with a ``closed_reason`` is closed without a deletion by lakefold, at the time ``deleted_at_ms``.
     """
 
     __tablename__ = "superseded_version"
@@ -288,17 +288,17 @@ class SupersededRow(Base):
     path: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     instant: Mapped[str] = mapped_column(String)
-    #: when the file was written; None if the format never uses a name twice, or if it was not recorded
+    #: when the file was written; None if it was not recorded, or if the format never reuses a file name
     modified_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     superseded_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: set before the first attempt to delete the file, and kept if that fails
+    #: set before the first attempt to delete the file, and kept if the attempt fails
     deleting_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     deleted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     closed_reason: Mapped[str | None] = mapped_column(Text)
 
 
 class ChargeRow(Base):
-    """The charge of an attempt at a plan at one time: its prediction at the begin, the excess at the end."""
+    """A charge for an attempt at a plan: the predicted cost at the begin, or the excess over it at the end."""
 
     __tablename__ = "charge"
     __table_args__ = (

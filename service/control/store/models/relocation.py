@@ -12,14 +12,14 @@ _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 
 
 class RelocationRow(Base):
-    """A relocation of a partition; the last applied one has the partition's expected location.
+    """A relocation of a partition. The last applied relocation has the partition's expected location.
 
-    It outlives its plan, whose row is pruned, since a previous location is swept for as long as it exists. If a writer
-    recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
-    ``service.control.store.relocation.journal``); a relocation that was begun and discarded becomes such a row.
+    The row remains after the row of its plan is pruned, because a previous location is swept for as long as it exists.
+    If a writer recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
+    ``service.control.store.relocation.journal``). A relocation that was begun and discarded becomes such a row.
 
-    ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are those of the new
-    location, kept for the last relocation only.
+    ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are the files in the new
+    location; only the last relocation of a partition keeps them.
     """
 
     __tablename__ = "place_move"
@@ -37,8 +37,8 @@ class RelocationRow(Base):
     left_place: Mapped[str] = mapped_column(String)
     place: Mapped[str] = mapped_column(String)
     files: Mapped[Any] = mapped_column(Json)
-    #: only for a relocation by the sweep, whose ``plan_id`` is the plan of the relocation before it: the files
-    #: that will wait for deletion once the relocation is applied
+    #: the files that will wait for deletion once the relocation is applied; only for a relocation by the sweep, whose
+    #: ``plan_id`` is the plan of the preceding relocation
     left_files: Mapped[Any] = mapped_column(Json)
     #: the creation time of the partition in the catalog, in seconds
     partition_made_at: Mapped[int] = mapped_column(BigInteger)
@@ -63,7 +63,7 @@ class LateCopyRow(Base):
     source: Mapped[str] = mapped_column(String)
     bytes: Mapped[int] = mapped_column(BigInteger)
     modified_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: the source's arrival: when it got its name, by the clock of its file system; None for rows of an earlier lakefold
+    #: when the source got its name, by the clock of its file system; None in rows of earlier releases
     came_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     target: Mapped[str] = mapped_column(String)
     begun_at_ms: Mapped[int] = mapped_column(BigInteger)

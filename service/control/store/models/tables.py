@@ -30,24 +30,24 @@ class TableRow(Base):
     location: Mapped[str] = mapped_column(String)
     #: the fields of a ``CatalogRef``
     catalog: Mapped[Any] = mapped_column(Json, nullable=True)
-    #: the identity of the table that the last scan found
+    #: the identity of the table at the last scan
     identity: Mapped[str | None] = mapped_column(String)
     concurrency: Mapped[str] = mapped_column(String)
     on_conflict: Mapped[str | None] = mapped_column(String)
     write_options: Mapped[Any] = mapped_column(Json)
     mode: Mapped[str] = mapped_column(String)
-    #: the owner, by the configuration
+    #: the owner in the configuration
     owner: Mapped[str | None] = mapped_column(String)
-    #: the tags, by the configuration, each between two blanks; None without tags
+    #: the tags in the configuration, each between two blanks; None if there are no tags
     tags: Mapped[str | None] = mapped_column(String)
-    #: the group of executors that take its plans, by the configuration; None for the group ``default``
+    #: the resource group in the configuration; None for the group ``default``
     resource_group: Mapped[str | None] = mapped_column(String)
     paused_by: Mapped[str | None] = mapped_column(String)
     paused_at_ms: Mapped[int | None] = mapped_column(BigInteger)
     paused_reason: Mapped[str | None] = mapped_column(Text)
     halted_reason: Mapped[str | None] = mapped_column(Text)
     halted_at_ms: Mapped[int | None] = mapped_column(BigInteger)
-    #: partition → reason and time (``at_ms``) of each partition that is halted itself
+    #: partition → reason and time (``at_ms``) of its own halt
     halted_partitions: Mapped[Any] = mapped_column(Json, server_default="{}")
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
     #: known sizes of the quarantined files: a file of another size at the path is not quarantined
@@ -88,7 +88,7 @@ class ScanRow(Base):
 
 
 class TableReadRow(Base):
-    """The reads of a table on one day in UTC, as a source shows them."""
+    """The reads of a table on one day in UTC that a source reported."""
 
     __tablename__ = "table_read"
 
@@ -99,7 +99,7 @@ class TableReadRow(Base):
 
 
 class TrendRow(Base):
-    """The figures of a table's last scan at one time; under ``ALL_TABLES`` the sum over the planned tables."""
+    """The figures of a table's last scan at one time. A row of ``ALL_TABLES`` has the sums over the planned tables."""
 
     __tablename__ = "trend"
     __table_args__ = (CheckConstraint("files >= 0 AND bytes >= 0", name="figures_sane"),)
@@ -110,13 +110,13 @@ class TrendRow(Base):
     bytes: Mapped[int] = mapped_column(BigInteger)
     small_files: Mapped[int] = mapped_column(BigInteger)
     reducible_files: Mapped[int] = mapped_column(BigInteger)
-    #: totals, which only grow: the difference of two is the work in between
+    #: totals that never decrease; the difference of two totals is the work in between
     rewritten_bytes: Mapped[int] = mapped_column(BigInteger)
     freed_bytes: Mapped[int] = mapped_column(BigInteger)
 
 
 class ObjectiveRow(Base):
-    """An objective of a table by its last good scan, and its past (``planner.slo.error_budget.Compliance``)."""
+    """An objective of a table at its last good scan, with its past (``planner.slo.error_budget.Compliance``)."""
 
     __tablename__ = "table_objective"
     __table_args__ = (
@@ -131,16 +131,16 @@ class ObjectiveRow(Base):
     met: Mapped[bool] = mapped_column(Boolean)
     #: the time since which the objective is met, or missed
     changed_at_ms: Mapped[int] = mapped_column(BigInteger)
-    #: how long the judgement is valid if no scan follows; 0: the objective is no longer in force
+    #: how long the result is valid if no scan follows; 0: the objective is no longer in force
     holds_ms: Mapped[int] = mapped_column(BigInteger)
     value: Mapped[float] = mapped_column(Float)
     bound: Mapped[float] = mapped_column(Float)
     goal: Mapped[float] = mapped_column(Float)
     window_ms: Mapped[int] = mapped_column(BigInteger)
-    #: totals, which only grow
+    #: totals that never decrease
     met_ms: Mapped[int] = mapped_column(BigInteger)
     missed_ms: Mapped[int] = mapped_column(BigInteger)
-    #: shares within the window, and burn rates by their windows, at the judgement
+    #: shares within the window, and burn rates by their windows, at the last evaluation
     share_met: Mapped[float] = mapped_column(Float)
     budget_left: Mapped[float] = mapped_column(Float)
     burn: Mapped[Any] = mapped_column(Json)
@@ -149,7 +149,7 @@ class ObjectiveRow(Base):
 
 
 class PartitionLayoutRow(Base):
-    """The partitions of a table at its last whole scan: one compressed columnar blob, which the next scan replaces."""
+    """The partitions of a table at its last full scan: a compressed columnar blob, which the next scan replaces."""
 
     __tablename__ = "partition_layout"
 
@@ -159,7 +159,7 @@ class PartitionLayoutRow(Base):
 
 
 class WrittenPartitionRow(Base):
-    """A partition that a writer reported as written and that waits for its scan; a burst of reports is one row."""
+    """A partition that a writer reported as written and that waits for a scan. Repeated reports are one row."""
 
     __tablename__ = "written_partition"
     __table_args__ = (Index(None, "due_at_ms"),)

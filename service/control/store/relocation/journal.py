@@ -2,8 +2,8 @@
 """The journal of relocations: previous locations of partitions, their expected files, and copies of late files.
 
 A relocation is pruned only once nothing depends on it and its previous location no longer exists
-(``executors.relocation.pruning``), because a session that cached a location writes there until the session ends. Late
-copies are never pruned, because a file must not be copied twice.
+(``executors.relocation.pruning``), because a session that has cached a location writes there until the session ends.
+Records of late copies are never pruned, because a file must not be copied twice.
 """
 
 import copy
@@ -34,12 +34,12 @@ _CHUNK = 500
 RECREATED_PREFIX = "again-"
 """The prefix of the token of a row that records a location without a relocation.
 
-A writer has recreated a pruned location; or a relocation to the location was begun and discarded, see
-``DISCARDED_PREFIX``.
+There are two cases: a writer has recreated a location whose record was pruned, or a relocation to the location was
+begun and discarded (see ``DISCARDED_PREFIX``).
 """
 
 DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
-"""The prefix before the token of a discarded relocation, which the catalog may still make."""
+"""The prefix of the token of a discarded relocation, which the catalog may still apply."""
 
 
 def is_recreated(token: str) -> bool:
@@ -73,7 +73,7 @@ class RelocationJournal(StorePart):
     def relocated_partitions(
         self, table: TableRef, partitions: Collection[str] | None = None
     ) -> Sequence[RelocatedPartition]:
-        """Return the table's relocated partitions, all or only the named ``partitions``."""
+        """Return the table's relocated partitions, all of them or those among ``partitions``."""
         row = RelocationRow
         with self._database.read() as connection:
             chosen = sorted(partitions) if partitions is not None else None
@@ -86,7 +86,7 @@ class RelocationJournal(StorePart):
             return found
 
     def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
-        """Return the tables with a relocated partition; if ``within`` is given, only relocations of that time count."""
+        """Return the tables with a relocated partition. With ``within``, only relocations of that last time count."""
         row = RelocationRow
         tables = select(row.table_name).distinct()
         if within is not None:
@@ -95,7 +95,7 @@ class RelocationJournal(StorePart):
             return frozenset(connection.execute(tables).scalars())
 
     def unfinished_partitions(self, table: TableRef) -> Collection[str]:
-        """Return the partitions with an unfinished relocation or late copy, or with files for which the sweep waits."""
+        """Return the partitions with an unfinished relocation or late copy, or whose files the sweep waits for."""
         row, late_copy = RelocationRow, LateCopyRow
         is_open = row.made_at_ms.is_(None) | row.unsettled_since_ms.is_not(None)
         relocations = select(row.partition_path).where(row.table_name == table.name, is_open)
@@ -106,7 +106,7 @@ class RelocationJournal(StorePart):
             return frozenset(connection.execute(relocations.union(late_copies)).scalars())
 
     def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
-        """Return the next ``count`` relocated partitions after ``partition``, sorted; fewer at the end."""
+        """Return the next ``count`` relocated partitions after ``partition`` in sorted order; fewer at the end."""
         row = RelocationRow
         names = select(row.partition_path).where(row.table_name == table.name, row.partition_path > partition)
         with self._database.read() as connection:
@@ -119,10 +119,10 @@ class RelocationJournal(StorePart):
         targets: Sequence[tuple[LocatedFile, str]],
         arrived_ms: Mapping[LocatedFile, int],
     ) -> None:
-        """Record the copies that are about to begin, each source with its target.
+        """Record the copies that are about to begin, each as a source and its target.
 
-        A copy to the recorded target keeps its state; a copy to another target begins again. ``arrived_ms`` has the
-        arrival time of each source; the first recorded time of a source is kept.
+        A copy to the recorded target keeps its state. A copy to another target begins again. ``arrived_ms`` has the
+        arrival time of each source; if a time was recorded before, that time is kept.
         """
         with self._locked_write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
@@ -147,7 +147,7 @@ class RelocationJournal(StorePart):
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
 
-        Each copy comes with the previous location of its source, or with None if the source no longer exists. The
+        With each copy, pass the previous location that contains its source, or None if the source no longer exists. The
         source is recorded as a file that the last relocation from that location replaced.
         """
         with self._locked_write() as connection:
@@ -166,7 +166,7 @@ class RelocationJournal(StorePart):
     def begin_relocation(
         self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
     ) -> None:
-        """Record a relocation, and the files of the previous location, before the catalog is called."""
+        """Record a relocation and the files in the previous location. Call it before the catalog is changed."""
         with self._locked_write() as connection:
             insert_if_absent(
                 connection, RelocationRow, **_relocation_values(table.name, relocation, plan_id, previous_files)
@@ -189,7 +189,7 @@ class RelocationJournal(StorePart):
                 _clear_earlier_files(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Record that relocations were begun and not applied; see ``RelocationStore``."""
+        """Record that relocations were begun and will not be applied; see ``RelocationStore``."""
         row = RelocationRow
         with self._locked_write() as connection:
             for relocation in relocations:
@@ -211,9 +211,9 @@ class RelocationJournal(StorePart):
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
     ) -> None:
-        """Record late files that a writer has extended since, each with its previous location and its copy.
+        """Record late files that a writer has extended after they were copied, each with its location and its copy.
 
-        The file, with its new size, is recorded as a file that the last relocation from that location replaced.
+        Such a file is recorded, with its new size, as a file that the last relocation from its location replaced.
         """
         row, relocation_row = LateCopyRow, RelocationRow
         with self._locked_write() as connection:
@@ -243,7 +243,7 @@ class RelocationJournal(StorePart):
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
     ) -> None:
-        """Let files of a previous location wait for deletion: a later overwrite has removed their rows."""
+        """Record that files of a previous location wait for deletion; a later overwrite has removed their rows."""
         with self._locked_write() as connection:
             supersede(connection, table.name, partition, previous.plan_id, previous.token, files)
 
@@ -252,17 +252,17 @@ class RelocationJournal(StorePart):
         row = SupersededRow
         with self._locked_write() as connection:
             for file in files:
-                # A later file of this path may await its deletion.
+                # A later file of this path may wait for deletion.
                 modified_ms = func.coalesce(row.modified_at_ms, 0)
                 this_file = row.path == file.path, row.bytes == file.bytes, modified_ms == file.modified_ms
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
-                ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed it"}
+                ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed the file"}
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
 
     def record_archived_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
     ) -> None:
-        """Record that files waiting for deletion were archived to other paths, with an entry in the audit."""
+        """Record, also in the audit trail, that files waiting for deletion were moved to other paths."""
         row = SupersededRow
         with self._locked_write() as connection:
             for file, path in paths.items():
@@ -275,7 +275,7 @@ class RelocationJournal(StorePart):
     def quarantine_stalled_files(
         self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]
     ) -> None:
-        """Quarantine unfinished files of writers; end this quarantine for other files of the locations."""
+        """Quarantine ``files``, which writers have not finished, and end this quarantine for other files there."""
         this_table = TableRow.name == table.name
         columns = select(TableRow.quarantined, TableRow.quarantined_bytes).where(this_table)
         reason, found = f"it {UnreadyReason.STALLED}", {file.path: file.bytes for file in files}
@@ -298,7 +298,7 @@ class RelocationJournal(StorePart):
             connection.execute(update(TableRow).where(this_table).values(values))
 
     def update_waiting(self, table: TableRef, relocated: RelocatedPartition, is_waiting: bool) -> timedelta:
-        """Record whether the sweep waits for files in the previous locations. Returns for how long it has waited."""
+        """Record whether the sweep waits for files in the previous locations. Returns how long it has waited."""
         row = RelocationRow
         key = (
             row.table_name == table.name,
@@ -325,22 +325,22 @@ def record_relocations(connection: Connection, table: str, commit: Commit) -> No
 
 
 def has_relocation_of(connection: Connection, table: str, commit: Commit) -> bool:
-    """Return True if a relocation of a commit is recorded."""
+    """Return True if any relocation of ``commit`` is recorded."""
     row = RelocationRow
     known = select(row.id).where(row.table_name == table, row.token == commit.instant).limit(1)
     return connection.execute(known).one_or_none() is not None
 
 
 def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
-    """Record the relocations of a commit that the database lacked.
+    """Record the relocations of a commit that the database had not recorded.
 
-    Returns the partitions whose replaced files the caller must not record: these files are already recorded, or wait
+    Returns the partitions whose replaced files the caller must not record, because they are already recorded or wait
     for deletion under a later relocation.
 
-    A new relocation is inserted before all recorded relocations that were applied after it. If the first of these
-    began at another location than the one where the new relocation ended, the new relocation was undone in between.
-    Then the files that its commit wrote wait for deletion, other files in their location are late, and the replaced
-    files are recorded with the first later relocation. A relocation that is already recorded is not changed.
+    A new relocation is inserted before all recorded relocations that were applied after it. If the first of these began
+    at another location than the one where the new relocation ended, the new relocation was undone in between. Then the
+    files that its commit wrote wait for deletion, other files in their location are late, and the replaced files are
+    recorded with the first later relocation. A relocation that is already recorded does not change.
     """
     row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -383,8 +383,8 @@ def _later_relocations(
 ) -> Sequence[Row[Any]]:
     """Return the relocations of ``known`` that were applied after the new relocation ``move``.
 
-    If the move ``is_restored``, the sweep made it, and it may end in a location that an earlier relocation had left. So
-    only relocations after the last one to the location where the move began can be later than the move.
+    If the move ``is_restored``, the sweep made it, and it may end in a location that an earlier relocation had left.
+    Then only relocations after the last arrival at the location where the move began can be later than the move.
     """
     applied = [index for index, one in enumerate(known) if one.made_at_ms is not None]
     if is_restored and (arrivals := [index for index in applied if known[index].place == move.previous_location]):
@@ -396,7 +396,7 @@ def _later_relocations(
 
 
 def _clear_earlier_files(connection: Connection, table: str, move: Relocation) -> None:
-    """Clear the files of relocations before ``move``; files awaiting deletion have rows of their own."""
+    """Clear the files of the relocations before ``move``. Files that wait for deletion have rows of their own."""
     row = RelocationRow
     earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
     connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
@@ -431,9 +431,9 @@ def _file_from_json(entry: Sequence[Any]) -> LocatedFile:
 def supersede(
     connection: Connection, table: str, partition: str, plan_id: str, token: str, files: Sequence[LocatedFile]
 ) -> None:
-    """Let files wait for deletion. A file replaces the row of an earlier file of the same path.
+    """Record that files wait for deletion. A file replaces the row of an earlier file of the same path.
 
-    If the plan was pruned, the files stay: lakefold deletes no file without a recorded reason.
+    Does nothing if the plan was pruned, because lakefold deletes no file without a recorded reason.
     """
     if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
         return
@@ -488,7 +488,7 @@ def _load_relocated(connection: Connection, table: str, partitions: Sequence[str
 def load_relocated_by_number(
     connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
 ) -> list[RelocatedPartition]:
-    """Return these partitions with only the relocations of these numbers, and with their unfinished late copies."""
+    """Return these partitions with their unfinished late copies and, of their relocations, those with these numbers."""
     relocations, superseded, late_copies = RelocationRow, SupersededRow, LateCopyRow
     by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
     age = (db_now() - relocations.made_at_ms).label("age_ms")
@@ -532,7 +532,7 @@ def _relocated_partition(
     last = applied[-1]
     # Relocations of an earlier table of the same name do not concern this one.
     applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
-    # For a location that was left several times, the last of these relocations counts.
+    # If a location was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
     moved_by_owner = _last_owner_move(applied)
     previous_locations = tuple(
@@ -555,7 +555,7 @@ def _relocated_partition(
 
 
 def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
-    """Return the location of each discarded relocation, with its token: the catalog may make it late."""
+    """Return the location and the token of each discarded relocation, which the catalog may still apply."""
     return frozenset(
         (row.left_place, row.token.removeprefix(DISCARDED_PREFIX))
         for row in rows
@@ -566,8 +566,8 @@ def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str |
 def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
     """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
-    The token is None if the table's owner had set the location: at first the partition's own directory, and later a
-    location that the owner named when adding the partition again, such as a version.
+    The token is None if the table's owner had set the location: the partition's original directory, or a location that
+    the owner named when adding the partition again.
     """
     by_relocation = {(row.place, row.token) for row in applied[:-1]}
     by_owner = [
@@ -581,7 +581,7 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
 def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
     """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
 
-    Such a location is recognized by being new: no earlier relocation left it or led to it.
+    The owner has chosen a location if no earlier relocation left it or led to it.
     """
     known, found = {applied[0].left_place}, 0
     for row in applied:
@@ -608,8 +608,8 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_ow
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
-        # A gap left by a pruned relocation looks like a move by the owner. But a relocation is pruned only once all
-        # files replaced before it are deleted: a location with expected files is not before such a gap.
+        # A pruned relocation leaves a gap that looks like a move by the owner. But a relocation is pruned only once all
+        # files replaced before it are deleted, so no location before the gap has expected files.
         is_before_owner_move=bool(expected) and move.id < moved_by_owner,
     )
 

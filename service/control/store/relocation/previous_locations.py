@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Previous locations by the time of their relocation: recently vacated ones, and relocations that may be pruned."""
+"""Previous locations that were left recently, and old relocations that may be pruned."""
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -27,14 +27,14 @@ T = TypeVar("T")
 #: the most rows read or changed by one statement
 _CHUNK = 500
 _MIN_HISTORY = 4
-"""The least number of a partition's relocations of which one may be pruned: the first and the last two are kept."""
+"""Relocations of a partition are pruned only if there are at least this many: the first and the last two are kept."""
 
 
 class PreviousLocations(StorePart):
     """See ``lake.relocation_store.RelocationStore``."""
 
     def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
-        """Return the locations vacated by the last ``limit`` relocations begun ``within`` that time, newest first."""
+        """Return the locations that the newest ``limit`` relocations of the last ``within`` vacated, newest first."""
         row = RelocationRow
         lately = (
             select(row.id, row.partition_path, row.left_place)
@@ -51,8 +51,8 @@ class PreviousLocations(StorePart):
     def recently_relocated(self, table: TableRef, vacated: Sequence[VacatedLocation]) -> Sequence[RelocatedPartition]:
         """Return the partitions of these relocations, with only these relocations.
 
-        Locations that were vacated earlier are not among ``previous_locations``, and finished copies are not among
-        ``late_copies``. A partition that none of these relocations concerns is left out.
+        ``previous_locations`` does not contain locations that were vacated earlier, and ``late_copies`` does not
+        contain finished copies.
         """
         numbers: dict[str, list[int]] = defaultdict(list)
         for one in vacated:
@@ -66,9 +66,9 @@ class PreviousLocations(StorePart):
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
-        """Let the sweep include recreated locations whose records were pruned; return how many were not yet included.
+        """Record recreated locations whose records were pruned, so that the sweep checks them again.
 
-        Returns 0 for a partition that was never relocated.
+        Returns the number of new records; 0 for a partition that was never relocated.
         """
         row, added = RelocationRow, 0
         these = row.table_name == table.name, row.partition_path == partition
@@ -124,7 +124,7 @@ class PreviousLocations(StorePart):
         return found, names[-1] if len(names) == limit else ""
 
     def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:
-        """Return the tokens of these relocations that relocations of other partitions of the table have too."""
+        """Return the tokens of these relocations that other partitions of the table use too."""
         row, counts, left = RelocationRow, Counter(move.token for move in relocations), set[str]()
         with self._database.read() as connection:
             for some in _chunks(sorted(counts)):
@@ -134,7 +134,7 @@ class PreviousLocations(StorePart):
         return left
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Delete the relocations of these numbers; return how many. The last relocation of a partition stays."""
+        """Delete the relocations with these numbers, except the last one of each partition; return their number."""
         row, forgotten = RelocationRow, 0
         for some in _chunks(sorted(relocation_ids)):
             with self._database.write() as connection:
@@ -201,7 +201,7 @@ def _past_relocation(row: Any, *, is_cleaned_up: bool) -> PastRelocation:
 def _awaiting_deletion(
     connection: Connection, table: str, rows: Mapping[str, Sequence[Any]], age: timedelta
 ) -> Collection[tuple[str, str]]:
-    """Return partition and token of relocations with a replaced file that exists or was deleted within ``age``."""
+    """Return partition and token of relocations with a replaced file that exists or was deleted in the last ``age``."""
     row, found = SupersededRow, set[tuple[str, str]]()
     chosen = select(row.partition_path, row.instant)
     plans = sorted({one.plan_id for moves in rows.values() for one in moves if one.is_old})

@@ -10,11 +10,11 @@ from service.control.store.table_scope import TableScope
 
 
 class WorkLimits(Protocol):
-    """The limits that claims have to meet."""
+    """The limits that a claim must respect."""
 
     @property
     def is_limited(self) -> bool:
-        """True if anything is limited."""
+        """True if any limit is set."""
 
     @property
     def budget(self) -> Budget:
@@ -26,7 +26,7 @@ class WorkLimits(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class NoLimits:
-    """No limits are set."""
+    """Implements ``WorkLimits`` without any limit."""
 
     is_limited: bool = False
     budget: Budget = field(default_factory=Budget)
@@ -41,12 +41,12 @@ BlockReason = Literal["budget", "window", "exceeds_budget"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedPlan:
-    """A plan that only a budget or its table's hours keep from an executor.
+    """A plan that only waits for a budget or for its table's hours.
 
     The budget is the table's own if ``is_table_budget``, else that of all tables. A plan of kind ``exceeds_budget`` is
-    larger than a whole budget. ``until`` is the time at which the wait may end or the next charge expires; None if that
-    is unknown. ``blocker`` is the id and the table of an earlier plan that waits for its table's budget and that is the
-    only obstacle to this plan.
+    larger than a whole budget. ``until`` is the time at which the wait may end or the next charge expires; None if it
+    is unknown. ``blocker`` is the id and the table of an earlier plan that waits for its table's budget and that alone
+    blocks this plan.
     """
 
     plan_id: str
@@ -59,14 +59,14 @@ class BlockedPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkBudget:
-    """The budget of all tables, its use, and the plans that are held back."""
+    """The budget of all tables, its usage, and the plans that wait for a budget or for their table's hours."""
 
     budget: Budget = field(default_factory=Budget)
     usage: BudgetUsage = field(default_factory=BudgetUsage)
     blocked_plans: tuple[BlockedPlan, ...] = ()
 
     def limited_to(self, table_scope: TableScope) -> "WorkBudget":
-        """Return the part for a caller who sees only the tables in ``table_scope``: without sums over all tables."""
+        """Return the plans of the tables in ``table_scope``, without budget and usage, which concern all tables."""
         if table_scope.is_unrestricted:
             return self
         held = tuple(

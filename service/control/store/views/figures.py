@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The database in numbers: plans, tables and files, summed."""
+"""Figures of the database: sums over plans, tables and files."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,7 +13,7 @@ from service.control.store.views.tables import Pause, TableState
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFigures:
-    """Plans of one table, kind and state; figures before and after are zero unless the state is completed."""
+    """Sums over the plans of one table, kind and state. ``…_before`` and ``…_after`` are zero unless completed."""
 
     table: str
     format: str
@@ -26,13 +26,13 @@ class PlanFigures:
     bytes_before: int
     files_after: int
     bytes_after: int
-    #: for requested plans, the time since which the oldest one that needs no approval has been due
+    #: for requested plans, the time at which the oldest plan that needs no approval became due
     oldest_created_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalFigures:
-    """Plans of one table and kind that wait for approval; they are among its requested plans."""
+    """The plans of one table and kind that wait for approval; ``PlanFigures`` counts them as requested."""
 
     table: str
     kind: PlanKind
@@ -43,7 +43,7 @@ class ProposalFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SupersededFigures:
-    """Files of one table that completed plans replaced and that are not deleted yet."""
+    """The files of one table that completed plans replaced and that are not deleted yet."""
 
     table: str
     format: str
@@ -53,7 +53,7 @@ class SupersededFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeletionDay:
-    """Files of one table whose retention ends on ``day`` in UTC."""
+    """The superseded files of one table whose retention ends on ``day`` in UTC."""
 
     table: str
     day: date
@@ -63,7 +63,7 @@ class DeletionDay:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Figures:
-    """The database in numbers, for metrics and the status line. ``taken_at`` is the database's clock."""
+    """Figures of the database for metrics and the status line. ``taken_at`` is by the database's clock."""
 
     taken_at: datetime
     plans: tuple[PlanFigures, ...]
@@ -85,7 +85,7 @@ class Figures:
         return self.pause is not None
 
     def limited_to(self, table_scope: TableScope) -> "Figures":
-        """Return the figures of the tables in ``table_scope``, without figures that belong to no table."""
+        """Return the figures of the tables in ``table_scope``, without figures of the whole service."""
         return replace(
             self,
             plans=tuple(entry for entry in self.plans if table_scope.has_table(entry.table)),
@@ -115,17 +115,17 @@ class Figures:
 
     @property
     def proposal_count(self) -> int:
-        """Plans that wait for approval."""
+        """The number of plans that wait for approval."""
         return sum(entry.plans for entry in self.proposals)
 
     @property
     def oldest_proposed_at(self) -> datetime | None:
-        """The time since which the oldest proposal waits for approval; None without proposals."""
+        """The time of the oldest proposal that waits for approval; None if there is no proposal."""
         return min((entry.oldest_at for entry in self.proposals), default=None)
 
     @property
     def oldest_requested_at(self) -> datetime | None:
-        """The time since which the oldest requested plan that needs no approval has been due; None without one."""
+        """The time at which the oldest requested plan that needs no approval became due; None if there is none."""
         proposed = {(entry.table, entry.kind): entry.plans for entry in self.proposals}
         requested = (f for f in self.plans if f.state is PlanState.REQUESTED)
         runnable = (f for f in requested if f.plans > proposed.get((f.table, f.kind), 0))
@@ -138,7 +138,7 @@ class Figures:
 
     @property
     def files_removed(self) -> int:
-        """The reduction in files, over all completed plans."""
+        """The number of files by which all completed plans reduced their tables."""
         return self._sum("files_before", PlanState.COMPLETED) - self._sum("files_after", PlanState.COMPLETED)
 
     @property

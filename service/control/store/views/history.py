@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The past of plans for charts: attempts by executor, and what completed plans cost and save."""
+"""The history of plans for charts: attempts by executor, and cost and savings of completed plans."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from datetime import datetime
 class PlanSaving:
     """A completed plan: its CPU time, its files removed, and the CPU time that its readers save per day.
 
-    The CPU time saved is the prediction from the day of planning, 0 for plans without one.
+    The CPU time saved is as predicted when the plan was made; 0 for plans without a prediction.
     """
 
     plan_id: str
@@ -24,8 +24,8 @@ class PlanSaving:
 class PlanAttempt:
     """One attempt at a plan on an executor, from its claim to its end; ``ended_at`` is None while it runs.
 
-    ``outcome`` is the state of the plan after the attempt: ``requested`` if the attempt failed and the plan is tried
-    again, ``inflight`` if it still runs or another executor took it over.
+    ``outcome`` is the state of the plan after the attempt: ``requested`` if the attempt failed and the plan is retried,
+    ``inflight`` if the attempt still runs or another executor took the plan over.
     """
 
     plan_id: str
@@ -42,7 +42,7 @@ class PlanAttempt:
 class AttemptHistory:
     """The attempts that ran between ``since`` and ``until``, in the order of their begin.
 
-    ``since`` is later than asked for if there were too many attempts.
+    ``since`` is later than requested if there are too many attempts.
     """
 
     since: datetime

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Objectives of tables, and how well they are met."""
+"""Objectives of tables and their state."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,13 +13,13 @@ _RECORDING_DELAY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObjective:
-    """An objective of a table as its last good scan judged it at ``judged_at``; met, or missed, since ``since``.
+    """An objective of a table as the last good scan evaluated it at ``judged_at``; met, or missed, since ``since``.
 
-    ``value`` may be at most ``bound``, for the share ``goal`` of the time in ``window``. The result of the scan holds
-    for ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective
-    was set. ``share_met`` is a share of the known time in the window, None if none of it is known. ``budget_left`` is
-    the rest of the error budget as a share, below 0 if it is overdrawn. ``burn`` has the burn rates by the windows of
-    ``planner.slo.error_budget``.
+    ``value`` must be at most ``bound`` during the share ``goal`` of the time in ``window``. The result is valid for
+    ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective was
+    set. ``share_met`` is the share of the known time in the window in which the objective was met; None if no time is
+    known. ``budget_left`` is the remaining share of the error budget, below 0 if the budget is overspent. ``burn`` has
+    the burn rates by the windows of ``planner.slo.error_budget``.
     """
 
     table: str
@@ -40,7 +40,7 @@ class TableObjective:
 
     @property
     def pace(self) -> BurnPace | None:
-        """The pace at which its budget burns; None if the budget lasts."""
+        """The pace at which the error budget burns; None if the budget lasts."""
         return burn_pace(self.burn)
 
     @property
@@ -50,28 +50,28 @@ class TableObjective:
 
     @property
     def missed_seconds_in_window(self) -> float:
-        """The time in the window in which the objective was missed; the rest of it counts against no budget."""
+        """The time in the window in which the objective was missed."""
         return self.error_budget_seconds * (1 - self.budget_left)
 
     @property
     def exhausted(self) -> bool:
-        """True if its budget is used up."""
+        """True if the error budget is used up."""
         return self.budget_left <= 0
 
     def is_valid(self, now: datetime) -> bool:
-        """Return True if the judgement is still valid at ``now``; it expires for a table that is no longer scanned."""
+        """Return True if the result is still valid at ``now``. It expires if the table is no longer scanned."""
         return now - self.judged_at <= self.valid_for
 
     @property
     def text(self) -> str:
-        """Value and bound in words."""
+        """Value and bound as text."""
         return describe_objective(self.objective, self.value, self.bound)
 
     def met_and_missed_seconds(self, now: datetime) -> tuple[float, float]:
-        """Return the totals as of a minute before ``now``, including time that no scan has counted yet.
+        """Return the totals as of one minute before ``now``, including time that no scan has counted yet.
 
-        A scan that is being recorded at ``now`` has read the clock earlier. Because of the minute, the totals that the
-        scan records are never less than the totals shown before.
+        A scan that is being recorded at ``now`` may have read the clock up to a minute ago. With this delay, its totals
+        are never lower than the totals that were shown before.
         """
         more = min(max(now - _RECORDING_DELAY - self.judged_at, timedelta()), self.valid_for).total_seconds()
         return self.met_seconds + (more if self.met else 0), self.missed_seconds + (0 if self.met else more)

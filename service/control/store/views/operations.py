@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Requests, bulk actions, processes, tokens, the audit, and messages to the webhook."""
+"""Requests, bulk actions, processes, tokens, the audit trail, and notifications."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ from service.control.store.table_scope import UNRESTRICTED, TableScope
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Request:
-    """A person's or program's request for plans; ``answer`` is None until the scheduler has answered it."""
+    """A request for plans by a person or program; ``answer`` is None until the scheduler has answered it."""
 
     request_id: str
     table: str
@@ -32,7 +32,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkAction:
-    """An action on many plans; ``answer`` is None until the action was applied to all of ``plan_ids``."""
+    """An action on many plans; ``answer`` is None until the action has been applied to all of ``plan_ids``."""
 
     action_id: str
     action: str
@@ -45,7 +45,7 @@ class BulkAction:
 
 
 class NotificationState(StrEnum):
-    """The state of a message to the webhook: waiting, accepted by the receiver, or given up."""
+    """The state of a message: waiting, delivered (the receiver has accepted it), or dead (its last attempt failed)."""
 
     WAITING = "waiting"
     DELIVERED = "delivered"
@@ -54,9 +54,9 @@ class NotificationState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """A message to the channel of that name, or with None to the webhook.
+    """A message to ``channel``, or to the webhook if that is None.
 
-    ``body`` is sent with a link added; ``error`` describes the last failed attempt.
+    ``body`` is sent together with a link. ``error`` describes the last failed attempt.
     """
 
     number: int
@@ -80,7 +80,7 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Leader:
-    """The holder of a singleton role. ``live`` compares the expiry with the database's clock."""
+    """The holder of a singleton role. ``live`` is True until its expiry, by the database's clock."""
 
     role: str
     holder: str
@@ -93,7 +93,7 @@ class Leader:
 class ProcessFacts:
     """The facts that a process reports. ``spark`` is none, starting, running, or broken with a ``problem``.
 
-    ``config_problem`` is how its configuration file differs from the configuration in force; None if it does not.
+    ``config_problem`` tells why the configuration in force is not that of the file; None if it is.
     """
 
     name: str
@@ -101,7 +101,7 @@ class ProcessFacts:
     host: str
     version: str
     slots: int
-    #: separated by blanks; None for all
+    #: names of resource groups, separated by blanks; None for all
     resource_groups: str | None = None
     spark: str = "none"
     spark_ui: str | None = None
@@ -111,7 +111,7 @@ class ProcessFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessView(ProcessFacts):
-    """A registered process. ``live`` compares its expiry with the database's clock."""
+    """A registered process. ``live`` is True until its expiry, by the database's clock."""
 
     started_at: datetime
     seen_at: datetime
@@ -130,7 +130,7 @@ class ProcessView(ProcessFacts):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupWait:
-    """The plans of a table that may run, and the resource group whose executors take them."""
+    """The number of plans of a table that may run, and the resource group whose executors run them."""
 
     group: str
     plans: int
@@ -138,7 +138,7 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProblem:
-    """A part of a source that the last search for tables could not read: one line of text, and its first time."""
+    """A part of a source that the last search for tables could not read: one line of text, and when it began."""
 
     problem: str
     since: datetime
@@ -146,7 +146,7 @@ class SourceProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Bearer:
-    """The bearer of a valid token: its name, scope and tables, and the person who signed in with it."""
+    """The bearer of a valid token. ``person`` is the person whose browser got the token at sign-in."""
 
     name: str
     scope: str
@@ -164,7 +164,7 @@ class AccessChannel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditEntry:
-    """An action and its actor: ``subject`` is the plan, request, token or message concerned."""
+    """An action and its actor. ``subject`` is the plan, request, token or message concerned."""
 
     number: int
     at: datetime
@@ -178,9 +178,10 @@ class AuditEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Token:
-    """A bearer token for people. ``in_force`` is True if it is neither revoked nor expired.
+    """A bearer token as people see it. ``in_force`` is True if it is neither revoked nor expired.
 
-    ``tables`` are patterns of the tables that it may see, None for all; ``person`` is the person who signed in with it.
+    ``tables`` are patterns of the tables to which it gives access; None for all. ``person`` is the person whose browser
+    got it at sign-in; None for other tokens.
     """
 
     name: str

@@ -14,25 +14,25 @@ from lake.plan import PartitionFigures, PlanKind, PlanState, ProposalDecision
 class FailureKind(StrEnum):
     """The kind of failure of a plan that must not be repeated unchanged."""
 
-    REJECTED = "rejected"  #: it can't be served, or the output differed from the input
+    REJECTED = "rejected"  #: the table can't be used as configured, or the output differed from the input
     ATTEMPTS = "attempts"  #: all its attempts failed
 
 
 class ErrorClass(StrEnum):
-    """The outcome in ``lake.errors`` of a plan's error; none for a plan that a person cancelled."""
+    """The class of a plan's error in ``lake.errors``. A plan that a person cancelled has none."""
 
     TRANSIENT = "transient"  #: tried again, until the attempts are used up
     CONFLICT = "conflict"  #: a writer changed the files first
-    COMMIT_UNKNOWN = "commit_unknown"  #: it is unknown whether it was committed, so it stays inflight
-    REJECTED = "rejected"  #: it can't be served
+    COMMIT_UNKNOWN = "commit_unknown"  #: it is not known whether the plan was committed; it stays inflight
+    REJECTED = "rejected"  #: the table can't be used as configured
     INTEGRITY = "integrity"  #: the output differed from the input
 
 
 class PlanFilter(TypedDict, total=False):
     """A filter of plans; an empty one matches all.
 
-    ``name`` is a part of the table's name in any case, ``since`` and ``until`` are creation times, and ``proposed`` is
-    True for plans that wait for approval, False for all other plans.
+    ``name`` is a part of the table's name, in upper or lower case. ``since`` and ``until`` are creation times.
+    ``proposed`` is True for plans that wait for approval, False for all other plans.
     """
 
     table: str | None
@@ -46,7 +46,7 @@ class PlanFilter(TypedDict, total=False):
 
 
 def build_plan_filter(**fields: Any) -> PlanFilter:
-    """Return the filter of the fields that are set; ``error`` is the name of ``error_class`` in requests."""
+    """Return the filter with the fields that are set. Requests call the field ``error_class`` ``error``."""
     chosen = {name: value for name, value in fields.items() if value is not None and value != ""}
     return cast(PlanFilter, {"error_class" if name == "error" else name: value for name, value in chosen.items()})
 
@@ -62,7 +62,7 @@ class NewestPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RetryingPlan:
-    """A live plan of which an attempt failed; ``attempt`` is the number of the last failed one, of ``max_attempts``.
+    """A live plan that has failed at least once; ``attempt`` is the number of its last failed attempt.
 
     ``next_attempt_at`` is None for an inflight plan.
     """
@@ -91,12 +91,12 @@ class GroupView:
 class PlanView:
     """A plan as people see it.
 
-    ``groups``, ``partitions`` and ``figures`` are filled by ``plan()``; a listing leaves them empty and has the counts.
-    ``instants`` are published on the table's timeline, the committed instant last; ``instant`` is the committed one.
-    ``adopted`` is the instant that another process scheduled, None for a plan of lakefold. ``spark_ui`` is the address
+    Only ``Store.plan`` fills ``groups``, ``partitions`` and ``figures``; in lists they are empty. ``instants`` are the
+    plan's instants on the table's timeline, the committed one last; ``instant`` is the committed one. ``adopted`` is
+    the instant that another process scheduled; None if lakefold planned the work itself. ``spark_ui`` is the address
     of the Spark UI that shows the jobs of an inflight plan, if its executor has one. ``used_cpu_seconds`` is the cost
     of a completed plan; ``cpu_measured`` is True if the CPU time of its rewriting tasks was measured. ``proposed_at``
-    is the time since which it waits for approval, None for a plan that needed none.
+    is the time of its proposal; None for a plan that needs no approval.
     """
 
     plan_id: str
@@ -153,14 +153,14 @@ class PlanView:
 
     @property
     def waits_for_approval(self) -> bool:
-        """True if no executor gets it until it is approved."""
+        """True if no executor can claim the plan until a person approves it."""
         return self.proposed_at is not None and self.decision is None and self.state is PlanState.REQUESTED
 
     @property
     def took_milliseconds(self) -> int | None:
-        """The time of the last attempt, from its claim to the plan's end; of a plan that is live, its steps so far.
+        """The duration of the last attempt, from its claim to the plan's end; for a live plan, of its steps so far.
 
-        None before the first step. It is the steps' times and ``other_milliseconds`` together.
+        It is the sum of the steps' times and ``other_milliseconds``. None before the first step.
         """
         return sum(self.milliseconds.values()) + self.other_milliseconds if self.milliseconds else None
 
@@ -189,13 +189,13 @@ class Proposal:
 
     @property
     def partitions(self) -> frozenset[str]:
-        """The partitions that it holds."""
+        """The partitions that the proposal holds."""
         return frozenset(item.partition for item in self.slices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConflictCount:
-    """The number of a table's newest ``ended`` plans, and of the ``conflicts`` with writers among them."""
+    """The number of the plans of a table that ended lately, and how many of them conflicted with a writer."""
 
     conflicts: int
     ended: int

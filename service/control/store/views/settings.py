@@ -10,7 +10,7 @@ from service.control.store.views.budgets import NoLimits, WorkLimits
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreSettings:
-    """The policy settings that the store itself applies; the defaults are the documented ones."""
+    """The policy settings that the store itself applies, with their documented defaults."""
 
     lease: timedelta = timedelta(seconds=60)
     max_attempts: int = 5
@@ -20,13 +20,13 @@ class StoreSettings:
     limits: WorkLimits = field(default_factory=NoLimits)
     #: how many cores a plan keeps busy
     cores_per_plan: float = 1.0
-    #: scans remembered for each table; a day of them at the default interval
+    #: the number of scans that are kept for each table; one day at the default interval
     scans_kept: int = 288
-    #: events that are sent to the webhook; empty without a webhook
     #: the resource groups whose plans this process claims; None for all
     resource_groups: frozenset[str] | None = None
+    #: events that are sent to the webhook; empty without a webhook
     notify_events: frozenset[str] = frozenset()
-    #: the events that each channel receives, by its name
+    #: name of a channel → the events that it receives
     channel_events: Mapping[str, frozenset[str]] = field(default_factory=dict)
 
     def receivers_of(self, event: str) -> tuple[str | None, ...]:

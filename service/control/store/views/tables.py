@@ -10,7 +10,7 @@ from typing import Any, TypedDict
 
 from lake.model import CatalogRef, TableRef
 
-#: states of a table; states that need a person come first
+#: states of a table; the states that a person must end come first
 TABLE_STATES = ("halted", "paused", "compact", "propose", "observe", "off")
 
 
@@ -40,10 +40,9 @@ class TableOrder(StrEnum):
 class TableFilter(TypedDict, total=False):
     """A filter of tables; an empty one matches all.
 
-    ``name`` is a part of the name in any case, ``database`` the part before its last dot, ``tag`` is one of the tags.
-    ``state`` is one of
-    ``TABLE_STATES``, or ``unreadable`` if the last scan failed, or ``objective_missed`` if the table missed an
-    objective at the last good scan.
+    ``name`` is a part of the table's name, in upper or lower case. ``database`` is the part before its last dot.
+    ``tag`` is one of its tags. ``state`` is one of ``TABLE_STATES``, ``unreadable`` if the last scan failed, or
+    ``objective_missed`` if the table missed an objective at the last good scan.
     """
 
     name: str | None
@@ -57,7 +56,7 @@ class TableFilter(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableNamesPage:
-    """Names on the page with this ``number`` of a list of ``total`` tables; ``next`` continues it."""
+    """One page of a list of ``total`` tables: its ``number`` and its names. ``next`` is the cursor of the next page."""
 
     names: tuple[str, ...]
     total: int
@@ -67,7 +66,7 @@ class TableNamesPage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableTotals:
-    """One table in a report: its labels, and the figures of its last good scan (0 before the first)."""
+    """One table in a report: its labels, and the figures of its last good scan, which are 0 before the first scan."""
 
     table: str
     owner: str | None
@@ -95,7 +94,7 @@ class DatabaseSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pause:
-    """Who paused a table or the service, when, and why; ``reason`` may be empty."""
+    """The actor, time and reason of a pause of a table or of the service. ``reason`` may be empty."""
 
     by: str
     at: datetime
@@ -109,7 +108,7 @@ class Pause:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Halt:
-    """Why rewriting was halted until a person resumes it, and when."""
+    """The reason and the time of a halt, which lasts until a person resumes the table or partition."""
 
     reason: str
     at: datetime
@@ -119,8 +118,8 @@ class Halt:
 class TableState:
     """A registered table. ``quarantined`` maps paths of files to the reasons why they are left alone.
 
-    ``quarantined_bytes`` has the known sizes of these files; a file of another size is another file.
-    ``halted_partitions`` are halted themselves, whether the table is halted or not.
+    ``quarantined_bytes`` has the known sizes of these files; a file of another size is not quarantined.
+    ``halted_partitions`` are the partitions with a halt of their own, even if the table is halted too.
     """
 
     ref: TableRef
@@ -156,7 +155,7 @@ class TableState:
 
     @property
     def paused(self) -> bool:
-        """True if a person stopped the table until ``resume``."""
+        """True if a person paused the table."""
         return self.pause is not None
 
     @property
@@ -167,20 +166,20 @@ class TableState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRecord:
-    """The result of one scan of a table: its layout, the reasons why slices were not chosen, and files worth a plan.
+    """The result of one scan of a table: its layout, the reasons why slices were not chosen, and its reducible files.
 
-    ``histogram`` has the counts of ``lake.model.SizeHistogram``; ``skipped`` and ``skipped_bytes`` map a reason's code
-    to slices and their bytes. ``reducible_files`` are the small files that plans take, now or once the condition they
-    wait for has passed; ``reducible_bytes`` is the input of all these plans. Both are None if the scan failed, or is
-    from a lakefold that did not distinguish them. ``median_bytes`` is the median size of the files, None without files
-    or if an earlier lakefold made the scan.
+    ``histogram`` has the counts of ``lake.model.SizeHistogram``. ``skipped`` maps the code of a reason to the number of
+    slices, ``skipped_bytes`` to their bytes. ``reducible_files`` is the number of small files that plans take, now or
+    once they no longer have to wait; ``reducible_bytes`` is the input of all these plans. Both are None if the scan
+    failed or was made by an old release. ``median_bytes`` is the median size of the files; None without files, or if an
+    old release made the scan.
 
-    ``overlaps`` counts commits of other processes to a single_writer table that ended within a day and overlapped with
-    a plan; ``overlap`` is the last of them in words. ``foreign_files`` counts foreign files among the table's data,
-    ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a table in mode
-    propose or compact is only scanned. ``waiting_seconds`` is the time from the scan to the end of the quiet period of
-    the youngest reducible file, if nothing else could be planned; else None. ``outcome`` is 'ok', or 'error' with
-    ``error`` and no layout. ``is_gone`` is True if the error is that the table, or its directory, no longer exists.
+    ``overlaps`` counts the commits of other processes that ended within a day and overlapped with a plan of a
+    single_writer table; ``overlap`` describes the last of them. ``foreign_files`` counts foreign files among the
+    table's data; ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a
+    table in mode propose or compact is only scanned. ``waiting_seconds`` is the time from the scan to the end of the
+    quiet period of the youngest reducible file if nothing else could be planned, else None. ``outcome`` is 'ok', or
+    'error' with ``error`` and no layout. ``is_gone`` is True if the table or its directory no longer exists.
     """
 
     table: str
@@ -212,7 +211,7 @@ class ScanRecord:
 
     @property
     def waiting_until(self) -> datetime | None:
-        """The end of the quiet period that keeps everything from being planned; None if something else does."""
+        """The time until which the table waits for its quiet period; None if it does not wait for it."""
         return None if self.waiting_seconds is None else self.taken_at + timedelta(seconds=self.waiting_seconds)
 
     @property
@@ -233,7 +232,7 @@ class ScanRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceScans:
-    """The newest scan of each table, and the newest and the oldest successful one, by the table's name."""
+    """The newest, the newest successful and the oldest successful scan of each table, by the table's name."""
 
     latest: Mapping[str, ScanRecord]
     latest_ok: Mapping[str, ScanRecord]
@@ -251,9 +250,9 @@ class PartitionLayout:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WriteReport:
-    """A partition that a writer reported as written; ``partition`` is None if it named none.
+    """A partition that a writer reported as written; ``partition`` is None if the writer named none.
 
-    ``report_ms`` distinguishes the newest report from those before it.
+    ``report_ms`` distinguishes the newest report of the partition from earlier ones.
     """
 
     table: str
