@@ -428,7 +428,7 @@ def test_a_delete_by_metadata_keeps_the_rows_that_bounds_leave_out(
     full = "TBLPROPERTIES ('format-version' = '2', 'write.metadata.metrics.default' = 'full')"
     case.sql(f"CREATE OR REPLACE TABLE {name} (id bigint, x double, s string) USING iceberg {full}")
     for key, values in enumerate((("1000.0D", "'b'"), ("double('NaN')", "repeat('z', 5000)"), ("5.0D", "'a'"))):
-        # Nullable, since Spark writes columns of constants as required, and such files are not merged with others.
+        # Nullable, since Spark writes columns of constants as required, and `stitch` does not merge these with others.
         columns = (f"IF(id < 0, NULL, {value}) AS {column}" for column, value in zip("xs", values, strict=True))
         case.session.range(key, key + 1, 1, 1).selectExpr("id", *columns).writeTo(name).append()
     run(case, plan_all(case.format, table, "p", engine=engine.name))

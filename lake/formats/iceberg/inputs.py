@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lake.engines import ChosenEngine, RewriteTask
+from lake.engines import ChosenEngine, FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import footers, refusals
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
@@ -24,6 +24,7 @@ class RewriteInputs:
     format_version: int
     identity: str
     columns: footers.Columns
+    file_schema: FileSchema
     files: Mapping[int, Sequence[DataFile]]
     tasks: Sequence[RewriteTask] = ()
     choices: Mapping[int, ChosenEngine] = field(default_factory=dict)
@@ -66,6 +67,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         format_version=table.metadata.format_version,
         identity=str(table.metadata.table_uuid),
         columns=columns,
+        file_schema=footers.file_schema(table),
         files=groups,
     )
     return inputs, tuple(skipped[index] for index in sorted(skipped))

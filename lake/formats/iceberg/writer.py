@@ -102,7 +102,8 @@ class IcebergWriter:
                 placed = [java_table.new_location(inputs.files[index][0], name) for name in names]
                 paths = [canonical_location(location) for location in placed]
                 locations.update(zip(paths, placed, strict=True))
-                tasks.append(build_task(self._ref, index, plan.groups[index], paths))
+                task = build_task(self._ref, index, plan.groups[index], paths)
+                tasks.append(replace(task, file_schema=inputs.file_schema))
         with slice_paths_in_conflicts(self._ref, plan, tasks):
             choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
         self.fence()

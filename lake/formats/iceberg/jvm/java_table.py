@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table in Iceberg's Java API, opened through the catalog of the Spark session."""
 
+import json
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -46,13 +47,19 @@ class JavaTable:
 
     def existing_file(self, file: DataFile) -> Any:
         """Return a Java ``DataFile`` that stands for a file of the table, for its removal."""
-        return (
-            self._builder(file)
-            .withPath(file.location)
-            .withFileSizeInBytes(file.bytes)
-            .withRecordCount(file.rows)
-            .build()
-        )
+        # Iceberg's builder leaves out the null values of partition fields that were removed from a spec, and then the
+        # commit does not find the file in its manifest.
+        document = {
+            "spec-id": file.spec_id,
+            "content": "DATA",
+            "file-path": file.location,
+            "file-format": file.file_format,
+            "partition": json.loads(file.partition_json),
+            "file-size-in-bytes": file.bytes,
+            "record-count": file.rows,
+        }
+        node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
+        return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
