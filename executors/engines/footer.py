@@ -22,7 +22,7 @@ _VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4,
 _COLUMNS, _ROWS = 1, 3
 _COLUMN_META = 3
 _ENCODINGS, _PATH, _CODEC = 2, 3, 4
-_STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
+_STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER, _SIZE_STATISTICS = 12, 13, (14, 15), 16
 _COLUMN_INDEX = (6, 7)
 #: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
@@ -93,14 +93,20 @@ class RawParquetFooter:
 
         It describes other pages than those of this footer's file.
         """
-        kind, elements = self._fields[_SCHEMA][1]
-        changed = [
-            one | {_REPETITION: (I32, _OPTIONAL)}
-            if _FIELD_ID in one and one[_FIELD_ID][1] in ids and one[_REPETITION][1] == _REQUIRED
-            else one
+        changed = RawParquetFooter(encode(self._fields))
+        elements = changed._fields[_SCHEMA][1][1]
+        required = [
+            one
             for one in elements
+            if _FIELD_ID in one and one[_FIELD_ID][1] in ids and one[_REPETITION][1] == _REQUIRED
         ]
-        return RawParquetFooter(encode(self._fields | {_SCHEMA: (LIST, (kind, changed))}))
+        for one in required:
+            one[_REPETITION] = (I32, _OPTIONAL)
+        for group in changed._fields[_ROW_GROUPS][1][1] if required else ():
+            for chunk in group[_COLUMNS][1][1]:
+                # They count the levels of nesting, of which there are more now; pyarrow aborts if they don't fit.
+                _drop(chunk[_COLUMN_META][1], (_SIZE_STATISTICS,))
+        return changed
 
     def adapted(self, *, root_name: str, removed_keys: Collection[str], entries: Mapping[str, str]) -> bytes:
         """Return the footer with another name of the schema's root and other key-value metadata.

@@ -45,6 +45,8 @@ OPTIONAL = (
     "IF(id % 5 = 0, NULL, map('a', IF(id % 3 = 0, NULL, id))) AS counts",
 )
 """The same values, with nulls at every level."""
+PARTLY = (*REQUIRED[:4], OPTIONAL[4].replace("IF(id % 5 = 0, NULL, ", "", 1).replace("))))", ")))"), OPTIONAL[5])
+"""Values of which some are null inside a struct that never is."""
 
 
 @pytest.fixture(params=["hadoop 2", "jdbc 1"])
@@ -109,7 +111,8 @@ def test_files_with_required_and_with_optional_columns_become_one_file_with_the_
     append(case, table, 0, 100, REQUIRED)
     append(case, table, 100, 200, OPTIONAL)
     append(case, table, 200, 300, REQUIRED)
-    assert [bool(required_columns(path)) for path in live_paths(case, table)].count(True) == 2
+    append(case, table, 300, 400, PARTLY)
+    assert [bool(required_columns(path)) for path in live_paths(case, table)].count(True) == 3
     rows = rows_of_all_readers(case, table)
     entries = compact(case, table, sort_columns=sort_columns)
     assert rows_of_all_readers(case, table) == rows
