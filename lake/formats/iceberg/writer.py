@@ -150,7 +150,8 @@ class IcebergWriter:
             for output in rewrite.outputs:
                 like = inputs.files[group_of[output.path]][0]
                 footer = pq.read_metadata(output.path)
-                update.addFile(java_table.new_file(inputs.locations[output.path], output.bytes, footer, like))
+                location = inputs.locations[output.path]
+                update.addFile(java_table.new_file(location, output.bytes, footer, like, inputs.sort_order))
             if inputs.format_version > 1:
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)

@@ -61,9 +61,10 @@ class JavaTable:
         node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
         return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
-    def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile) -> Any:
+    def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
+        ``sort_order`` is the id of the order of its rows.
         Its metrics are those that Iceberg's writer takes from the footer, by the metrics modes of the table's
         properties, without bounds of the columns of ``ids_without_bounds``.
         """
@@ -76,6 +77,7 @@ class JavaTable:
                 if without is None or field_id in without:
                     del bounds[field_id]
         builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
+        builder = builder.withSortOrder(self.table.sortOrders().get(sort_order))
         return builder.withSplitOffsets(self._longs(split_offsets(footer))).build()
 
     def _builder(self, like: DataFile) -> Any:
