@@ -104,6 +104,22 @@ class FileAdditions(Protocol):
         """
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSchema:
+    """The schema that decoded rows of a task are written with, although its Parquet inputs state other ones.
+
+    ``optional_ids`` are the field ids of the columns, at any level, that may be null in the table. A file may have them
+    required if none of its own rows has a null there. New files have them optional, and also the columns that are
+    optional in an input. ``root_name`` is the name of the schema's root, and ``entries`` is the key-value metadata that
+    describes the schema. The inputs' entries under these keys, and under ``removed_keys``, are ignored.
+    """
+
+    optional_ids: frozenset[int]
+    root_name: str
+    removed_keys: frozenset[str]
+    entries: Mapping[str, str]
+
+
 NO_ADDITIONS = "it can't make the additions of the table's format to each file"
 """The reason for which an engine that ignores additions does not rewrite a task with them."""
 
@@ -116,7 +132,8 @@ class RewriteTask:
     the table have, as Spark's JSON; None if the format does not have it. Partition columns are included if the files
     have them as well. If the table's readers match columns by field ids, the schema has the ids as ``parquet.field.id``
     in a field's metadata. An engine that matches by names compares them with the files' ids and writes them to new
-    files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``.
+    files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``. With ``file_schema`` an
+    engine that decodes rows accepts inputs that differ in it. An engine that copies row groups ignores it.
     """
 
     group: int
@@ -125,6 +142,7 @@ class RewriteTask:
     bytes: int
     schema: str | None = None
     additions: FileAdditions | None = None
+    file_schema: FileSchema | None = None
 
 
 def build_task(

@@ -5,7 +5,7 @@ import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
 from executors.engines.concat import rewrite_task, row_group_rows, write_settings
-from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers, unify_schemas
 from executors.engines.layout.sorting import sort_column_names
 from executors.engines.task_engine import TaskEngine
 from lake.engines import RewriteTask
@@ -26,7 +26,7 @@ class ArrowEngine(TaskEngine):
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs that can be read."""
         try:
-            found = adapt_inputs(read_footers(task.inputs), task.additions)
+            found = unify_schemas(adapt_inputs(read_footers(task.inputs), task.additions), task.file_schema)
             if found:
                 shape = common_layout(found, reads_dictionaries=not options.sort_columns)
                 names = sort_column_names(shape, options.sort_columns)

@@ -12,7 +12,14 @@ from functools import partial
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput, adapt_inputs, common_layout
+from executors.engines.inputs import (
+    CommonLayout,
+    ParquetInput,
+    UnsupportedInput,
+    adapt_inputs,
+    common_layout,
+    unify_schemas,
+)
 from executors.engines.int96 import verify_int96
 from executors.engines.layout.ordering import LINEAR
 from executors.engines.layout.sorting import sort_column_names, sorted_rows
@@ -43,7 +50,8 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
                 found.append(ParquetInput.read(path))
         with reading_input(task, task.inputs[0]):
             inputs = adapt_inputs(found, task.additions)
-            shape = common_layout(inputs, reads_dictionaries=not options.sort_columns)
+            unified = unify_schemas(inputs, task.file_schema)
+            shape = common_layout(unified, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
         names = sort_column_names(shape, options.sort_columns)
         writing = write_settings(shape, options, names, most_rows)
@@ -191,9 +199,16 @@ def read_row_groups(
             for batch in batches:
                 check()
                 left -= batch.num_rows
-                yield batch if columns is None else batch.select(columns)
+                chosen = batch if columns is None else batch.select(columns)
+                yield chosen if task.file_schema is None else _in_common(chosen, shape.schema)
             if left:
                 raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
+
+
+def _in_common(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return ``batch`` with the types that its columns have in ``schema``, which may allow more nulls."""
+    wanted = pa.schema([schema.field(name) for name in batch.schema.names])
+    return batch if batch.schema.equals(wanted) else batch.cast(wanted)
 
 
 def _verified_batches(

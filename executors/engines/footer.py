@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from executors.engines.special_floats import SpecialFloats
-from executors.engines.thrift import BINARY, LIST, STRUCT, Struct, decode, encode
+from executors.engines.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
 
 MAGIC = b"PAR1"
 LENGTH_BYTES = 8
@@ -22,11 +22,12 @@ _VERSION, _SCHEMA, _ROW_GROUPS, _KEY_VALUES, _CREATED_BY, _ENCRYPTION = 1, 2, 4,
 _COLUMNS, _ROWS = 1, 3
 _COLUMN_META = 3
 _ENCODINGS, _PATH, _CODEC = 2, 3, 4
-_STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER = 12, 13, (14, 15)
+_STATISTICS, _ENCODING_STATISTICS, _BLOOM_FILTER, _SIZE_STATISTICS = 12, 13, (14, 15), 16
 _COLUMN_INDEX = (6, 7)
 #: max and min in the old and the current fields, and whether the current bounds are exact
 _BOUND_FIELDS = (1, 2, 5, 6, 7, 8)
-_NAME, _CHILDREN = 4, 5
+_REPETITION, _NAME, _CHILDREN, _FIELD_ID = 3, 4, 5, 9
+_REQUIRED, _OPTIONAL = 0, 1
 _KEY, _VALUE = 1, 2
 
 _PLAIN, _LZ4_OF_HADOOP = 0, 5
@@ -77,6 +78,35 @@ class RawParquetFooter:
             for one in self._key_values
             if _VALUE in one
         }
+
+    @property
+    def optional_ids(self) -> frozenset[int]:
+        """The field ids of the columns, at any level, that may be null."""
+        return frozenset(
+            element[_FIELD_ID][1]
+            for element in self._fields[_SCHEMA][1][1]
+            if _FIELD_ID in element and element.get(_REPETITION, (0, None))[1] == _OPTIONAL
+        )
+
+    def with_optional(self, ids: Collection[int]) -> "RawParquetFooter":
+        """Return the footer in which the columns with these field ids are optional if they were required.
+
+        It describes other pages than those of this footer's file.
+        """
+        changed = RawParquetFooter(encode(self._fields))
+        elements = changed._fields[_SCHEMA][1][1]
+        required = [
+            one
+            for one in elements
+            if _FIELD_ID in one and one[_FIELD_ID][1] in ids and one[_REPETITION][1] == _REQUIRED
+        ]
+        for one in required:
+            one[_REPETITION] = (I32, _OPTIONAL)
+        for group in changed._fields[_ROW_GROUPS][1][1] if required else ():
+            for chunk in group[_COLUMNS][1][1]:
+                # They count the levels of nesting, of which there are more now; pyarrow aborts if they don't fit.
+                _drop(chunk[_COLUMN_META][1], (_SIZE_STATISTICS,))
+        return changed
 
     def adapted(self, *, root_name: str, removed_keys: Collection[str], entries: Mapping[str, str]) -> bytes:
         """Return the footer with another name of the schema's root and other key-value metadata.

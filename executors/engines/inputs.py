@@ -2,7 +2,7 @@
 """The Parquet files of one group before a row is read: their footers, and the reasons why pyarrow can't rewrite them.
 
 Files are concatenated, not converted. All inputs therefore have one Parquet schema and equal metadata, and pyarrow
-writes each of their columns as it reads it.
+writes each of their columns as it reads it. Only whether a column may be null can differ, if a format allows that.
 """
 
 import os
@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
 from executors.engines.footer import MAGIC, RawParquetFooter
-from lake.engines import FileAdditions
+from lake.engines import FileAdditions, FileSchema
 from lake.storage.filesystems import filesystem_of
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
@@ -226,6 +226,31 @@ def adapt_footers(files: Sequence[tuple[str, bytes]], additions: FileAdditions) 
     return [
         footer.adapted(root_name=additions.root_name, removed_keys=additions.removed_keys, entries=shared)
         for footer in footers
+    ]
+
+
+def unify_schemas(inputs: Sequence[ParquetInput], wanted: FileSchema | None) -> Sequence[ParquetInput]:
+    """Return ``inputs`` as if they were files with the schema ``wanted``. Rows can't be read from the result.
+
+    Raises ``pa.ArrowInvalid`` for a broken footer.
+    """
+    if wanted is None:
+        return inputs
+    footers = []
+    for one in inputs:
+        try:
+            footers.append(RawParquetFooter(one.footer))
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"{one.path}: {error}") from error
+    optional = wanted.optional_ids.union(*(footer.optional_ids for footer in footers))
+    removed = wanted.removed_keys | wanted.entries.keys()
+    return [
+        one.with_footer(
+            footer.with_optional(optional).adapted(
+                root_name=wanted.root_name, removed_keys=removed, entries=wanted.entries
+            )
+        )
+        for one, footer in zip(inputs, footers, strict=True)
     ]
 
 

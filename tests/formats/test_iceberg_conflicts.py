@@ -14,6 +14,7 @@ import pytest
 from contract.attempts import Attempt, attempt, run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase
+from iceberg_writers import equality_delete
 from pyiceberg.table import StaticTable
 from toys.engine import CopyRows
 
@@ -172,20 +173,6 @@ def test_what_a_writer_does_meanwhile_loses_and_doubles_no_row(case: IcebergCase
     assert as_others_read(case, table)[0] == ids(case, table)
     found = case.format.verify(table, (), rows=False)
     assert (found.missing, found.wrong_size) == ((), ())
-
-
-def equality_delete(case: IcebergCase, table: TableRef, value: int) -> None:
-    """Commit an equality delete on the column ``id``, as Flink's upserts do."""
-    java, jvm = case.java_table(table), case.session._jvm
-    path = Path(table.location) / "data" / f"eq-{value}.parquet"
-    schema = pa.schema([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})])
-    pq.write_table(pa.table({"id": [value]}, schema=schema), path)
-    ints = case.session.sparkContext._gateway.new_array(jvm.int, 1)
-    ints[0] = 1
-    partition = jvm.org.apache.iceberg.SingleValueParser.fromJson(java.spec().partitionType(), '{"1000": "0"}')
-    builder = jvm.org.apache.iceberg.FileMetadata.deleteFileBuilder(java.spec()).ofEqualityDeletes(ints)
-    built = builder.withPath(str(path)).withFileSizeInBytes(path.stat().st_size).withRecordCount(1)
-    java.newRowDelta().addDeletes(built.withFormat("PARQUET").withPartition(partition).build()).commit()
 
 
 def test_an_equality_delete_that_is_committed_meanwhile_applies_to_the_new_files(case: IcebergCase, table: TableRef):
@@ -428,7 +415,7 @@ def test_a_delete_by_metadata_keeps_the_rows_that_bounds_leave_out(
     full = "TBLPROPERTIES ('format-version' = '2', 'write.metadata.metrics.default' = 'full')"
     case.sql(f"CREATE OR REPLACE TABLE {name} (id bigint, x double, s string) USING iceberg {full}")
     for key, values in enumerate((("1000.0D", "'b'"), ("double('NaN')", "repeat('z', 5000)"), ("5.0D", "'a'"))):
-        # Nullable, since Spark writes columns of constants as required, and such files are not merged with others.
+        # Nullable, since Spark writes columns of constants as required, and `stitch` does not merge these with others.
         columns = (f"IF(id < 0, NULL, {value}) AS {column}" for column, value in zip("xs", values, strict=True))
         case.session.range(key, key + 1, 1, 1).selectExpr("id", *columns).writeTo(name).append()
     run(case, plan_all(case.format, table, "p", engine=engine.name))

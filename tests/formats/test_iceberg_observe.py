@@ -3,6 +3,8 @@
 
 import json
 import shutil
+import sqlite3
+from contextlib import closing
 from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
@@ -164,6 +166,17 @@ def test_a_table_of_spark_s_session_catalog_is_refused_with_the_remedy(tmp_path:
     for table, words in ((ref, "session catalog"), (replace(ref, catalog=None), "through their catalog")):
         with pytest.raises(Rejected, match=words):
             observing(jdbc_settings(tmp_path)).check(table)
+
+
+def test_a_catalog_of_the_older_schema_is_read_without_a_warning(
+    tmp_path: Path, orders: Any, caplog: pytest.LogCaptureFixture
+):
+    """Iceberg's Java client makes such catalogs unless ``jdbc.schema-version`` is V1."""
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection, connection:
+        connection.execute("ALTER TABLE iceberg_tables DROP COLUMN iceberg_type")
+    format_ = observing(jdbc_settings(tmp_path))
+    assert len(format_.snapshot(only_table(format_)).slices) == 6
+    assert [record.getMessage() for record in caplog.records] == []
 
 
 def test_a_catalog_without_a_database_file_is_refused_and_none_is_made(tmp_path: Path):

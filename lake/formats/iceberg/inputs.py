@@ -4,9 +4,9 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lake.engines import ChosenEngine, RewriteTask
+from lake.engines import ChosenEngine, FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
-from lake.formats.iceberg.read import footers, refusals
+from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
 from lake.storage.locations import resolve_path
@@ -16,7 +16,8 @@ from lake.storage.locations import resolve_path
 class RewriteInputs:
     """What ``prepare`` saw of a table, and what its commit needs.
 
-    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths.
+    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths,
+    and ``sort_order`` is the id of the order of their rows.
     """
 
     snapshot_id: int
@@ -24,6 +25,8 @@ class RewriteInputs:
     format_version: int
     identity: str
     columns: footers.Columns
+    file_schema: FileSchema
+    sort_order: int
     files: Mapping[int, Sequence[DataFile]]
     tasks: Sequence[RewriteTask] = ()
     choices: Mapping[int, ChosenEngine] = field(default_factory=dict)
@@ -66,6 +69,8 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         format_version=table.metadata.format_version,
         identity=str(table.metadata.table_uuid),
         columns=columns,
+        file_schema=footers.file_schema(table),
+        sort_order=sort_orders.written_order(table, plan.options),
         files=groups,
     )
     return inputs, tuple(skipped[index] for index in sorted(skipped))

@@ -102,7 +102,8 @@ class IcebergWriter:
                 placed = [java_table.new_location(inputs.files[index][0], name) for name in names]
                 paths = [canonical_location(location) for location in placed]
                 locations.update(zip(paths, placed, strict=True))
-                tasks.append(build_task(self._ref, index, plan.groups[index], paths))
+                task = build_task(self._ref, index, plan.groups[index], paths)
+                tasks.append(replace(task, file_schema=inputs.file_schema))
         with slice_paths_in_conflicts(self._ref, plan, tasks):
             choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
         self.fence()
@@ -149,7 +150,8 @@ class IcebergWriter:
             for output in rewrite.outputs:
                 like = inputs.files[group_of[output.path]][0]
                 footer = pq.read_metadata(output.path)
-                update.addFile(java_table.new_file(inputs.locations[output.path], output.bytes, footer, like))
+                location = inputs.locations[output.path]
+                update.addFile(java_table.new_file(location, output.bytes, footer, like, inputs.sort_order))
             if inputs.format_version > 1:
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """JDBC catalogs on SQLite, read through PyIceberg, which shares their tables with Iceberg's Java client."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,6 +13,16 @@ from lake.formats.iceberg.catalog.settings import PREFIX, CatalogSettings
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+
+class _OtherMessages(logging.Filter):
+    """Drops PyIceberg's advice to migrate a catalog of the older schema, at each opening: lakefold only reads it."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        return "detected a v0 schema" not in record.getMessage()
+
+
+logging.getLogger("pyiceberg.catalog.sql").addFilter(_OtherMessages())
 
 
 @contextmanager

@@ -23,8 +23,8 @@ _GC = "gc.enabled"
 def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta) -> int | None:
     """Return the time, in ms since 1970, before which snapshots may expire for ``versions``; None if none may.
 
-    It is the time of the newest commit that superseded one of them, and never later than the table's own
-    ``history.expire.max-snapshot-age-ms`` and the ``retention`` allow. The table's branches, tags and
+    It is the time of the newest commit that superseded one of them, and never later than the ``retention`` and the age
+    allow that ``main`` itself or ``history.expire.max-snapshot-age-ms`` has. The table's branches, tags and
     ``history.expire.min-snapshots-to-keep`` are honoured by Iceberg's expiry itself.
     """
     if table.metadata.properties.get(_GC, "true").lower() == "false":
@@ -34,10 +34,23 @@ def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], r
     if not commits:
         return None  # the states before these commits have expired already
     now_ms = time.time_ns() // 1_000_000
+    return int(min(max(commits), now_ms - _max_age(table)[1], now_ms - round(retention.total_seconds() * 1000)))
+
+
+def _max_age(table: LoadedTable) -> tuple[str, int]:
+    """Return for how many ms ``main`` keeps its snapshots, after the setting that says so."""
     main = table.metadata.refs.get(MAIN)
-    own_age_ms = None if main is None else main.max_snapshot_age_ms
-    max_age_ms = own_age_ms or int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
-    return int(min(max(commits), now_ms - max_age_ms, now_ms - round(retention.total_seconds() * 1000)))
+    if main is not None and main.max_snapshot_age_ms is not None:
+        return f"max-snapshot-age-ms of {MAIN}", int(main.max_snapshot_age_ms)
+    return _MAX_AGE, int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
+
+
+def _min_kept(table: LoadedTable) -> tuple[str, int]:
+    """Return how many snapshots ``main`` keeps at least, after the setting that says so."""
+    main = table.metadata.refs.get(MAIN)
+    if main is not None and main.min_snapshots_to_keep is not None:
+        return f"min-snapshots-to-keep of {MAIN}", int(main.min_snapshots_to_keep)
+    return _MIN_KEPT, int(table.metadata.properties.get(_MIN_KEPT, 1))
 
 
 def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
@@ -51,12 +64,11 @@ def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
     for name, ref in refs.items():
         if name != MAIN and ref.snapshot_ref_type == "branch":
             kept.update(one.snapshot_id for one in _ancestors(by_id, ref.snapshot_id))
-    main = refs.get(MAIN)
-    own_minimum = None if main is None else main.min_snapshots_to_keep
-    minimum = own_minimum or int(table.metadata.properties.get(_MIN_KEPT, 1))
     newest = snapshot_of(table)
     history = [] if newest is None else list(_ancestors(by_id, newest.snapshot_id))
-    found = [one for one in history[minimum:] if one.timestamp_ms < limit_ms and one.snapshot_id not in kept]
+    found = [
+        one for one in history[_min_kept(table)[1] :] if one.timestamp_ms < limit_ms and one.snapshot_id not in kept
+    ]
     return int(found[-1].snapshot_id) if found else None
 
 
@@ -73,24 +85,32 @@ def expire(
     """Expire the states before the commits that superseded ``versions``, and no later ones. Raises Transient."""
     paths = [resolve_path(table.ref.location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
-    limit = expiry_limit_ms(table, versions, retention)
+    limit, kept_by = expiry_limit_ms(table, versions, retention), _kept_by(table)
     oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
-    if oldest is not None:
+    if limit is not None and oldest is not None:
         with translated_errors(table.ref.name, "expiring snapshots"):
             update = java_table.table.expireSnapshots().expireOlderThan(limit)
             # Iceberg deletes replaced files only once the snapshot that replaced them expires as well, unless a
             # snapshot is named: then it deletes whatever no remaining snapshot reaches.
-            update.expireSnapshotId(oldest).cleanExpiredFiles(True).commit()
+            update = update.expireSnapshotId(oldest).cleanExpiredFiles(True)
+            # A branch's own age takes precedence over `expireOlderThan`, also if it is shorter.
+            too_young = sorted(one.snapshotId() for one in update.apply() if one.timestampMillis() >= limit)
+            if too_young:
+                kept_by = (
+                    f"a branch has a max-snapshot-age-ms of its own, by which snapshot {too_young[0]} would expire as "
+                    "well, earlier than the retention or the table allow"
+                )
+            else:
+                update.commit()
     left = {index for index, path in enumerate(paths) if os.path.exists(path)}
     return DeletionResult(
         bytes_freed=sum(size for index, size in enumerate(sizes) if size is not None and index not in left),
-        retained=dict.fromkeys(sorted(left), f"left to the table's own expiry ({_kept_by(table)})"),
+        retained=dict.fromkeys(sorted(left), f"left to the table's own expiry ({kept_by})"),
     )
 
 
 def _kept_by(table: LoadedTable) -> str:
-    properties = table.metadata.properties
-    if properties.get(_GC, "true").lower() == "false":
+    if table.metadata.properties.get(_GC, "true").lower() == "false":
         return f"{_GC} = false"
-    age_ms = int(properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
-    return f"{_MAX_AGE} = {age_ms}, {_MIN_KEPT} = {properties.get(_MIN_KEPT, '1')}, branches and tags"
+    settings = (_max_age(table), _min_kept(table))
+    return ", ".join([*(f"{name} = {value}" for name, value in settings), "branches and tags"])

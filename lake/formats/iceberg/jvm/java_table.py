@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table in Iceberg's Java API, opened through the catalog of the Spark session."""
 
+import json
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -46,17 +47,24 @@ class JavaTable:
 
     def existing_file(self, file: DataFile) -> Any:
         """Return a Java ``DataFile`` that stands for a file of the table, for its removal."""
-        return (
-            self._builder(file)
-            .withPath(file.location)
-            .withFileSizeInBytes(file.bytes)
-            .withRecordCount(file.rows)
-            .build()
-        )
+        # Iceberg's builder leaves out the null values of partition fields that were removed from a spec, and then the
+        # commit does not find the file in its manifest.
+        document = {
+            "spec-id": file.spec_id,
+            "content": "DATA",
+            "file-path": file.location,
+            "file-format": file.file_format,
+            "partition": json.loads(file.partition_json),
+            "file-size-in-bytes": file.bytes,
+            "record-count": file.rows,
+        }
+        node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
+        return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
-    def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile) -> Any:
+    def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
+        ``sort_order`` is the id of the order of its rows.
         Its metrics are those that Iceberg's writer takes from the footer, by the metrics modes of the table's
         properties, without bounds of the columns of ``ids_without_bounds``.
         """
@@ -69,6 +77,7 @@ class JavaTable:
                 if without is None or field_id in without:
                     del bounds[field_id]
         builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
+        builder = builder.withSortOrder(self.table.sortOrders().get(sort_order))
         return builder.withSplitOffsets(self._longs(split_offsets(footer))).build()
 
     def _builder(self, like: DataFile) -> Any:

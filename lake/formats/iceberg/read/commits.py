@@ -6,7 +6,8 @@ from collections.abc import Collection, Mapping
 from typing import Any
 
 from lake.formats.iceberg.catalog.tables import LoadedTable
-from lake.formats.iceberg.read.live_files import PartitionNamer, all_file_locations, entries_of, manifests_of
+from lake.formats.iceberg.read.live_files import all_file_locations, entries_of, manifests_of
+from lake.formats.iceberg.read.partitions import PartitionNamer
 from lake.plan import Commit, OutputFile, StagedWork, SupersededVersion
 from lake.storage.locations import canonical_location, resolve_path
 
@@ -42,7 +43,7 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
             if entry.snapshot_id != snapshot.snapshot_id:
                 continue
             file = entry.data_file
-            partition, path = namer.describe(file)[0], canonical_location(file.file_path)
+            partition, path = namer.describe(file).name, canonical_location(file.file_path)
             size = file.file_size_in_bytes
             if entry.status == ManifestEntryStatus.ADDED:
                 outputs.append(OutputFile(partition=partition, path=path, bytes=size, rows=file.record_count))

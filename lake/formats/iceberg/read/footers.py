@@ -1,17 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Compares the columns of Parquet files with the table's, by field ids.
+"""Compares the columns of Parquet files with the table's, by field ids, and names the schema of new files.
 
 A file without field ids, or with other ids, can be committed without an error. Its columns are then found by position
-or not at all, so such files are neither read nor written by lakefold.
+or not at all, so such files are neither read nor written by lakefold. Whether a column is required is not compared:
+Iceberg's writers make a column required of which they know that none of its values is null.
 """
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake.engines import FileSchema
 from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
 
@@ -23,6 +25,34 @@ _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 def table_columns(table: LoadedTable) -> Columns:
     """Return the columns of the table's present schema, in an order and form that can be compared with a file's."""
     return _columns(table.metadata.schema())
+
+
+def file_schema(table: LoadedTable) -> FileSchema:
+    """Return the schema that new files have: the columns that the table has optional may be required in old files."""
+    schema = table.metadata.schema()
+    return FileSchema(
+        optional_ids=frozenset(_optional_ids(schema.as_struct())),
+        root_name="table",
+        # Arrow's own schema states again which columns are required.
+        removed_keys=frozenset({"ARROW:schema"}),
+        entries={"iceberg.schema": schema.model_dump_json()},
+    )
+
+
+def _optional_ids(kind: Any) -> Iterator[int]:
+    from pyiceberg.types import ListType, MapType, StructType
+
+    parts: list[Any] = []
+    if isinstance(kind, StructType):
+        parts = list(kind.fields)
+    elif isinstance(kind, ListType):
+        parts = [kind.element_field]
+    elif isinstance(kind, MapType):
+        parts = [kind.key_field, kind.value_field]
+    for part in parts:
+        if not part.required:
+            yield part.field_id
+        yield from _optional_ids(part.field_type)
 
 
 def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, str]:

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data files of a snapshot, with the row-level deletes that may apply to each, from its manifests."""
 
-import json
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections import Counter, defaultdict
+from collections.abc import Callable, Collection, Iterator
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.partitions import Partition, PartitionNamer
 from lake.storage.locations import canonical_location
 
 MAIN = "main"
@@ -21,10 +21,10 @@ PARQUET = "PARQUET"
 class DataFile:
     """A data file of a snapshot.
 
-    ``location`` is its name in the metadata, ``path`` the canonical spelling. ``partition`` is the partition's path as
-    Iceberg writes it; ``partition_json`` are the partition's values by field id, in Iceberg's JSON of single values,
-    since two partitions can have one path (null and the text ``null``). ``snapshot_id`` is the snapshot that added the
-    file. ``deletes`` are the paths of all delete files that may apply to the file.
+    ``location`` is its name in the metadata, ``path`` the canonical spelling. ``partition`` and ``partition_json`` are
+    name and values of its ``Partition``. ``snapshot_id`` is the snapshot that added the file. ``deletes`` are the paths
+    of all delete files that may apply to the file. ``problem`` is the reason why the file can't be rewritten as it is
+    listed; None if it can.
     """
 
     location: str
@@ -39,14 +39,34 @@ class DataFile:
     file_sequence_number: int
     snapshot_id: int | None
     deletes: tuple[str, ...] = ()
+    problem: str | None = None
+
+
+def _lists() -> dict[Any, list[tuple[int, str]]]:
+    return defaultdict(list)
 
 
 @dataclass(slots=True, kw_only=True)
 class _Deletes:
-    """The delete files of one partition: those of all its files, and position deletes that name one data file."""
+    """The delete files of a snapshot, each as its sequence number and its path.
 
-    positions: list[tuple[int, str]] = field(default_factory=list)
-    equalities: list[tuple[int, str]] = field(default_factory=list)
+    ``positions`` and ``equalities`` are those of one partition of one spec, ``by_path`` those of one data file.
+    ``anywhere`` are equality deletes that apply to files of every partition and spec.
+    """
+
+    positions: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
+    equalities: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
+    by_path: dict[str, list[tuple[int, str]]] = field(default_factory=_lists)
+    anywhere: list[tuple[int, str]] = field(default_factory=list)
+
+    def of(self, file: Any, partition: Partition, sequence: int) -> set[str]:
+        """Return the paths of those that may apply to a data file with this sequence number."""
+        key = (file.spec_id, partition.values)
+        by_position = [*self.by_path.get(file.file_path, ()), *self.positions.get(key, ())]
+        by_value = [*self.anywhere, *self.equalities.get(key, ())]
+        return {path for number, path in by_position if number >= sequence} | {
+            path for number, path in by_value if number > sequence
+        }
 
 
 def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
@@ -60,7 +80,7 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
 def read_live_files(
     table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None
 ) -> list[DataFile]:
-    """Return the data files of ``snapshot``, all or those of the named partitions.
+    """Return the data files of ``snapshot``, all or those of the named partitions; a file that is listed twice once.
 
     Raises Transient if a manifest can't be read, Rejected if its content is unknown.
     """
@@ -69,48 +89,42 @@ def read_live_files(
     from pyiceberg.manifest import DataFileContent, ManifestContent
 
     namer = PartitionNamer(table)
-    entries: list[tuple[Any, str, str]] = []
-    by_partition: dict[tuple[int, str], _Deletes] = defaultdict(_Deletes)
-    by_path: dict[str, list[tuple[int, str]]] = defaultdict(list)
-    anywhere: list[tuple[int, str]] = []
+    entries: list[tuple[Any, Partition]] = []
+    listed = Counter[str]()
+    deletes = _Deletes()
     for manifest in manifests_of(table, snapshot):
         is_data = manifest.content == ManifestContent.DATA
         for entry in entries_of(table, manifest):
-            file, (name, values) = entry.data_file, namer.describe(entry.data_file)
+            file, partition = entry.data_file, namer.describe(entry.data_file)
             if is_data:
-                if partitions is None or name in partitions:
-                    entries.append((entry, name, values))
+                listed[canonical_location(file.file_path)] += 1
+                if partitions is None or partition.name in partitions:
+                    entries.append((entry, partition))
                 continue
             delete = int(entry.sequence_number or 0), canonical_location(file.file_path)
             if file.content == DataFileContent.EQUALITY_DELETES:
                 if namer.is_unpartitioned(file.spec_id):
-                    anywhere.append(delete)  # applies to files of every partition and spec
+                    deletes.anywhere.append(delete)
                 else:
-                    by_partition[file.spec_id, values].equalities.append(delete)
+                    deletes.equalities[file.spec_id, partition.values].append(delete)
             elif (data_path := referenced_data_file(file)) is not None:
-                by_path[data_path].append(delete)
+                deletes.by_path[data_path].append(delete)
             else:
-                by_partition[file.spec_id, values].positions.append(delete)
-    return [
-        _data_file(entry, name, values, by_partition.get((entry.data_file.spec_id, values)), by_path, anywhere)
-        for entry, name, values in entries
-    ]
+                deletes.positions[file.spec_id, partition.values].append(delete)
+    found: dict[str, DataFile] = {}
+    for entry, partition in entries:
+        one = _data_file(entry, partition, deletes)
+        if one.path in found:
+            one = replace(one, deletes=tuple(sorted({*one.deletes, *found[one.path].deletes})))
+        if listed[one.path] > 1:
+            problem = f"the snapshot lists it {listed[one.path]} times, and readers read its rows as often"
+            one = replace(one, problem=problem)
+        found[one.path] = one
+    return list(found.values())
 
 
-def _data_file(
-    entry: Any,
-    name: str,
-    values: str,
-    partition: _Deletes | None,
-    by_path: Mapping[str, list[tuple[int, str]]],
-    anywhere: list[tuple[int, str]],
-) -> DataFile:
+def _data_file(entry: Any, partition: Partition, deletes: _Deletes) -> DataFile:
     file, sequence = entry.data_file, int(entry.sequence_number or 0)
-    deletes = {path for number, path in by_path.get(file.file_path, ()) if number >= sequence}
-    deletes.update(path for number, path in anywhere if number > sequence)
-    if partition is not None:
-        deletes.update(path for number, path in partition.positions if number >= sequence)
-        deletes.update(path for number, path in partition.equalities if number > sequence)
     return DataFile(
         location=file.file_path,
         path=canonical_location(file.file_path),
@@ -118,12 +132,13 @@ def _data_file(
         rows=file.record_count,
         file_format=str(getattr(file.file_format, "value", file.file_format)).upper(),
         spec_id=file.spec_id,
-        partition=name,
-        partition_json=values,
+        partition=partition.name,
+        partition_json=partition.values,
         sequence_number=sequence,
         file_sequence_number=int(entry.file_sequence_number or 0),
         snapshot_id=entry.snapshot_id,
-        deletes=tuple(sorted(deletes)),
+        deletes=tuple(sorted(deletes.of(file, partition, sequence))),
+        problem=partition.problem,
     )
 
 
@@ -156,49 +171,6 @@ def _read(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
         raise Transient(f"{table.ref.name}: {path} can't be read ({first_line(error)})") from error
     except (ValueError, TypeError, KeyError, EOFError, AssertionError) as error:
         raise Rejected(f"{table.ref.name}: {path} can't be read: {first_line(error)}") from error
-
-
-class PartitionNamer:
-    """Names the partitions of a table's files, each by its path and by its values."""
-
-    def __init__(self, table: LoadedTable) -> None:
-        self._name, self._schema, self._specs = table.ref.name, table.metadata.schema(), table.metadata.specs()
-        self._types: dict[int, Any] = {}
-        self._known: dict[tuple[Any, ...], tuple[str, str]] = {}
-
-    def is_unpartitioned(self, spec_id: int) -> bool:
-        """Return True if files of this spec belong to no partition."""
-        return bool(self._specs[spec_id].is_unpartitioned())
-
-    def describe(self, file: Any) -> tuple[str, str]:
-        """Return the partition of a data or delete file: its path, and its values as JSON by field id."""
-        values = tuple(file.partition[position] for position in range(len(self._specs[file.spec_id].fields)))
-        # Equal numbers of different types, such as 0.0 and -0.0, must not share an entry.
-        key = (file.spec_id, repr(values))
-        if key not in self._known:
-            self._known[key] = self._describe(file.spec_id, file.partition, values)
-        return self._known[key]
-
-    def _describe(self, spec_id: int, record: Any, values: tuple[Any, ...]) -> tuple[str, str]:
-        from pyiceberg.conversions import to_json
-
-        spec = self._specs[spec_id]
-        if not spec.fields:
-            return "", "{}"
-        try:
-            if spec_id not in self._types:
-                self._types[spec_id] = spec.partition_type(self._schema).fields
-            types = self._types[spec_id]
-            document = {
-                str(one.field_id): to_json(one.field_type, value)
-                for one, value in zip(types, values, strict=True)
-                if value is not None
-            }
-            return spec.partition_to_path(record, self._schema), json.dumps(document, sort_keys=True)
-        except (TypeError, ValueError, KeyError) as error:  # such as a partition of a column that was dropped
-            raise Rejected(
-                f"{self._name}: a partition of spec {spec_id} ({spec}) can't be named: {first_line(error)}"
-            ) from error
 
 
 def all_file_locations(table: LoadedTable) -> Iterator[str]:

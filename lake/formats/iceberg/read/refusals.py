@@ -42,7 +42,7 @@ def file_reason(table: LoadedTable, file: DataFile) -> str | None:
         return (
             f"it was written with partition spec {file.spec_id}; the table's spec is {table.metadata.default_spec_id}"
         )
-    return None
+    return file.problem
 
 
 def delta_kind(deletes: tuple[str, ...]) -> DeltaKind | None:

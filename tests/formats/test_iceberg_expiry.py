@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Which snapshots lakefold lets Iceberg expire if a branch has settings of its own."""
+
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.attempts import run
+from contract.plans import plan_all
+from iceberg_case import IcebergCase
+from iceberg_readers import rows_of_all_readers
+
+from lake.model import TableRef
+from lake.plan import Commit
+from lake.ports import DeletionResult
+
+pytestmark = pytest.mark.spark
+
+HOUR_MS = 3_600_000
+
+
+@pytest.fixture(params=["hadoop", "jdbc"])
+def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
+    return IcebergCase(session=spark, kind=request.param)
+
+
+@pytest.fixture
+def table(case: IcebergCase, tmp_path: Path) -> TableRef:
+    return case.create(tmp_path / "lake" / "t", name="t")
+
+
+def snapshots(case: IcebergCase, table: TableRef) -> set[int]:
+    return {row["snapshot_id"] for row in case.sql(f"SELECT snapshot_id FROM {case.name(table)}.snapshots").collect()}
+
+
+def delete(case: IcebergCase, table: TableRef, commit: Commit, retention: timedelta) -> DeletionResult:
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        writer.retention = retention  # type: ignore[attr-defined]
+        return writer.delete(commit.superseded)
+
+
+def keep(case: IcebergCase, table: TableRef, age_ms: int, branch: str = "main") -> None:
+    case.java_table(table).manageSnapshots().setMaxSnapshotAgeMs(branch, age_ms).commit()
+
+
+def test_nothing_younger_than_the_retention_expires_by_an_age_of_main_that_is_shorter(
+    case: IcebergCase, table: TableRef
+):
+    keep(case, table, 1)
+    commit = run(case, plan_all(case.format, table, "p"))
+    case.append(table, "dt=0", 1000, 1010)
+    before, rows, stored = snapshots(case, table), rows_of_all_readers(case, table), case.stored(table)
+    assert len(delete(case, table, commit, timedelta(hours=1)).retained) == 6
+    result = delete(case, table, commit, timedelta())
+    assert set(result.retained) == set(range(6))
+    assert "a branch has a max-snapshot-age-ms of its own" in result.retained[0]
+    assert (snapshots(case, table), case.stored(table)) == (before, stored), "the compaction itself would have expired"
+    assert rows_of_all_readers(case, table) == rows
+    keep(case, table, HOUR_MS)
+    assert "max-snapshot-age-ms of main = 3600000" in delete(case, table, commit, timedelta()).retained[0]
+    assert snapshots(case, table) == before
+
+
+def test_an_age_of_main_that_ends_where_the_retention_ends_deletes_replaced_files(case: IcebergCase, table: TableRef):
+    keep(case, table, 1)
+    commit = run(case, plan_all(case.format, table, "p"))
+    rows = rows_of_all_readers(case, table)
+    result = delete(case, table, commit, timedelta())
+    assert (result.retained, result.bytes_freed) == ({}, sum(version.bytes for version in commit.superseded))
+    assert snapshots(case, table) == {int(commit.instant)}
+    assert rows_of_all_readers(case, table) == rows
+
+
+def test_a_branch_with_a_shorter_age_keeps_its_young_snapshots(case: IcebergCase, table: TableRef):
+    first = case.sql(f"SELECT min_by(snapshot_id, committed_at) FROM {case.name(table)}.snapshots").collect()[0][0]
+    case.java_table(table).manageSnapshots().createBranch("audit", first).commit()
+    commit = run(case, plan_all(case.format, table, "p"))
+    case.sql(f"DELETE FROM {case.name(table)}.branch_audit WHERE dt = '0'")
+    rows = case.session.range(1000, 1010, 1, 1).selectExpr(
+        "id", "id AS value", "'t' AS tip", "NULL AS stop", "'0' AS dt"
+    )
+    rows.writeTo(f"{case.name(table)}.branch_audit").append()
+    keep(case, table, 1, "audit")
+    before = snapshots(case, table)
+    assert "a branch has a max-snapshot-age-ms of its own" in delete(case, table, commit, timedelta()).retained[0]
+    assert snapshots(case, table) == before

@@ -1,0 +1,100 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Tables with files that no plan can rewrite come to rest: the other files are compacted, and planning ends."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iceberg_case import COLUMNS, IcebergCase
+from iceberg_readers import rows_of_all_readers
+from toys.bench import Bench, bench_at
+
+from executors.outcome import RunResult
+from service.control.config.loader import load_config
+from service.control.config.tables import configure_table
+from service.control.planning.session import PlanningScope, PlanningSession
+
+pytestmark = pytest.mark.spark
+
+MOST_ROUNDS = 6
+
+
+@pytest.fixture(params=["hadoop", "jdbc"])
+def bench(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, IcebergCase(session=spark, kind=request.param)) as made:
+        yield made
+
+
+def rounds_to_rest(bench: Bench) -> list[list[RunResult]]:
+    """Scan, plan and run until nothing is planned. Returns how the plans of each round ended."""
+    table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 2}
+    (bench.home / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
+    config = load_config(bench.home / "lakefold.toml")
+    rounds: list[list[RunResult]] = []
+    while len(rounds) < MOST_ROUNDS:
+        session = PlanningSession(
+            store=bench.store,
+            table=configure_table(config, table, policy),
+            state=bench.store.table_state(table.name),
+            snapshot=bench.format.snapshot(table),
+            scope=PlanningScope(),
+            locked_partitions={},
+        )
+        session.plan_and_store(session.plan(), 10, dry_run=False, request=None, actor="test")
+        if not session.plan_documents:
+            return rounds
+        rounds.append([bench.run().result for _ in session.plan_documents])
+    raise AssertionError(f"planned again and again: {rounds}")
+
+
+def files(bench: Bench, partition: str) -> list[str]:
+    listed = bench.format.snapshot(bench.table, [partition]).slices.to_pylist()
+    return sorted(row["path"] for row in listed)
+
+
+def test_one_file_of_another_type_is_left_alone_and_the_others_are_compacted(bench: Bench):
+    case: Any = bench.case
+    name = case.name(bench.table)
+    narrow = COLUMNS.replace("value bigint", "value int")
+    case.sql(f"CREATE OR REPLACE TABLE {name} ({narrow}) USING iceberg PARTITIONED BY (dt)")
+    case.append(bench.table, "dt=0", 0, 50)
+    (odd,) = files(bench, "dt=0")
+    case.sql(f"ALTER TABLE {name} ALTER COLUMN value TYPE bigint")
+    for low in range(50, 350, 50):
+        case.append(bench.table, f"dt={low % 100 // 50}", low, low + 50)
+    rows = rows_of_all_readers(case, bench.table)
+    rounds = rounds_to_rest(bench)
+    assert len(rounds) <= 3, rounds
+    assert bench.store.table_state(bench.table.name).quarantined.keys() == {odd}
+    assert "value (id 2)" in bench.store.table_state(bench.table.name).quarantined[odd]
+    assert len(files(bench, "dt=0")) == 2
+    assert odd in files(bench, "dt=0")
+    assert len(files(bench, "dt=1")) == 1
+    assert rows_of_all_readers(case, bench.table) == rows
+
+
+def test_files_from_before_a_column_was_added_are_left_alone_and_new_ones_compacted(bench: Bench):
+    case: Any = bench.case
+    old = [*files(bench, "dt=0"), *files(bench, "dt=1")]
+    case.sql(f"ALTER TABLE {case.name(bench.table)} ADD COLUMN extra int")
+    values = ("id", "id AS value", "'t' AS tip", "NULL AS stop", "'0' AS dt", "IF(id < 0, NULL, 7) AS extra")
+    for low in (1000, 1010, 1020):
+        case.session.range(low, low + 10, 1, 1).selectExpr(*values).writeTo(case.name(bench.table)).append()
+    rows = case.rows(bench.table)
+    rounds = rounds_to_rest(bench)
+    assert len(rounds) <= 3, rounds
+    assert set(bench.store.table_state(bench.table.name).quarantined) == set(old)
+    assert len(files(bench, "dt=0")) == 4
+    assert case.rows(bench.table) == rows
+
+
+def test_partitions_of_nan_are_never_planned(bench: Bench):
+    case: Any = bench.case
+    name = case.name(bench.table)
+    case.sql(f"CREATE OR REPLACE TABLE {name} (id bigint, x double) USING iceberg PARTITIONED BY (x)")
+    for low in range(6):
+        x = "double('NaN')" if low % 2 else "1.5D"
+        case.session.range(low, low + 1, 1, 1).selectExpr("id", f"{x} AS x").writeTo(name).append()
+    assert rounds_to_rest(bench) == [[RunResult.COMPLETED]]
+    assert [len(files(bench, partition)) for partition in ("x=1.5", "x=NaN")] == [1, 3]

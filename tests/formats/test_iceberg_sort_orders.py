@@ -1,0 +1,75 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sort order that new files of an Iceberg table state, and whether their rows are in it."""
+
+from pathlib import Path
+from typing import Any
+
+import pyarrow.parquet as pq
+import pytest
+from contract.attempts import run
+from contract.plans import plan_all
+from iceberg_case import IcebergCase
+from iceberg_readers import live_paths, rows_of_all_readers
+
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from lake.model import TableRef
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def case(spark: Any) -> IcebergCase:
+    return IcebergCase(session=spark, kind="jdbc", parts=("",), engines=(ArrowEngine(InProcessBackend()),))
+
+
+@pytest.fixture
+def table(case: IcebergCase, tmp_path: Path) -> TableRef:
+    return case.create(tmp_path / "lake" / "t", name="t")
+
+
+def order_writes(case: IcebergCase, table: TableRef, order: str) -> None:
+    """``ALTER TABLE … WRITE ORDERED BY``, which needs Iceberg's SQL extensions."""
+    iceberg, update = case.session._jvm.org.apache.iceberg, case.java_table(table).replaceSortOrder()
+    for one in order.split(", "):
+        column, _, how = one.partition(" ")
+        nulls = iceberg.NullOrder.NULLS_LAST if how in ("DESC", "NULLS LAST") else iceberg.NullOrder.NULLS_FIRST
+        term = (
+            iceberg.expressions.Expressions.truncate(column, 2)
+            if how == "TRUNCATED"
+            else iceberg.expressions.Expressions.ref(column)
+        )
+        update = update.desc(term, nulls) if how == "DESC" else update.asc(term, nulls)
+    update.commit()
+
+
+@pytest.mark.parametrize(
+    ("order", "options", "stated"),
+    [
+        ("value, id", {}, 0),
+        ("value, id", {"sort_columns": ("value", "id")}, 1),
+        ("tip", {"sort_columns": ("TIP", "id")}, 1),
+        ("value, id", {"sort_columns": ("value",)}, 0),
+        ("value, id", {"sort_columns": ("id", "value")}, 0),
+        ("value DESC", {"sort_columns": ("value",)}, 0),
+        ("value NULLS LAST", {"sort_columns": ("value",)}, 0),
+        ("tip TRUNCATED", {"sort_columns": ("tip",)}, 0),
+        ("stop.lat", {"sort_columns": ("value",)}, 0),
+        ("value, id", {"sort_columns": ("value", "id"), "layout": "zorder"}, 0),
+    ],
+)
+def test_new_files_state_the_table_s_order_only_if_their_rows_are_in_it(
+    case: IcebergCase, table: TableRef, order: str, options: dict[str, Any], stated: int
+):
+    name = case.name(table)
+    order_writes(case, table, order)
+    for low in (1000, 1050):
+        case.append(table, "", low, low + 50)
+    rows = rows_of_all_readers(case, table)
+    run(case, plan_all(case.format, table, "p", **options))
+    assert rows_of_all_readers(case, table) == rows
+    assert [row["sort_order_id"] for row in case.sql(f"SELECT sort_order_id FROM {name}.files").collect()] == [stated]
+    if stated:
+        (path,) = live_paths(case, table)
+        values = pq.read_table(path)[options["sort_columns"][0].lower()].to_pylist()
+        assert values == sorted(values, key=lambda value: (value is not None, value))
