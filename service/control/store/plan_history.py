@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from datetime import timedelta
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import func, select
@@ -19,6 +20,7 @@ from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 _MAX_SAVINGS = 500
 #: the most events of plans that are read for their attempts; an attempt has two
 _MAX_EVENTS = 2000
+_PLAN, _EPOCH, _BEGIN = attrgetter("plan_id"), attrgetter("epoch"), attrgetter("began_at", "plan_id")
 
 
 class PlanHistory(StorePart):
@@ -74,16 +76,15 @@ class PlanHistory(StorePart):
             .where(PlanRow.state == PlanState.INFLIGHT, self._is_in_scope(PlanRow.table_name))
             .order_by(PlanRow.id)
         )
-        oldest = select(EventRow.at_ms).where(EventRow.id == newest - _MAX_EVENTS)
+        oldest = select(EventRow.at_ms).where(EventRow.id == newest - _MAX_EVENTS).scalar_subquery()
         with self._database.read() as connection:
-            now = int(connection.execute(select(db_now())).scalar_one())
-            cut_off = connection.execute(oldest).scalar_one_or_none()
-            events, live = list(connection.execute(query)), list(connection.execute(running))
-        events.sort(key=lambda row: row.plan_id)  # keeps the order of each plan's events
-        since = max(now - timedelta_to_ms(period), cut_off or 0)
+            now, cut_off = connection.execute(select(db_now(), oldest)).one()
+            events, live = connection.execute(query).all(), connection.execute(running).all()
+        since = max(int(now) - timedelta_to_ms(period), cut_off or 0)
         found = [
             attempt
-            for _, rows in groupby(events, key=lambda row: row.plan_id)
+            # The sort keeps the order of each plan's events.
+            for _, rows in groupby(sorted(events, key=_PLAN), key=_PLAN)
             for attempt in _attempts_of_plan(list(rows), since)
         ]
         known = {(attempt.plan_id, attempt.epoch) for attempt in found}
@@ -103,8 +104,8 @@ class PlanHistory(StorePart):
         ]
         begin = datetime_from_ms(since)
         shown = [attempt for attempt in found if attempt.ended_at is None or attempt.ended_at >= begin]
-        shown.sort(key=lambda attempt: (attempt.began_at, attempt.plan_id))
-        return AttemptHistory(since=begin, until=datetime_from_ms(now), attempts=tuple(shown))
+        shown.sort(key=_BEGIN)
+        return AttemptHistory(since=begin, until=datetime_from_ms(int(now)), attempts=tuple(shown))
 
 
 def _saving(row: Any) -> PlanSaving:
@@ -124,17 +125,17 @@ def _attempts_of_plan(events: Sequence[Any], since_ms: int) -> list[PlanAttempt]
     Each attempt has its own epoch. If its first event was not read, it began before ``since_ms``, and is left out
     unless it is the plan's last attempt, whose executor is known.
     """
-    by_epoch = [(epoch, list(rows)) for epoch, rows in groupby(events, key=lambda row: row.epoch)]
+    by_epoch = [(epoch, list(rows)) for epoch, rows in groupby(events, key=_EPOCH)]
     found = []
     for number, (epoch, rows) in enumerate(by_epoch):
         first, has_begin = rows[0], rows[0].to_state == PlanState.INFLIGHT
         executor = first.actor if has_begin else first.executor if epoch == first.plan_epoch else None
+        if executor is None:
+            continue
         end = next((row for row in rows if row.to_state != PlanState.INFLIGHT), None)
         # Without an end of its own, an attempt ended when the next one took the plan over.
         taken_over = by_epoch[number + 1][1][0] if number + 1 < len(by_epoch) else None
         last = end or taken_over
-        if executor is None:
-            continue
         found.append(
             PlanAttempt(
                 plan_id=first.plan_id,

@@ -40,6 +40,7 @@ from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
 from service.server.web.burn_chart import burn_charts
 from service.server.web.cleaning import cleaning_page
+from service.server.web.gantt import executor_day
 from service.server.web.history import history_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
@@ -230,8 +231,10 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
     """Show the processes, their running plans, the state of Spark, and the attempts of the last day."""
-    attempts = attempt_history(context.store.attempts(ATTEMPTS_PERIOD))
-    return render(request, "processes.html", processes_page(context.lake_cache.get(), attempts), section="/processes")
+    lake = context.lake_cache.get()
+    # Drawn once for each reading: the bars are as old as the list of processes above them.
+    day = lake.cached("day", lambda: executor_day(attempt_history(context.store.attempts(ATTEMPTS_PERIOD))))
+    return render(request, "processes.html", processes_page(lake, day), section="/processes")
 
 
 @router.get("/history")
