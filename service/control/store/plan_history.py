@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries about the past of plans, for charts; each reads a limited number of rows."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
 from operator import attrgetter
@@ -12,8 +13,8 @@ from sqlalchemy import func, select
 from lake.plan import PlanState
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
-from service.control.store.models import EventRow, PlanRow
-from service.control.store.plan_queries import slices_by_plan
+from service.control.store.models import EventRow, GroupRow, PlanRow
+from service.control.store.rows import unpack_slices
 from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 
 #: the most completed plans of a table in one answer, the newest ones
@@ -53,11 +54,22 @@ class PlanHistory(StorePart):
             found = [_saving(row) for row in connection.execute(query)]
         return sorted(found, key=lambda saving: (saving.at, saving.plan_id))
 
-    def plan_input_sizes(self, plan_id: str) -> list[int]:
-        """Return the bytes of each base file that a plan rewrites; the plan is one in the scope of this store."""
+    def plan_file_sizes(self, plan_ids: Collection[str]) -> Mapping[str, tuple[list[int], list[int]]]:
+        """Return the bytes of each base file that these plans rewrite, and of each file expected from them.
+
+        The expected files of a group are equal parts of its bytes. The plans are some in the scope of this store.
+        """
+        columns = (GroupRow.plan_id, GroupRow.input_bytes, GroupRow.output_files, GroupRow.files)
+        query = select(*columns).where(GroupRow.plan_id.in_(plan_ids))
         with self._database.read() as connection:
-            slices = slices_by_plan(connection, [plan_id]).get(plan_id, ())
-        return [one.bytes for one in slices if one.path]
+            rows = connection.execute(query).all()
+        found = defaultdict[str, tuple[list[int], list[int]]](lambda: ([], []))
+        for row in rows:
+            before, expected = found[row.plan_id]
+            before += [one.bytes for one in unpack_slices(row.files, "") if one.path]
+            if row.output_files:
+                expected += [row.input_bytes // row.output_files] * row.output_files
+        return found
 
     def attempts(self, period: timedelta) -> AttemptHistory:
         """Return the attempts at plans that ran in the last ``period``."""

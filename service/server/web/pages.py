@@ -22,7 +22,6 @@ from service.control.serializers import (
     held_reason,
     lake_points,
     load_objectives,
-    load_plan_sizes,
     load_savings,
     queries,
     service_settings,
@@ -187,7 +186,7 @@ def show_plans(
     """
     figures, shown = context.lake_cache.get().figures, action_id or done
     action = context.store.bulk_action(shown, caller.actor) if shown else None
-    page = plan_list_page(context.store, figures, plan_filter, plan_filter_query(request.query_params), after, action)
+    page = plan_list_page(context, figures, plan_filter, plan_filter_query(request.query_params), after, action)
     return render(request, "plans.html", page, section="/plans")
 
 
@@ -218,7 +217,7 @@ def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
 def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
     policy = context.configured_table(context.store.table_state(plan.table)).policy
     limits = {"small-file limit": policy.small_file_limit_bytes, "target": policy.target_file_max_bytes}
-    return PlanSizes(document=load_plan_sizes(context.store, plan), limits=limits)
+    return PlanSizes(document=context.plan_sizes([plan.plan_id])[0], limits=limits)
 
 
 @router.get("/requests/{request_id}")
