@@ -91,15 +91,18 @@ def observe_spark_reads(store: "Store", directories: Iterable[str], max_bytes: i
     return found
 
 
-def record_trino_reads(store: "Store", tables: Iterable[tuple[str, str]]) -> list[str]:
-    """Count one read of each registered table among ``tables``, each a schema and a name; returns their names."""
-    states = [state.name for state in store.table_states()]
-    index = TableIndex((name, f"/{name}") for name in states)
-    scans = (TableScan(at=datetime.now(UTC), name=f"{schema}.{table}", paths=()) for schema, table in set(tables))
-    found = {(name, scan.at.date()): 1 for scan in scans if (name := index.find(scan)) is not None}
+def record_trino_reads(store: "Store", query_id: str, tables: Iterable[tuple[str, str]]) -> list[str]:
+    """Count one read of each registered table among ``tables``, each a schema and a name; returns their names.
+
+    A query that is reported again counts once.
+    """
+    index = TableIndex((state.name, f"/{state.name}") for state in store.table_states())
+    now = datetime.now(UTC)
+    scans = (TableScan(at=now, name=f"{schema}.{table}", paths=()) for schema, table in set(tables))
+    found = sorted({name for scan in scans if (name := index.find(scan)) is not None})
     if found:
-        store.record_reads(ReadLog(log=TRINO, bytes=0, position=0), TRINO, found)
-    return sorted(name for name, _ in found)
+        store.record_query_reads(query_id, TRINO, found, now.date())
+    return found
 
 
 def _is_ignored(key: str, known: Mapping[str, ReadLog]) -> bool:

@@ -440,6 +440,7 @@ class Daemon:
     def _prune(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):
             self.store.prune_sign_ins()
+            self.store.prune_reads()
             self.store.prune_audit(self.config.database.audit_retention)
         keep, forgotten = self.config.database.plan_retention, 0
         while keep and self.leadership.is_leader(SCAN_ROLE) and not self._draining.is_set():
