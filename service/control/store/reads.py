@@ -14,6 +14,8 @@ from service.control.store.models import ReadLogRow, TableReadRow
 #: observations are kept for the longest window
 _RETENTION = timedelta(days=31)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
+#: the source that sees the reads of all users of a file system, those in the other sources too
+HDFS = "HDFS audit logs"
 #: how long the id of a reported query is kept: deliveries are repeated for minutes
 _QUERY_RETENTION = timedelta(days=1)
 #: before the id of a reported query, in the place of a log's path; no path begins with it
@@ -95,7 +97,8 @@ class Reads(StorePart):
     def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
         """Return the reads of a table within ``window``; None if none was observed.
 
-        The observed time begins with the first day of which any read of any table is known.
+        The observed time begins with the first day of which any read of any table is known. Audit logs of HDFS have the
+        reads of the other sources as well, so the larger number counts instead of the sum.
         """
         with self._database.read() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())
@@ -109,11 +112,15 @@ class Reads(StorePart):
         if not rows or first is None:
             return None
         since = max(int(first), start - start % _DAY_MS)
+        by_source = {str(source): int(reads) for source, reads in rows}
+        audited = by_source.pop(HDFS, 0)
+        if audited >= sum(by_source.values()):
+            by_source = {HDFS: audited}
         return ObservedReads(
-            reads=sum(int(reads) for _, reads in rows),
+            reads=sum(by_source.values()),
             since=datetime_from_ms(since),
             days=max(1.0, (now - since) / _DAY_MS),
-            sources=tuple(sorted(source for source, _ in rows)),
+            sources=tuple(sorted(by_source)),
         )
 
 
