@@ -174,10 +174,10 @@ class Daemon:
         """The duty to partitions that plans have moved: halted or not, under whatever name."""
         for table in list(self.world.tables.values()):
             if isinstance(table, LocationsTable) and table.parameters and self.may_put_back(table):
-                before = {name: since for name, since in table.owed.items() if not table.unfinished(name)}
-                self.world.formats(table.shape).put_back(table.ref)  # type: ignore[attr-defined]
-                still = {name: since for name, since in before.items() if not table.unfinished(name)}
-                self.world.watch.put_right(table, still)
+                before = dict(table.owed)
+                # A load may begin after this line and end before the next one.
+                left = self.world.formats(table.shape).put_back(table.ref)  # type: ignore[attr-defined]
+                self.world.watch.put_right(table, {name: before[name] for name in before.keys() - left})
             elif isinstance(table, LocationsTable):
                 self.world.watch.put_right(table, dict(table.owed))
 

@@ -84,7 +84,8 @@ class ToyWriter(FilesWriter):
             rows = pa.concat_tables(tables, promote_options="default")
             path = self.path_of(group.partition, prepared.instant, number)
             rows = rows.drop_columns(["_file"]).append_column("_file", pa.array([path] * rows.num_rows))
-            rows = rows if self._format.defect is None else self._format.defect(rows)
+            defect = self.defect()
+            rows = rows if defect is None else defect(rows)
             pq.write_table(rows, self._base / path)
             size = (self._base / path).stat().st_size
             outputs.append(OutputFile(partition=group.partition, path=path, bytes=size, rows=rows.num_rows))

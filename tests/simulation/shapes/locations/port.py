@@ -78,14 +78,23 @@ class LocationsFormat(StagedFormat):
         return table.of_other_tables()
 
     @port("put back")
-    def put_back(self, ref: TableRef) -> None:
-        """Move partitions that a writer pointed back to where the last plan had moved them; a duty, halted or not."""
+    def put_back(self, ref: TableRef) -> Collection[str]:
+        """Move partitions that a writer pointed back to where the last plan had moved them; a duty, halted or not.
+
+        Returns the partitions that are left alone because they have unfinished files.
+        """
         table: LocationsTable = self.table(ref)  # type: ignore[assignment]
+        left = set()
         for partition in list(table.locations):
             own = table.own_location(partition)
-            if own is not None and self.is_pointed_back(table, partition) and not table.unfinished(partition):
-                self.world.tell(f"{table.name}: {partition} is put back to {own}")
-                table.put_back(partition, own)
+            if own is None or not self.is_pointed_back(table, partition):
+                continue
+            if table.unfinished(partition):
+                left.add(partition)
+                continue
+            self.world.tell(f"{table.name}: {partition} is put back to {own}")
+            table.put_back(partition, own)
+        return left
 
     def writer(self, ref: TableRef, spark: object, engines: Sequence[RewriteEngine] = ()) -> "LocationsWriter":
         """See the port."""
