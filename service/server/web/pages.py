@@ -284,7 +284,7 @@ def show_notifications(
     state: NotificationState | None = None,
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
-    """Show messages to the webhook, delivered and not delivered."""
+    """Show messages to the webhook and to channels, delivered and not delivered."""
     notify = context.config.notify
     configured = notify.webhook_url is not None or bool(notify.channels)
     page = notifications_page(context.store, state=state, after=after, configured=configured)
