@@ -333,7 +333,7 @@ class _PlanRun:
         """Halt the table after a commit that was made but can't be trusted."""
 
         def halt() -> None:
-            self._store.halt_table(self._table, reason)
+            self._store.halt_table_of_plan(self._plan_id, reason)
 
         log.error("plan %s: table %s is halted: %s", self._plan_id, self._table.name, reason)
         retry_store_call(self._plan_id, "followed by a halt of its table", halt, delays=self._context.retry_delays)

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.reconcile import record_discovered_relocations, record_unrecorded_commits
+from executors.relocation.search import RelocationSearch
 from executors.relocation.sweep import sweep_partitions
 from executors.relocation.watch import PartitionWatch
 from lake.capabilities import (
@@ -33,7 +34,7 @@ def sweep_table(
     format: TableFormat,
     halted: bool = False,
     watch: PartitionWatch | None = None,
-    discovers_relocations: bool = True,
+    search: RelocationSearch | None = None,
 ) -> int:
     """Make table and database agree on plans that ended. Returns the number of instants that were withdrawn.
 
@@ -45,16 +46,18 @@ def sweep_table(
 
     Late files in previous locations are copied to their partitions' locations even if another step fails. On a
     ``halted`` table nothing is withdrawn or deleted, so that a person can examine its state. With a ``watch`` only the
-    partitions that it chooses are swept. With ``discovers_relocations``, relocations that only the table has recorded
-    are added to the database. Raises the format's errors.
+    partitions that it chooses are swept. Relocations that only the table has recorded are added to the database; with a
+    ``search`` only if the table is due. Raises the format's errors.
     """
     if halted and not isinstance(format, RelocatesPartitions):
         return 0
     store, spark = context.store, context.spark
     withdrawn, failed = 0, None
     try:
-        if discovers_relocations:
-            record_discovered_relocations(table, format=format, store=store)
+        if search is None or search.is_due(table):
+            discovered = record_discovered_relocations(table, format=format, store=store)
+            if search is not None:
+                search.mark_searched(table, discovered)
         record_unrecorded_commits(table, format=format, store=store)
         if not halted:
             withdrawn = _withdraw_orphaned_stagings(table, format, store, spark)

@@ -47,8 +47,9 @@ class RelocationStore(PlanStore, Protocol):
     ) -> DiscoveryResult:
         """Record relocations of the table that are not known under its name, oldest first.
 
-        Facts recorded under another name of the table are transferred. Relocations of a live plan are left to the plan.
-        But a live plan under another name whose executor is silent is completed, with the ``figures`` of its commit.
+        Facts recorded under another name of the table are transferred. Relocations of an inflight plan are left to the
+        plan. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans that
+        ended before the attempt that made the commit, and inflight plans under another name whose executor is silent.
         """
 
     def relocated_partitions(
@@ -90,9 +91,10 @@ class RelocationStore(PlanStore, Protocol):
     ) -> tuple[Sequence[RelocationHistory], str]:
         """Return the relocations of often relocated partitions after ``after`` by name, and the next call's ``after``.
 
-        The next call's ``after`` is '' at the end. A relocation is cleaned up if it was made longer than ``age`` ago
-        and all files that it and its predecessors replaced were deleted before then. At most ``limit`` partitions are
-        read. A partition with an unfinished relocation is left out, as is one with known relocations of another table.
+        Partitions with a discarded relocation are among them. The next call's ``after`` is '' at the end. A relocation
+        is cleaned up if it was made longer than ``age`` ago and all files that it and its predecessors replaced were
+        deleted before then. At most ``limit`` partitions are read. A partition with an unfinished relocation is left
+        out, as is one with known relocations of another table.
         """
 
     def tokens_used_elsewhere(self, table: TableRef, relocations: Sequence[PastRelocation]) -> Collection[str]:

@@ -110,6 +110,24 @@ def test_rule_2_a_file_that_the_cleaner_has_come_to_is_neither_missed_nor_new():
     assert answer(seen(NEW), former=former).action is RelocationAction.HALT
 
 
+def test_rule_2_a_deletion_that_began_and_removed_nothing_does_not_hide_what_a_writer_did():
+    begun = PreviousLocation(
+        location="home",
+        expected_files=(),
+        possible_files=HOME.expected_files,
+        deleting_files=HOME.expected_files,
+        is_cleaning_begun=True,
+    )
+    assert answer(QUIET, former=begun).action is RelocationAction.NOTHING
+    assert answer(seen(*HOME.expected_files, NEW), former=begun).files_to_copy == (NEW,)
+    for remaining in (HOME.expected_files[:1], ()):
+        assert answer(seen(*remaining, NEW), former=begun).action is RelocationAction.HALT
+        assert answer(seen(*remaining), former=begun).action is RelocationAction.NOTHING
+    ended = replace(begun, deleting_files=HOME.expected_files[1:])
+    assert answer(seen(HOME.expected_files[1], NEW), former=ended).files_to_copy == (NEW,), "the other one was deleted"
+    assert answer(seen(NEW), former=ended).action is RelocationAction.HALT
+
+
 def test_rule_2_two_overwrites_are_ordered_where_one_had_ended_before_the_other_began_and_else_halt_the_table():
     ours, theirs = file("home/new", EARLY), file("here/new", LATE)
     decision = answer(seen(ours), seen(theirs))
@@ -583,6 +601,26 @@ def test_rule_6_replaced_files_of_a_dropped_partition_and_of_one_that_is_added_a
     assert orphaned_inputs(replace(moved(ended), original_location="home"), again) == (second,), "not lakefold's now"
     mid = PreviousLocation(location="mid", expected_files=files_of("mid", INPUTS))
     assert orphaned_inputs(replace(moved(mid), original_location="home"), again) == ()
+
+
+def test_rule_7_a_partition_that_is_added_again_over_replaced_files_which_another_table_is_read_from_is_halted():
+    record = replace(moved(HOME), original_location="home")
+    shared = replace(QUIET, read_by="partition dt=9 of table db.other is read from /lake/home")
+    again = replace(standing("home", None, home=shared, here=WHOLE), created_at=7)
+    decision = decide(record, again, timedelta())
+    assert (decision.action, decision.concerns_table, orphaned_inputs(record, again)) == (
+        RelocationAction.HALT,
+        False,
+        (),
+    )
+    assert "since partition dt=9 of table db.other is read from /lake/home: give each one a" in decision.reason
+    for choice in LocationChoice:
+        assert decide_by_choice(record, again, choice) == decision, "no choice helps while both are read from there"
+    dropped = standing(None, None, home=shared, here=WHOLE)
+    elsewhere = replace(standing("elsewhere", None, home=shared, here=WHOLE, elsewhere=seen()), created_at=7)
+    for quiet in (dropped, elsewhere):
+        decision = decide(record, quiet, timedelta())
+        assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
 
 
 # Every small world.

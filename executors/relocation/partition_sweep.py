@@ -140,7 +140,7 @@ class PartitionSweep:
             record_unrecorded_commits(self._table, format=self._format, store=self._store)
             record, state = self._inspect()
             if state.token in (*discovered.left_to_executors, *discovered.left_to_plans):
-                raise Conflict(f"the commit {state.token} is not recorded yet; its plan is requested or inflight")
+                raise Conflict(f"the commit {state.token} is not recorded yet; its plan is inflight")
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()

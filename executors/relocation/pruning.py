@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes records of relocations whose locations no longer exist, so that the records do not grow without limit.
+"""Deletes records of relocations that were discarded, or whose locations no longer exist.
 
-The table's record of a relocation is deleted first, and the database's record afterwards: in the other order, a sweep
-could add the relocation to the database again, after its successors. If a writer recreates a location whose record was
-deleted, the sweep finds it by its directory, see ``executors.relocation.watch``.
+Otherwise the records would grow without limit. The table's record of a relocation is deleted first, and the database's
+record afterwards: in the other order, a sweep could add the relocation to the database again, after its successors. If
+a writer recreates a location whose record was deleted, the sweep finds it by its directory, see
+``executors.relocation.watch``.
 """
 
 import logging
@@ -40,7 +41,10 @@ def prune_relocations(
     halted = store.halted_partitions(table) if found else {}
     found = [past for past in found if past.partition not in halted]
     locations = {
-        relocation.previous_location for past in found for relocation in past.relocations if relocation.is_cleaned_up
+        relocation.previous_location
+        for past in found
+        for relocation in (*past.relocations, *past.discarded)
+        if relocation.is_cleaned_up
     }
     gone = format.missing_locations(table, locations) if locations else ()
     relocations = [relocation for past in found for relocation in past.prunable(gone)]
@@ -53,5 +57,9 @@ def prune_relocations(
         table, [relocation.relocation_id for relocation in relocations if relocation.token in may_go]
     )
     if forgotten:
-        log.info("table %s: pruned %d relocations whose locations no longer exist", table.name, forgotten)
+        log.info(
+            "table %s: pruned %d relocations that were discarded, or whose locations no longer exist",
+            table.name,
+            forgotten,
+        )
     return forgotten, last

@@ -303,12 +303,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     already see them. A partition that only lost its properties has no such files. Returns none while another table or
     partition is read from the directory.
     """
-    is_recreated = (
-        state.token is None
-        and state.location in record.owner_locations
-        and state.created_at != record.latest.partition_created_at
-    )
-    if (state.location is not None and not is_recreated) or _is_exchanged(record, state):
+    if (state.location is not None and not _is_recreated(record, state)) or _is_exchanged(record, state):
         return ()
     directory = record.original_location if state.location is None else state.location
     if (there := state.locations.get(directory)) is not None and there.read_by is not None:
@@ -317,6 +312,15 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     # A deletion that has begun may have ended before the first file: its files are in the way as well.
     replaced = [file for previous in own for file in (*previous.expected_files, *previous.deleting_files)]
     return tuple(file for file in replaced if file.directory == directory)
+
+
+def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
+    """True if the owner has dropped a partition, and added it again at a location that the owner had once set."""
+    return (
+        state.token is None
+        and state.location in record.owner_locations
+        and state.created_at != record.latest.partition_created_at
+    )
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -345,6 +349,14 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         return _halt(_exchange_reason(record))
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
+    there = state.locations.get(state.location)
+    if _is_recreated(record, state) and there is not None and there.read_by is not None:
+        # The partition's readers see the replaced files, and a plan would merge them with the new rows.
+        return _halt(
+            f"{partition_label(record.partition)} was dropped and added again at {location_label(state.location)}, and "
+            f"the replaced files there can't be moved aside, since {there.read_by}: give each one a directory of "
+            "its own"
+        )
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")

@@ -21,7 +21,9 @@ class LocationChange(StrEnum):
     #: files are missing, and so are lakefold's own data beside the directory
     EMPTIED = "cleared"
     IN_PROGRESS = "unsettled"  #: a writer is at work, or some recorded files are missing
-    AMBIGUOUS = "untold"  #: files were added after lakefold began to delete there: they may replace the others
+    AMBIGUOUS = (
+        "untold"  #: files were added after lakefold began to delete there, and others are gone: which one did it?
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -202,6 +204,7 @@ def _inspect_previous_location(
 ) -> LocationFinding:
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
+    previous = _without_deletion_that_removed_nothing(previous, there)
     # A late copy that was recorded and not made is decided again: an overwrite may have come between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
@@ -265,6 +268,15 @@ def _inspect_previous_location(
             late_files=late,
         )
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
+
+
+def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:
+    """Return ``previous`` as before its deletion began, if the deletion and all writers have left every file there."""
+    expected = (*previous.expected_files, *previous.deleting_files)
+    if not all(file in there.files for file in expected):
+        return previous
+    possible = tuple(file for file in previous.possible_files if file not in previous.deleting_files)
+    return replace(previous, expected_files=expected, possible_files=possible, deleting_files=())
 
 
 def _complete_ms(file: LocatedFile, arrived_ms: int) -> int:

@@ -115,7 +115,7 @@ class VacatedLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PastRelocation:
-    """A relocation that was made; ``relocation_id`` is its id in the database.
+    """A relocation that was made or discarded; ``relocation_id`` is its id in the database.
 
     ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
     ``is_by_plan``: a plan made it. In a table, only the relocations before and after any other relocation show that it
@@ -132,19 +132,25 @@ class PastRelocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelocationHistory:
-    """All relocations of a partition, from the first to the last."""
+    """All relocations of a partition, from the first to the last.
+
+    ``discarded`` were begun and not made. Their ``previous_location`` is the one to which they would have led, since it
+    is watched like a previous location; ``is_cleaned_up`` if they were discarded long ago.
+    """
 
     partition: str
     relocations: tuple[PastRelocation, ...]
+    discarded: tuple[PastRelocation, ...] = ()
 
     def prunable(self, missing_locations: Collection[str]) -> Sequence[PastRelocation]:
         """Return the relocations that nothing depends on, given the locations that no longer exist.
 
-        The first one stays, since it shows which directory was the partition's own, and so do the last two. Any
-        other one may be pruned if it is cleaned up and its previous location is missing, or is the own directory and a
-        later relocation left it again. Of consecutive prunable relocations the last one stays, and stands for the
-        earlier ones. If a relocation that no plan made stays, the relocations before and after it stay as well, because
-        they show in a table that it was made.
+        A discarded relocation may be pruned if it is cleaned up and its location is missing, or was left by another
+        one. Of the others, the first one stays, since it shows which directory was the partition's own, and so do the
+        last two. Any other one may be pruned if it is cleaned up and its previous location is missing, or is the own
+        directory and a later relocation left it again. Of consecutive prunable relocations the last one stays, and
+        stands for the earlier ones. If a relocation that no plan made stays, the relocations before and after it stay
+        as well, because they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
@@ -166,7 +172,13 @@ class RelocationHistory:
                 # The first relocation shows that the own directory was left.
                 if relocations[index].location != original:
                     goes -= _indexes_until_plan(relocations, index + 1)
-        return [relocations[index] for index in sorted(goes)]
+        return [*(relocations[index] for index in sorted(goes)), *self._prunable_discarded(missing_locations)]
+
+    def _prunable_discarded(self, missing_locations: Collection[str]) -> Iterator[PastRelocation]:
+        watched = {relocation.previous_location for relocation in self.relocations}
+        for one in self.discarded:
+            if one.is_cleaned_up and (one.previous_location in watched or one.previous_location in missing_locations):
+                yield one
 
 
 def _indexes_until_plan(relocations: Sequence[PastRelocation], start: int) -> set[int]:
@@ -233,7 +245,7 @@ class DiscoveryResult:
     """The result of a search for commits that only the table has recorded: how many the database has recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
-    executors record them. ``left_to_plans`` are those of live plans under this name: a run of the plan, or its
+    executors record them. ``left_to_plans`` are those of inflight plans under this name: the plan's run, or its
     take-over, records them. In both cases it is unknown until then what the commit has replaced.
     """
 
@@ -260,7 +272,8 @@ class LocationState:
     is_tree_removed: bool = False
     #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
-    #: the other table or partition that reads it, in words; checked only if the partition was dropped
+    #: the other table or partition that is read from it, in words; checked only for the own directory of a partition
+    #: that was dropped, or dropped and added again, with replaced files in it
     read_by: str | None = None
 
 

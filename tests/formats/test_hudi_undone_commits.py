@@ -2,24 +2,30 @@
 """Commits of lakefold's that a writer took back after they had completed, or whose files are gone; no JVM."""
 
 import io
+import json
 import os
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import fastavro
 import pytest
+from databases import sqlite_at
 from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
 from test_hudi_attempts import stamp
 from test_hudi_pending_actions import ROLLBACK
 
+from executors.reconcile import record_unrecorded_commits
 from lake.errors import CommitLost, Rejected, Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read import undone_commits
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.plan import SupersededVersion
+from lake.model import FileSlice
+from lake.plan import ClusteringGroup, Plan, PlanKind, PlanState, RewriteOptions, SupersededVersion
+from service.control.store import Store
 
-PLAN = "0198-plan"
+PLAN, OTHER_PLAN = "0198-plan", "0199-plan"
 
 
 class Compacted(ByHand):
@@ -61,10 +67,12 @@ class Compacted(ByHand):
 
     def check_lost(self, why: str) -> None:
         remedy = rf".*CALL rollback_to_instant\(table => …, instant_time => '{T3}'\)"
-        with pytest.raises(CommitLost, match=why + remedy):
+        with pytest.raises(CommitLost, match=f"^plan {PLAN} of t: .*{why}{remedy}") as lost:
             FORMAT.find_commit(self.ref, PLAN)
-        with pytest.raises(CommitLost, match=why + remedy):
+        assert lost.value.plan_id == PLAN
+        with pytest.raises(CommitLost, match=f"^plan {PLAN} of t: .*{why}{remedy}") as lost:
             FORMAT.recent_commits(self.ref, {PLAN})
+        assert lost.value.plan_id == PLAN
         assert why in str(self.blocker())
 
     def seen(self) -> tuple[TableStorage, Timeline]:
@@ -136,3 +144,82 @@ def test_the_rollback_of_an_earlier_attempt_at_the_instant_counts_for_nothing(ta
 def test_a_rollback_that_deleted_nothing_counts_for_nothing(table: Compacted) -> None:
     table.roll_back(T4, "compaction", ends=True)
     table.check_sound()
+
+
+def test_the_commit_of_another_plan_that_had_ended_is_recorded_where_one_is_lost(
+    table: Compacted, tmp_path: Path
+) -> None:
+    """No commit was recorded as long as the lost one was on the timeline."""
+    replaced, log = table.base_file(T1, "p/f-1"), table.log_file(T4, 1, "p/f-1")
+    table.complete(T4, "deltacommit", replaced, log)
+    table.request_compaction(T5, replaced, [log], "p/f-1")
+    stamp(table.base / f".hoodie/{T5}.compaction.requested", OTHER_PLAN)
+    table.complete(T5, "commit", table.base_file(T5, "p/f-1"))
+    (table.base / "p" / table.output).unlink()
+    store = Store(sqlite_at(tmp_path))
+    store.register_table(table.ref, "compact")
+    for plan_id, path in ((PLAN, table.replaced), (OTHER_PLAN, replaced)):
+        slice_ = FileSlice(partition="p", file_id=path.partition("_")[0], path=f"p/{path}", bytes=1)
+        group = ClusteringGroup(partition="p", slices=(slice_,), output_files=1)
+        options = RewriteOptions(target_file_max_bytes=1 << 30)
+        plan = Plan(
+            plan_id=plan_id,
+            table=table.ref,
+            kind=PlanKind.COMPACTION,
+            groups=(group,),
+            options=options,
+            snapshot_instant="",
+        )
+        store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+        claim = store.claim("executor")
+        assert claim is not None
+        store.cancel(claim, "a test", actor="executor")
+    assert record_unrecorded_commits(table.ref, format=FORMAT, store=store) == 1
+    assert [store.plan_state(plan_id) for plan_id in (PLAN, OTHER_PLAN)] == [PlanState.CANCELLED, PlanState.COMPLETED]
+    assert f"plan {PLAN} of t: compaction {T3} has completed, but its file" in str(store.table_state("t").halted_reason)
+    store.close()
+
+
+def test_the_timeline_is_listed_once_more_for_all_commits_of_which_a_file_is_gone(
+    table: Compacted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was listed once for each of them, in every clean."""
+    listed: list[TableStorage] = []
+
+    class Counted(Timeline):
+        def __init__(self, storage: TableStorage, *arguments: Any) -> None:
+            listed.append(storage)
+            super().__init__(storage, *arguments)
+
+    (table.base / "p" / table.output).unlink()
+    table.complete(T4, "commit", first := table.base_file(T4))
+    (table.base / "p" / first).unlink()
+    table.complete(T5, "commit", last := table.base_file(T5))
+    storage, timeline = table.seen()
+    monkeypatch.setattr(undone_commits, "Timeline", Counted)
+    assert undone_commits.find_undone_commits(storage, timeline, frozenset({T3, T4, T5})) == {}
+    assert len(listed) == 1
+    (table.base / "p" / last).unlink()
+    undone = undone_commits.find_undone_commits(storage, timeline, frozenset({T3, T4, T5}))
+    assert (list(undone), f"p/{last} is gone" in undone[T5], len(listed)) == ([T5], True, 2)
+
+
+def test_a_missing_file_keeps_what_its_commit_replaced_in_other_partitions_too(table: Compacted) -> None:
+    """The remedy rolls the whole commit back: the rows of all its partitions are then in the replaced files only."""
+    other = table.base_file(T3, "q/f-1")
+    file = table.base / f".hoodie/{T3}.commit"
+    record, completed = json.loads(file.read_text()), file.stat().st_mtime
+    size = (table.base / "q" / other).stat().st_size
+    record["partitionToWriteStats"]["q"] = [{"fileId": "f-1", "path": f"q/{other}", "fileSizeInBytes": size}]
+    file.write_text(json.dumps(record))
+    os.utime(file, (completed, completed))
+    replaced = table.base_file(T1, "q/f-1")
+    versions = [
+        SupersededVersion(partition="p", path=f"p/{table.replaced}", bytes=1, instant=T3),
+        SupersededVersion(partition="q", path=f"q/{replaced}", bytes=1, instant=T3),
+    ]
+    assert set(FORMAT.deletion_blockers(table.ref, versions).values()) == {None}
+    (table.base / "p" / table.output).unlink()
+    reasons = set(FORMAT.deletion_blockers(table.ref, versions).values())
+    assert len(reasons) == 1
+    assert f"its file p/{table.output} is gone" in str(reasons)

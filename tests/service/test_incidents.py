@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Nine incidents at three in the morning, each found and cleared from the page alone or from the commands alone.
+"""Ten incidents at three in the morning, each found and cleared from the page alone or from the commands alone.
 
 The executor is a process of its own; scheduler and API run in this one. Whoever is on call reads what ``lakefold
 status`` or the first page says, and does what stands there; nothing else tells them where to go.
@@ -32,6 +32,8 @@ from service.server.daemon.process import Daemon
 
 pytestmark = [pytest.mark.slow, pytest.mark.crossed]
 
+#: a budget that is smaller than any group of files
+TIGHT = '\n[[tables]]\nmatch = "tight.*"\nbudget_bytes_per_hour = "1KiB"\n'
 SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
 
@@ -89,6 +91,11 @@ class Visitor:
         assert link in html.unescape(self._page), f"no link to {link}"
         return self._get(link)
 
+    def follows(self, part: str) -> str:
+        """The page behind the first link of this page whose address has ``part``."""
+        links = [html.unescape(link) for link in re.findall(r'href="([^"]+)"', self._page)]
+        return self._get(next(link for link in links if part in link))
+
     def does(self, *, command: str, action: str, page: str = "/") -> None:
         self._get(page)
         assert f'action="{action}"' in html.unescape(self._page), f"no button for {action}"
@@ -108,7 +115,7 @@ def lakefold(tmp_path_factory: pytest.TempPathFactory, hook) -> Iterator[Lakefol
     """An installation without tables: a scheduler, an API and an executor."""
     notify = {"webhook_url": f"{hook.url}/hook", "webhook_secret": SECRET, "events": ["table.paused"]}
     settings = "".join(f"{key} = {json.dumps(value)}\n" for key, value in notify.items())
-    lakefold = Lakefold(tmp_path_factory.mktemp("incidents"), more=f"[notify]\n{settings}")
+    lakefold = Lakefold(tmp_path_factory.mktemp("incidents"), more=f"[notify]\n{settings}{TIGHT}")
     with known(ToyFormat()), pytest.MonkeyPatch.context() as patch:
         patch.setenv("LAKEFOLD_CONFIG", str(lakefold.config))
         patch.setenv("PATH", lakefold.path)
@@ -147,6 +154,13 @@ def found(person: Terminal | Visitor, pattern: str) -> str:
         return seen if re.search(pattern, seen) else None
 
     return wait_for(look, lambda: f"{pattern!r} is said, but\n{seen}", 60, every=0.3)
+
+
+def reloaded(lakefold: Lakefold) -> None:
+    """Have each process load the configuration."""
+    lakefold.processes["executor"].send_signal(signal.SIGHUP)
+    for daemon in lakefold.daemons:
+        daemon.reload()
 
 
 def gone(person: Terminal | Visitor, text: str) -> None:
@@ -270,10 +284,30 @@ def test_an_edited_configuration_is_said_until_each_process_has_loaded_it(lakefo
     before = lakefold.config.read_text()
     lakefold.config.write_text(f"{before}\n# {type(person).__name__}\n")
     found(person, r"lakefold\.toml was edited at .* is not loaded; SIGHUP loads it")
-    lakefold.processes["executor"].send_signal(signal.SIGHUP)
-    for daemon in lakefold.daemons:
-        daemon.reload()
+    reloaded(lakefold)
     gone(person, "SIGHUP loads it")
+
+
+def test_a_budget_that_no_group_of_files_fits_is_named_until_it_is_raised(lakefold: Lakefold, person) -> None:
+    table = f"tight.{type(person).__name__}"
+    lakefold.table(table)
+    # A process that has not started yet would be ended by SIGHUP.
+    gone(person, "no executor is running")
+    found(person, rf"{table}\W.*larger than a whole budget; .*lakefold tables explain {table}")
+    look = person.opens(command=f"lakefold tables explain {table}", link=f"/tables/{table}")
+    if isinstance(person, Visitor):
+        look = person.follows("partition=")
+    assert "more than all of budget_bytes_per_hour (1.0 KiB)" in look, look
+    assert not lakefold.plans(PlanState.COMPLETED, table)
+    before = lakefold.config.read_text()
+    lakefold.config.write_text(before.replace(TIGHT, TIGHT.replace("1KiB", "1GiB")))
+    try:
+        reloaded(lakefold)
+        wait_for(lambda: lakefold.completed(table), "compacted after all")
+        gone(person, "larger than a whole budget")
+    finally:
+        lakefold.config.write_text(before)
+        reloaded(lakefold)
 
 
 def test_a_database_file_that_is_gone_is_said_with_how_to_restore_it(lakefold: Lakefold, person) -> None:

@@ -6,13 +6,18 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from sqlalchemy import Connection
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, lease_runs_out, make_plan, sql
+from toys.bench import Background
+from waiting import wait_for
 
 from lake.errors import LeaseLost
+from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, PartitionFigures, Plan, PlanState, ProposalDecision, Relocation, StagedWork
 from lake.relocation.model import DiscoveryResult, FoundRelocations
 from service.control.config.notify import EVENTS
 from service.control.store import Store, StoreSettings
+from service.control.store.claims import Claims
 from service.control.store.plan_creation import QueueEntry
 
 pytestmark = pytest.mark.paired("database_url")
@@ -39,9 +44,9 @@ def figures(plan: Plan, commit: Commit) -> list[PartitionFigures]:
     return figures_of(plan)
 
 
-def found(store: Store, *commits: Commit) -> DiscoveryResult:
-    """What is recorded when the sweep of the table by its new name finds these commits."""
-    return store.add_discovered_relocations(RENAMED, [FoundRelocations(commit=one) for one in commits], figures)
+def found(store: Store, *commits: Commit, table: TableRef = RENAMED) -> DiscoveryResult:
+    """What is recorded when the sweep of the table, by its new name, finds these commits."""
+    return store.add_discovered_relocations(table, [FoundRelocations(commit=one) for one in commits], figures)
 
 
 def history(store: Store, plan: Plan) -> Sequence[tuple[Any, ...]]:
@@ -106,17 +111,138 @@ def test_the_plan_of_an_executor_that_renews_its_lease_is_left_to_it(store: Stor
     assert (store.plan(plan.plan_id).table, len(store.awaiting_deletion(RENAMED))) == (RENAMED.name, 2)
 
 
-def test_the_commit_of_a_live_plan_is_left_to_the_plan_while_its_table_has_its_name(store: Store) -> None:
+def test_the_commit_of_an_inflight_plan_is_left_to_the_plan_while_its_table_has_its_name(
+    store: Store, database_url: str
+) -> None:
     plan = add(store, "dt=1")
     claim, commit = claimed(store), moved(plan, epoch=1)
-    documents = [FoundRelocations(commit=commit)]
     left = DiscoveryResult(left_to_plans=("v1",))
-    assert store.add_discovered_relocations(TRIPS, documents, figures) == left
-    store.requeue(claim, "no answer")
-    assert store.add_discovered_relocations(TRIPS, documents, figures) == left
-    assert (store.plan(plan.plan_id).state, store.awaiting_deletion(TRIPS)) == (PlanState.REQUESTED, [])
-    store.request_cancel(plan.plan_id, "ada")
-    assert store.add_discovered_relocations(TRIPS, documents, figures) == DiscoveryResult()
+    assert found(store, commit, table=TRIPS) == left
+    lease_runs_out(database_url, plan.plan_id)
+    assert found(store, commit, table=TRIPS) == left
+    assert (store.plan(plan.plan_id).state, store.awaiting_deletion(TRIPS)) == (PlanState.INFLIGHT, [])
+    store.cancel(claim, "too late", actor="ada")
+    assert found(store, commit, table=TRIPS) == DiscoveryResult()
+
+
+@pytest.mark.parametrize("claims", [0, 1])
+def test_a_requested_plan_is_completed_when_its_commit_is_found(store: Store, database_url: str, claims: int) -> None:
+    """It may not be claimed for days, as in a paused table. A restored database does not know of the attempt."""
+    plan = add(store, "dt=1")
+    if claims:
+        claim = claimed(store)
+        store.record_staged(claim, StagedWork(token="v1"))
+        store.requeue(claim, "no answer")
+    store.pause(TRIPS.name, "ada")
+    commit = moved(plan, epoch=1)
+    assert found(store, commit, table=TRIPS) == DiscoveryResult(commits=1)
+    view = store.plan(plan.plan_id)
+    assert (view.state, view.instant, view.figures) == (PlanState.COMPLETED, "v1", tuple(figures_of(plan)))
+    assert [due.version.path for due in store.awaiting_deletion(TRIPS)] == ["dt=1/0.parquet", "dt=1/1.parquet"]
+    (record,) = store.relocated_partitions(TRIPS)
+    assert (record.latest.token, store.locked_partitions(TRIPS.name)) == ("v1", {})
+    assert (store.table_state(TRIPS.name).halted, store.orphaned_stagings(TRIPS)) == (False, [])
+    assert found(store, commit, table=TRIPS) == DiscoveryResult()
+    store.resume(TRIPS.name, "ada")
+    sql(database_url, "UPDATE plan SET not_before_ms = 0")
+    assert store.claim("executor-2") is None
+
+
+def test_an_attempt_after_the_next_one_of_a_requested_plan_halts_its_table(store: Store) -> None:
+    plan = add(store, "dt=1")
+    assert found(store, moved(plan, epoch=2), table=TRIPS) == DiscoveryResult(commits=1)
+    assert store.plan(plan.plan_id).state is PlanState.COMPLETED
+    assert "attempt 2 committed v1" in (store.table_state(TRIPS.name).halted_reason or "")
+
+
+@pytest.mark.parametrize("table", [TRIPS, RENAMED], ids=["same name", "renamed"])
+@pytest.mark.parametrize("how", ["declined", "cancelled", "out of date"])
+def test_a_proposal_that_ended_in_a_restored_database_is_completed_when_its_commit_is_found(
+    store: Store, how: str, table: TableRef
+) -> None:
+    """It was approved after the backup, and had run. Its commit was passed over at every search."""
+    plan = make_plan("dt=1")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, queued=QueueEntry(needs_approval=True))
+    if how == "declined":
+        store.decline(plan.plan_id, "ada")
+    elif how == "cancelled":
+        store.request_cancel(plan.plan_id, "ada")
+    else:
+        store.withdraw_proposals({plan.plan_id: "its files changed"}, actor="scheduler")
+    other = add(store, "dt=1", table=TRIPS)
+    commit = moved(plan, epoch=1)
+    assert found(store, commit, table=table) == DiscoveryResult(commits=1)
+    view = store.plan(plan.plan_id)
+    assert (view.state, view.table, view.instant) == (PlanState.COMPLETED, table.name, "v1")
+    assert (view.decision, view.decided_by) == (ProposalDecision.APPROVED, "sweep")
+    assert len(store.awaiting_deletion(table)) == 2
+    (record,) = store.relocated_partitions(table)
+    assert record.latest.token == "v1"
+    assert store.locked_partitions(TRIPS.name) == {"dt=1": other.plan_id}
+    assert "attempt 1 committed v1, above the newest attempt of this database (0)" in (
+        store.table_state(table.name).halted_reason or ""
+    )
+    store.resume(table.name, "ada")
+    assert found(store, commit, table=table) == DiscoveryResult()
+    assert not store.table_state(table.name).halted
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["staging recorded", "staging not recorded"])
+def test_a_second_commit_of_a_completed_plan_is_recorded_if_the_database_has_no_staging_of_it(
+    store: Store, database_url: str, known: bool
+) -> None:
+    """Else ``applied_commits`` finds it, which also sees whether a program undid it."""
+    plan = add(store, "dt=1")
+    store.record_staged(claimed(store), StagedWork(token="v1"))
+    sql(database_url, "UPDATE plan SET lease_until_ms = NULL, state = 'requested', not_before_ms = 0")
+    claim = claimed(store, "executor-2")
+    if known:
+        store.record_staged(claim, StagedWork(token="v2"))
+    store.complete(claim, moved(plan, epoch=1), figures_of(plan), {})
+    later = moved(plan, epoch=2, token="v2")
+    assert found(store, later, table=TRIPS) == DiscoveryResult(commits=int(not known))
+    (record,) = store.relocated_partitions(TRIPS)
+    assert record.latest.token == ("v1" if known else "v2")
+    assert not store.table_state(TRIPS.name).halted
+    found(store, moved(plan, epoch=3, token="v3"), table=TRIPS)
+    assert "attempt 3 committed v3, above" in (store.table_state(TRIPS.name).halted_reason or "")
+    assert store.plan(plan.plan_id).instant == "v1"
+
+
+def test_a_claim_and_a_search_that_finds_the_commit_of_its_plan_never_deadlock(
+    store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL ended one of the two after a second: each had locked a row that the other one needed."""
+    before, waiting = add(store, "dt=1"), add(store, "dt=2", table=RENAMED)
+    store.halt_partition(TRIPS, "dt=9", "its halt is copied to the new name")
+    sql(database_url, "UPDATE plan SET not_before_ms = not_before_ms + 3600000 WHERE id = :id", id=before.plan_id)
+    real, searches = Claims._next_startable, list[Background]()
+
+    def search() -> DiscoveryResult:
+        return found(store, moved(waiting, epoch=1, token="v2"), moved(before, epoch=1))
+
+    def next_startable(self: Claims, connection: Connection, plan_id: str | None = None) -> Any:
+        if plan_id is not None:  # the claim has locked the row of the table
+            searches.append(Background(search))
+            wait_for(lambda: is_waiting(database_url), "the search waits for the claim")
+        return real(self, connection, plan_id)
+
+    monkeypatch.setattr(Claims, "_next_startable", next_startable)
+    claim = store.claim("executor-1")
+    (only,) = searches
+    assert only.join() == DiscoveryResult(commits=1, left_to_plans=("v2",))
+    assert claim is not None
+    assert (claim.plan.plan_id, store.plan(before.plan_id).state) == (waiting.plan_id, PlanState.COMPLETED)
+
+
+def is_waiting(url: str) -> bool:
+    """Whether a transaction waits for another one's lock; on SQLite all do that wait to begin to write."""
+    if url.startswith("sqlite"):
+        return True
+    (row,) = sql(
+        url, "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()"
+    )
+    return bool(row[0])
 
 
 def test_a_process_that_took_the_plan_over_and_wrote_no_file_can_t_commit_and_is_not_waited_for(

@@ -513,3 +513,25 @@ def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, d
     (record,) = store.recently_relocated(TRIPS, store.recently_vacated(TRIPS, timedelta(hours=1), 9)) or [None]
     assert record is None, "what it left lately is nothing"
     assert len(store.relocation_histories(TRIPS, timedelta(days=30), "", 10)[0][0].relocations) == 3
+
+
+def test_a_discarded_move_is_over_when_it_is_old_however_few_moves_its_partition_has(
+    store: Store, database_url: str
+) -> None:
+    plan = completed(store)
+    back = Relocation(partition="dt=1", token="back", previous_location="v1/dt=1", location="dt=1", files=())
+    store.begin_relocation(TRIPS, back, plan.plan_id, [])
+    store.discard_relocations(TRIPS, [back])
+    (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    assert ([move.token for move in past.discarded], past.prunable(())) == (["back"], [])
+    sql(database_url, "UPDATE place_move SET made_at_ms = 1 WHERE token LIKE '%back'")
+    (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    (move,) = past.prunable(())
+    assert (move.token, move.previous_location, len(past.relocations)) == ("back", "dt=1", 1)
+    assert store.tokens_used_elsewhere(TRIPS, [move]) == frozenset()
+    before = known(store)
+    assert store.prune_relocations(TRIPS, [move.relocation_id]) == 1
+    after = known(store)
+    assert after.earlier_locations == before.earlier_locations - {("dt=1", "back")}
+    assert (after.latest, after.previous_locations) == (before.latest, before.previous_locations)
+    assert store.relocation_histories(TRIPS, timedelta(days=30), "", 10) == ([], "")

@@ -23,7 +23,12 @@ from lake.formats.hive.catalog.tables import (
 )
 from lake.formats.hive.commit import commit_lookup
 from lake.formats.hive.directories import shared_directories
-from lake.formats.hive.directories.in_use import directories_in_use, files_in_use, find_restored, parent_directories
+from lake.formats.hive.directories.in_use import (
+    files_in_use,
+    find_restored,
+    parent_directories,
+    partitions_with_other_readers,
+)
 from lake.formats.hive.directories.shared_directories import (
     foreign_readers,
     shared_partitions,
@@ -131,16 +136,16 @@ class HiveFormat:
         """See ``RelocatesPartitions``."""
         _, partitions = _load_partitions(table, [one.partition for one in relocated])
 
-        def others(directories: Collection[str]) -> Mapping[str, str]:
+        def other_readers(directories: Mapping[str, str]) -> Mapping[str, str]:
             with open_metastore(table) as metastore:
                 found = load_table(metastore, table)
-                own = directories_in_use(table, directories, list(list_partitions(metastore, found)))
-                return {
-                    **foreign_readers(metastore, found, directories, max_age=shared_directories.DELETION_MAX_AGE),
-                    **own,
-                }
+                own = partitions_with_other_readers(table, directories, list(list_partitions(metastore, found)))
+                foreign = foreign_readers(
+                    metastore, found, set(directories.values()), max_age=shared_directories.DELETION_MAX_AGE
+                )
+            return {**{one: foreign[at] for one, at in directories.items() if at in foreign}, **own}
 
-        return list_locations(table, relocated, partitions, others, time.time())
+        return list_locations(table, relocated, partitions, other_readers, time.time())
 
     def change_detector(self, table: TableRef) -> HiveChangeDetector:
         """See ``DetectsChanges``."""

@@ -112,7 +112,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_commit(storage, timeline, plan_id)
             if found is not None:
-                refuse_lost_commit(table.name, storage, timeline, found.instant)
+                refuse_lost_commit(table.name, storage, timeline, found)
             return found
 
         return _retry_once(table, read_commit)
@@ -125,7 +125,7 @@ class HudiFormat:
             timeline = Timeline(storage)
             found = find_recent_commits(storage, timeline, plan_ids)
             for commit in found.values():
-                refuse_lost_commit(table.name, storage, timeline, commit.instant)
+                refuse_lost_commit(table.name, storage, timeline, commit)
             return found
 
         return _retry_once(table, read_commits)

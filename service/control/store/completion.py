@@ -46,7 +46,7 @@ def complete_without_claim(
     if before is PlanState.INFLIGHT:
         # The epoch is the fence: an executor that only lost its lease must not believe that it made this record.
         values["epoch"] = row.epoch + 1
-    if row.proposed_at_ms is not None and row.decision is None:
+    if row.proposed_at_ms is not None and row.decision != ProposalDecision.APPROVED:
         # The plan ran, so it was approved: the database was restored to an earlier state.
         values |= {"decision": ProposalDecision.APPROVED, "decided_by": "sweep", "decided_at_ms": db_now()}
     connection.execute(this_plan.values(state=PlanState.COMPLETED, **values))
@@ -62,14 +62,20 @@ def complete_without_claim(
 
 
 def settle_attempts(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
-    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``.
-
-    The table is halted if this database has no record of this attempt. Then either the database was restored to an
-    earlier state, which the caller's record corrects, or another lakefold runs plans from a copy of the database and
-    will continue.
-    """
+    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``; see ``halt_unknown_attempt``."""
     clear_committed(connection, commit, row.epoch)
-    if commit.epoch is not None and commit.epoch > row.epoch:
+    halt_unknown_attempt(connection, settings, row, commit)
+
+
+def halt_unknown_attempt(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
+    """Halt the table of the plan ``row`` if this database has no record of the attempt that made the ``commit``.
+
+    Then either the database was restored to an earlier state, which the caller's record corrects, or another lakefold
+    runs plans from a copy of the database and will continue. The next attempt of a requested plan counts as recorded:
+    it would be recorded if the plan had been claimed before its commit was found.
+    """
+    is_claimable = row.state == PlanState.REQUESTED and (row.proposed_at_ms is None or row.decision is not None)
+    if commit.epoch is not None and commit.epoch > row.epoch + is_claimable:
         halt_of_plan(
             connection,
             settings,

@@ -395,6 +395,14 @@ class Halts(StorePart):
         with self._database.write() as connection:
             return record_table_halt(connection, self._settings, table.name, reason)
 
+    def halt_table_of_plan(self, plan_id: str, reason: str) -> bool:
+        """Halt the table of a plan by the name that the plan's row has now; see ``halt_table``."""
+        # Locked: the sweep may be about to transfer the plan to another name of the table.
+        name = with_row_locks(select(PlanRow.table_name).where(PlanRow.id == plan_id))
+        with self._database.write() as connection:
+            table = connection.execute(name).scalar_one()
+            return record_table_halt(connection, self._settings, table, reason)
+
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
         """Halt one partition until a person resumes it; False if it is halted already: the first reason stays.
 

@@ -13,6 +13,7 @@ from executors.context import RunContext
 from executors.observer import Observer
 from executors.relocation.pruning import prune_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
+from executors.relocation.search import RelocationSearch
 from executors.relocation.sweep import restore_original_locations
 from executors.relocation.watch import PartitionWatch
 from executors.sweep import sweep_table
@@ -35,9 +36,6 @@ RECENT_RELOCATION = timedelta(hours=1)
 
 FORGET_INTERVAL = timedelta(days=1)
 """The interval between prunings of a table's old relocations."""
-
-RELOCATION_SEARCH_INTERVAL = timedelta(minutes=10)
-"""The interval between searches of a table for relocations that the database does not have; each costs two listings."""
 
 
 def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
@@ -94,8 +92,7 @@ class Maintenance:
         #: table → time of the last pruning of its relocations, or the partition after which pruning continues
         self._forget_progress: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
-        #: name and location of a table → time of the last search for its relocations
-        self._searched_at: dict[tuple[str, str], float] = {}
+        self._search = RelocationSearch()
         #: table → time of the last run of its services
         self._services_ran_at: dict[str, float] = {}
 
@@ -225,20 +222,12 @@ class Maintenance:
         planned = {row.table for row in figures.plans}
 
         def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool, was_planned: bool) -> int:
-            searches = self._is_search_due(ref) and isinstance(adapter, RecordsRelocations)
+            searches = self._search.is_due(ref) and isinstance(adapter, RecordsRelocations)
             if not (was_planned or searches):
                 return 0
-            done = sweep_table(
-                ref,
-                self._context,
-                format=adapter,
-                halted=halted,
-                watch=self._watch,
-                discovers_relocations=searches,
+            return sweep_table(
+                ref, self._context, format=adapter, halted=halted, watch=self._watch, search=self._search
             )
-            if searches:
-                self._searched_at[ref.name, ref.location] = time.monotonic()
-            return done
 
         return sum(
             self._run_for_table(
@@ -246,13 +235,8 @@ class Maintenance:
                 partial(withdraw, halted=state.halted or state.mode == "off", was_planned=state.name in planned),
             )
             for state in figures.tables
-            if state.name in planned or self._is_search_due(state.ref)
+            if state.name in planned or self._search.is_due(state.ref)
         )
-
-    def _is_search_due(self, table: TableRef) -> bool:
-        """Return True if the table must be searched again for relocations that the database does not have."""
-        asked_at = self._searched_at.get((table.name, table.location), -math.inf)
-        return time.monotonic() - asked_at > RELOCATION_SEARCH_INTERVAL.total_seconds()
 
     def sweep_recent(self) -> int:
         """Sweep the previous locations of recently relocated partitions, where earlier writers may still commit.

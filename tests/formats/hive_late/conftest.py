@@ -10,6 +10,7 @@ from hive_metastore import MetastoreServer
 from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
+from lake.capabilities import with_identity
 
 
 @pytest.fixture
@@ -30,3 +31,14 @@ def bench(unmoved: Bench) -> Bench:
     unmoved.request()
     assert unmoved.run().result is RunResult.COMPLETED
     return unmoved
+
+
+@pytest.fixture
+def known(unmoved: Bench) -> Bench:
+    """A table that was scanned, with what tells it from others, and that a completed plan has moved."""
+    bench = unmoved
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    return bench

@@ -112,6 +112,11 @@ def dropped(bench: Bench) -> None:
         owner.drop(table_name(bench.table), "0")
 
 
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+
+
 def point_at(bench: Bench, location: Path) -> None:
     """What Flink's sink does: the location is set, parameters and age stay."""
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]

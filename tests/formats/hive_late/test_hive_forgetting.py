@@ -22,7 +22,7 @@ from late_writing import (
     swept,
     write,
 )
-from test_hive_found_moves import lose_database, renamed
+from renaming import lose_database, renamed
 from toys.bench import Bench
 
 from executors.context import RunContext

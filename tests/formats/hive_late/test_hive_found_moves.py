@@ -1,23 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duties to what was moved, where the database does not know the table by its name, or does not know it any more."""
 
-import errno
-import os
-import shutil
-from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pytest
-from databases import sqlite_at
-from hive_case import DATABASE, HiveCase, Owner, table_name
+from hive_case import HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
-    Killed,
-    after_its_hold,
+    added_again,
     brought_home,
     data_files,
     dropped,
@@ -32,6 +27,7 @@ from late_writing import (
     wait_a_tick,
     write,
 )
+from renaming import CHANGES, as_managed, lose_again, lose_database, prefixed, renamed, renamed_with_its_directory
 from toys.bench import Bench, bench_at
 from toys.cases import no_spark
 
@@ -39,13 +35,13 @@ from executors.observer import Observer
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
-from lake.errors import CommitUnknown, TableGone, Transient
-from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
-from lake.metastore.thrift import STRING
+from lake.formats.hive import HiveFormat
+from lake.formats.hive.writer import HiveWriter
+from lake.model import TableRef
 from lake.plan import Plan
+from lake.relocation.model import FoundRelocations
+from lake.stopwatch import Stopwatch
 from service.control.config.loader import load_config
-from service.control.store import Store
-from service.control.store.views import StoreSettings
 from service.server.daemon.maintenance import Maintenance
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -56,81 +52,10 @@ def kind(request: pytest.FixtureRequest) -> str:
     return str(request.param)
 
 
-@pytest.fixture
-def known(unmoved: Bench) -> Bench:
-    """A table that was scanned, with what tells it from others, and that a completed plan has moved."""
-    bench = unmoved
-    bench.table = with_identity(bench.format, bench.table)
-    bench.store.register_table(bench.table, "compact")
-    bench.request()
-    assert bench.run().result is RunResult.COMPLETED
-    return bench
-
-
-def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE) -> str:
-    """What ``ALTER TABLE … RENAME TO`` does; the name before. lakefold meets the table by its new name from now on."""
-    old = table_name(bench.table)
-    new = name or f"{old}_renamed"
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        table = owner.table(DATABASE, old)
-        assert table is not None
-        MetastoreClient.alter_table(
-            owner, DATABASE, old, MetastoreTable(table.raw | {1: (STRING, new), 2: (STRING, database)})
-        )
-    now(bench, name=f"{database}.{new}")
-    return old
-
-
-def now(bench: Bench, *, name: str) -> None:
-    """The table of the bench under a name as a scan registers it."""
-    assert bench.table.catalog is not None
-    catalog = replace(bench.table.catalog, table=name)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        found = owner.table(*name.split("."))
-    assert found is not None
-    location = found.storage.location.removeprefix("file:")
-    bench.table = with_identity(
-        bench.format, replace(bench.table, name=name, catalog=catalog, location=location, identity=None)
-    )
-    bench.store.register_table(bench.table, "compact")
-
-
-def lose_database(bench: Bench) -> None:
-    """Another database, which knows nothing: the one before was lost, or belongs to another lakefold."""
-    bench.store.close()
-    (bench.home / "other").mkdir()
-    bench.url = sqlite_at(bench.home / "other")
-    bench.store = Store(bench.url, StoreSettings(max_attempts=3))
-    bench.table = with_identity(bench.format, replace(bench.table, identity=None))
-    bench.store.register_table(bench.table, "compact")
-
-
-def prefixed(bench: Bench) -> None:
-    """What a new ``prefix`` of its source does."""
-    bench.table = replace(bench.table, name=f"lake.{bench.table.name}")
-    bench.store.register_table(bench.table, "compact")
-
-
-def renamed_with_its_directory(bench: Bench) -> str:
-    """What a rename does once ``as_managed`` has told the metastore that the table's directory is its own."""
-    old, to = table_name(bench.table), Path(bench.table.location).with_name("renamed")
-    Path(bench.table.location).rename(to)
-    moved_to(bench, to)
-    return old
-
-
-CHANGES = {"renamed": renamed, "another prefix": prefixed, "database lost": lose_database}
-
-
 @pytest.fixture(params=list(CHANGES))
 def changed(request: pytest.FixtureRequest, known: Bench) -> Bench:
     CHANGES[request.param](known)
     return known
-
-
-def added_again(bench: Bench) -> None:
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        owner.add(table_name(bench.table), "0", home(bench))
 
 
 def test_rule_6_a_partition_that_is_dropped_after_the_change_and_written_again_has_the_new_rows_only(changed: Bench):
@@ -191,11 +116,6 @@ def test_rule_5_what_was_brought_in_before_the_change_is_not_brought_in_again(kn
     bench.clean()
     bench.sweep()
     assert (sorted(bench.rows()), len(data_files(home(bench))), halted(bench)) == (rows, 0, None)
-
-
-def lose_again(bench: Bench) -> None:
-    shutil.rmtree(bench.home / "other")
-    lose_database(bench)
 
 
 def test_rule_2_what_lakefold_had_deleted_before_the_database_was_lost_is_not_taken_for_an_overwrite(known: Bench):
@@ -380,6 +300,61 @@ def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_n
     assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
 
 
+def test_rule_7_a_commit_that_came_too_late_halts_the_table_by_its_present_name(
+    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Its source got another ``prefix``, and only the name before was halted, which nothing serves."""
+    bench = unmoved
+    bench.table = with_identity(bench.format, bench.table)
+    bench.store.register_table(bench.table, "compact")
+    plan, before, real = bench.request(), bench.table, HiveWriter._verify_call_in_time
+
+    def verify(writer: HiveWriter, checked: Stopwatch) -> None:
+        bench.expire()
+        prefixed(bench)
+        bench.sweep()
+        assert bench.state(plan) == "completed"
+        monkeypatch.setattr("lake.formats.hive.writer._COMMIT_TIMEOUT", timedelta())
+        real(writer, checked)
+
+    monkeypatch.setattr(HiveWriter, "_verify_call_in_time", verify)
+    assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
+    assert bench.table.name != before.name
+    assert "because its process was suspended" in str(halted(bench))
+    assert bench.store.table_state(before.name).halted_reason is None
+
+
+def test_rule_3_a_search_that_meets_the_lease_of_a_killed_executor_is_repeated_at_the_next_sweep(
+    unrecorded: tuple[Bench, Plan], tmp_path: Path
+):
+    """A rename is noticed within seconds, and the next search came ten minutes later: late rows waited for it."""
+    (bench, plan), searches, real = unrecorded, list[str](), HiveFormat.find_relocations
+    rows, upkeep = bench.rows(), maintenance(bench, tmp_path)
+    bench.execute("UPDATE plan SET lease_until_ms = 99999999999999 WHERE state = 'inflight'")
+    renamed(bench)
+    late = write(home(bench), 900, 910)
+
+    def search(format_: HiveFormat, table: TableRef, known: Collection[str]) -> Sequence[FoundRelocations]:
+        if table.name == bench.table.name:
+            searches.append(bench.state(plan))
+        return real(format_, table, known)
+
+    with mock.patch.object(HiveFormat, "find_relocations", search):
+        upkeep.sweep()
+        assert bench.state(plan) == "inflight"
+        bench.expire()
+        for _ in range(3):
+            upkeep.sweep()
+    assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+    assert searches == ["inflight", "inflight"], "a complete search is repeated after ten minutes only"
+
+
+def maintenance(bench: Bench, directory: Path) -> Maintenance:
+    """The maintenance of a daemon on the bench's database."""
+    (directory / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
+    return Maintenance(load_config(directory / "lakefold.toml"), bench.store, no_spark, Observer())
+
+
 @pytest.mark.parametrize("point", ["after_prepare", "after_rewrite", "in_commit"])
 def test_rule_7_a_table_that_is_renamed_while_a_plan_runs_is_not_moved_by_it(
     unmoved: Bench, point: str, monkeypatch: pytest.MonkeyPatch
@@ -426,90 +401,6 @@ def test_rule_3_a_sweep_under_the_new_name_leaves_a_commit_to_the_executor_that_
     bench.sweep()
     bench.clean()
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
-
-
-@pytest.mark.parametrize("caller", ["plan", "sweep"])
-def test_rule_7_an_answer_that_a_rename_tears_halts_nothing(known: Bench, caller: str, monkeypatch: pytest.MonkeyPatch):
-    """Chaos found it: a metastore finds the table by its old name, and then reads its partitions as renamed."""
-    bench = known
-    as_managed(bench)
-    late = write(here(bench) if caller == "plan" else home(bench), 900, 910)
-    rows, ended = sorted({*bench.rows(), *late}), False
-    real_alter, real_partitions = MetastoreClient.alter_partitions, MetastoreClient.partitions
-
-    def alter(self: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
-        nonlocal ended
-        real_alter(self, database, table, partitions)
-        ended = True
-
-    def torn(
-        self: MetastoreClient, database: str, table: str, names: Sequence[str]
-    ) -> Iterator[tuple[str, MetastorePartition]]:
-        if ended:
-            monkeypatch.undo()
-            renamed_with_its_directory(bench)
-            table = table_name(bench.table)
-        return real_partitions(self, database, table, names)
-
-    monkeypatch.setattr(MetastoreClient, "alter_partitions", alter)
-    monkeypatch.setattr(MetastoreClient, "partitions", torn)
-    if caller == "plan":
-        bench.request(partitions=[PARTITION])
-        bench.run()
-    else:
-        with suppress(TableGone):
-            bench.sweep()
-    assert bench.table.name.endswith("_managed"), "the answer was torn"
-    bench.expire()
-    for _ in range(2):
-        bench.sweep()
-    assert (sorted(bench.rows()), halted(bench)) == (rows, None)
-
-
-@pytest.mark.parametrize("reading", range(3))
-@pytest.mark.parametrize("answer", ["an error", "no partition"])
-def test_rule_7_a_table_without_partitions_by_its_name_before_a_rename_has_lost_none(
-    known: Bench, answer: str, reading: int, monkeypatch: pytest.MonkeyPatch
-):
-    """A recorded copy of a late file is not done because its partition seems to be dropped.
-
-    The metastore of the tests says that the table is not there, others may find no partitions.
-    """
-    bench, before = known, here(known)
-    bench.clean()
-    write(before, 700, 710, "part-x.parquet")
-    bench.request(partitions=[PARTITION])
-    assert bench.run().result is RunResult.COMPLETED
-    rows = sorted({*bench.rows(), *write(before, 800, 810)})
-
-    def at(name: str) -> None:
-        if name == "carry_recorded":
-            raise Killed
-
-    monkeypatch.setattr("executors.relocation.partition_sweep.failpoint", at)
-    with suppress(Killed):
-        bench.sweep()
-    monkeypatch.undo()
-    after_its_hold(bench)
-    real, name, before_it = MetastoreClient.partitions, table_name(bench.table), iter(range(reading))
-
-    def torn(
-        self: MetastoreClient, database: str, table: str, names: Sequence[str]
-    ) -> Iterator[tuple[str, MetastorePartition]]:
-        if next(before_it, None) is not None:
-            return real(self, database, table, names)
-        monkeypatch.undo()
-        assert table == name
-        renamed(bench)
-        return real(self, database, table, names if answer == "an error" else [])
-
-    monkeypatch.setattr(MetastoreClient, "partitions", torn)
-    with suppress(TableGone, Transient):
-        bench.sweep()
-    assert table_name(bench.table) != name, "the answer was torn"
-    for _ in range(2):
-        bench.sweep()
-    assert (sorted(bench.rows()), halted(bench)) == (rows, None)
 
 
 def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
@@ -560,33 +451,6 @@ def test_a_managed_table_takes_its_versions_along_when_it_is_renamed(unmoved: Be
     assert (data_files(home(bench)), sorted(bench.rows())) == ([], sorted([*rows, *late]))
 
 
-def as_managed(bench: Bench) -> None:
-    """From now on the metastore moves the table's directory when the table is renamed."""
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        table = owner.table(DATABASE, table_name(bench.table))
-        assert table is not None
-        managed = MetastoreTable(table.raw | {12: (STRING, "MANAGED_TABLE")})
-        MetastoreClient.alter_table(owner, DATABASE, table_name(bench.table), managed)
-
-
-def moved_to(bench: Bench, to: Path) -> None:
-    """What a metastore does of a managed table's rename: the same partitions, in the directory that was moved."""
-    old, new = table_name(bench.table), f"{table_name(bench.table)}_managed"
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        table = owner.table(DATABASE, old)
-        assert table is not None
-        partitions = dict(owner.partitions(DATABASE, old, owner.partition_names(DATABASE, old)))
-        moved = table.storage.with_location(f"file:{to}")
-        there = MetastoreTable(table.raw | {1: (STRING, new)}).with_changes(moved, table.parameters)
-        MetastoreClient.alter_table(owner, DATABASE, old, there)
-        for one in partitions.values():
-            place = one.storage.location.replace(bench.table.location, str(to))
-            raw = one.raw | {3: (STRING, new)}
-            changed = type(one)(raw).with_changes(one.storage.with_location(place), one.parameters)
-            MetastoreClient.alter_partitions(owner, DATABASE, new, [changed])
-    now(bench, name=f"{DATABASE}.{new}")
-
-
 def why_halted(bench: Bench) -> str:
     """Why the table, or its partition, is halted."""
     return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
@@ -619,95 +483,3 @@ def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_has_looked(k
     bench.sweep()
     state = bench.store.table_state(bench.table.name)
     assert (state.halted_reason, state.halted_partitions) == (None, {})
-
-
-def given_up(bench: Bench, why: str, monkeypatch: pytest.MonkeyPatch) -> list[Sequence[MetastorePartition]]:
-    """Begin a move home that is discarded; the calls that the metastore has not executed yet."""
-    calls: list[Sequence[MetastorePartition]] = []
-
-    def unanswered(_: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
-        calls.append(partitions)
-        raise CommitUnknown("no answer for 30 s")
-
-    def at(name: str) -> None:
-        if name == "in_tell" and why == "killed":
-            raise Killed
-        if name == "in_tell" and why == "changed meanwhile":
-            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-                partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-                counted = partition.with_changes(partition.storage, {**partition.parameters, "numRows": "7"})
-                MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
-
-    bench.clean()
-    with monkeypatch.context() as patch:
-        patch.setattr("lake.formats.hive.relocation.late_files.failpoint", at)
-        if why == "unanswered":
-            patch.setattr(MetastoreClient, "alter_partitions", unanswered)
-        with suppress(Killed, CommitUnknown):
-            brought_home(bench)
-    after_its_hold(bench)
-    for _ in range(2):
-        bench.sweep()
-    assert (here(bench) == home(bench), halted(bench)) == (False, None)
-    return calls
-
-
-def test_rule_6_a_move_home_that_the_metastore_makes_after_it_was_given_up_is_undone(
-    known: Bench, monkeypatch: pytest.MonkeyPatch
-):
-    """Its copies are removed by then: readers of the partition's own directory would find nothing."""
-    bench, rows, before = known, sorted(known.rows()), here(known)
-    calls = given_up(bench, "unanswered", monkeypatch)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        for call in calls:
-            MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), call)
-    assert here(bench) == home(bench)
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
-
-
-@pytest.mark.parametrize("why", ["killed", "changed meanwhile"])
-@pytest.mark.parametrize("change", ["renamed", "database lost"])
-def test_rule_6_a_move_home_that_was_given_up_does_not_count_as_made_after_the_change(
-    known: Bench, why: str, change: str, monkeypatch: pytest.MonkeyPatch
-):
-    bench, rows, before = known, sorted(known.rows()), here(known)
-    given_up(bench, why, monkeypatch)
-    CHANGES[change](bench)
-    for _ in range(2):
-        bench.sweep()
-    bench.execute("UPDATE place_move SET unsettled_since_ms = 1 WHERE unsettled_since_ms IS NOT NULL")
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), sorted(bench.rows()), halted(bench)) == (before, rows, None)
-    assert brought_home(bench).relocated_back >= 1
-    assert (here(bench), sorted(bench.rows()), halted(bench)) == (home(bench), rows, None)
-
-
-@pytest.mark.parametrize("ends", ["disk full", "killed"])
-def test_a_record_that_was_not_written_whole_halts_nothing(known: Bench, ends: str, monkeypatch: pytest.MonkeyPatch):
-    bench, rows, real, torn = known, sorted(known.rows()), os.fsync, list[str]()
-    bench.clean()
-
-    def sync(file: int) -> None:
-        path = os.readlink(f"/proc/self/fd/{file}")
-        if "/_commits/.back-" not in path:
-            return real(file)
-        torn.append(path)
-        os.ftruncate(file, 10)
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) if ends == "disk full" else Killed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", sync)
-        with suppress(Killed, OSError, Transient):
-            brought_home(bench)
-    assert [Path(path).exists() for path in torn] == [ends == "killed"] * len(torn) != []
-    after_its_hold(bench)
-    late = write(here(bench), 700, 710, "part-x.parquet")
-    bench.sweep()
-    bench.request(partitions=[PARTITION])
-    assert bench.run().result is RunResult.COMPLETED
-    assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)

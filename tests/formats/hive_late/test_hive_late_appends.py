@@ -8,7 +8,20 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from late_writing import PARTITION, counted, here, home, in_partition, overwrite, swept, true_counts, write
+from late_writing import (
+    PARTITION,
+    counted,
+    data_files,
+    deletion_begun,
+    halted,
+    here,
+    home,
+    in_partition,
+    overwrite,
+    swept,
+    true_counts,
+    write,
+)
 from toys.bench import Background, Bench
 from waiting import wait_for
 
@@ -169,3 +182,33 @@ def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(b
     with failing, pytest.raises(Integrity, match="understood"):
         bench.sweep()
     assert sorted(bench.rows()) == sorted(rows)
+
+
+@pytest.mark.parametrize("died", ["before the first file", "without the metastore"])
+def test_rule_2_rows_that_come_after_a_deletion_had_begun_are_visible_where_every_file_is_still_there(
+    bench: Bench, died: str
+):
+    """The partition was halted, as if the added files might replace deleted ones."""
+    deletion_begun(bench, died)
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, rows, None)
+    rows = sorted([*rows, *write(home(bench), 910, 920, "part-later.parquet")])
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, rows, None)
+    bench.clean()
+    assert (data_files(home(bench)), in_partition(bench), swept(bench)) == ([], rows, SweepReport())
+
+
+@pytest.mark.parametrize("what", ["append after a file was deleted", "overwrite"])
+def test_rule_2_what_is_written_after_a_deletion_had_begun_halts_its_partition_where_a_file_is_gone(
+    bench: Bench, what: str
+):
+    """Either lakefold or an overwrite has removed it."""
+    rows = in_partition(bench)
+    deletion_begun(bench, "before the first file" if what == "overwrite" else "after a file")
+    if what == "overwrite":
+        overwrite(home(bench), 900, 910)
+    else:
+        write(home(bench), 900, 910)
+    bench.sweep()
+    assert "after lakefold began to delete there" in str(halted(bench))
+    assert in_partition(bench) == rows

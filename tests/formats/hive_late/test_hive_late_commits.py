@@ -15,6 +15,7 @@ from late_writing import (
     PARTITION,
     counted,
     data_files,
+    dropped,
     halted,
     here,
     home,
@@ -35,6 +36,7 @@ from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.errors import CommitUnknown
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import MetastoreClient, MetastorePartition
+from lake.plan import Plan
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -181,6 +183,64 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
     assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*expected, *anew]))
 
 
+@pytest.mark.parametrize("added", ["before the take-over", "after it"])
+def test_rule_6_a_commit_that_nobody_recorded_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
+    """The plan did not find its commit, and rewrote the replaced rows together with the new ones."""
+    bench = unmoved
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    place = here(bench)
+    dropped(bench)
+    if added == "before the take-over":
+        added_again(bench)
+    bench.sweep()
+    assert bench.rescue() is not None
+    assert bench.state(plan) == "completed"
+    if added == "after it":
+        bench.sweep()
+        added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
+    assert data_files(place), "the owner dropped the partition, and its files stay as those of any external table"
+
+
+def test_rule_6_a_commit_that_nobody_recorded_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
+    unmoved: Bench,
+):
+    bench = unmoved
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    taken = bench.store.take_over_expired("a rescuer")
+    assert taken is not None
+    bench.store.cancel(taken, "it is not there", actor="ada")
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
+def test_rule_11_a_commit_that_was_undone_is_none_of_its_plan_s_while_its_partition_is_the_same(unmoved: Bench):
+    """Only a drop tells a commit that was made and whose partition no longer names it from one that was undone."""
+    bench, before, rows = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    written_back(bench, before)
+    assert bench.rescue() is not None
+    assert bench.state(plan) == "requested"
+    assert bench.run().result is RunResult.COMPLETED
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
+
+
+def added_again(bench: Bench) -> None:
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+
+
 def as_is(bench: Bench) -> Any:
     return bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
 
@@ -261,49 +321,68 @@ def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_th
     assert in_partition(bench) == sorted([*anew, *late])
 
 
-@pytest.mark.parametrize("attempt", ["waits", "runs"])
-def test_rule_1_a_call_that_is_made_when_the_next_attempt_at_its_plan_waits_or_runs_halts_nothing(
-    bench: Bench, attempt: str, monkeypatch: pytest.MonkeyPatch
-):
-    """The table was halted, so the plan was claimed no more and the commit stayed unrecorded."""
+@pytest.fixture
+def unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Mapping[str, MetastorePartition]]:
+    """A requested plan, and a call of its first attempt that the metastore has not executed yet."""
     write(here(bench), 700, 710, "part-more.parquet")
-    rows, plan = bench.rows(), bench.request(partitions=[PARTITION])
+    plan = bench.request(partitions=[PARTITION])
     calls: list[Sequence[MetastorePartition]] = []
 
-    def unanswered(_: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
+    def no_answer(_: MetastoreClient, database: str, table: str, partitions: Sequence[MetastorePartition]) -> None:
         calls.append(partitions)
         raise CommitUnknown("no answer for 30 s")
 
     with monkeypatch.context() as patch:
-        patch.setattr(MetastoreClient, "alter_partitions", unanswered)
+        patch.setattr(MetastoreClient, "alter_partitions", no_answer)
         bench.run()
     bench.expire()
     bench.rescue()
     assert bench.state(plan) == "requested"
     bench.execute("UPDATE plan SET not_before_ms = 0")
-    late: list[str] = []
+    return plan, {one.values[0]: one for one in calls[0]}
 
-    def land() -> None:
-        put(bench, {one.values[0]: one for one in calls[0]})
-        late.extend(write(home(bench), 900, 910))
-        report = swept(bench)
-        assert (report.deferred, report.halt_reasons, halted(bench)) == ([PARTITION], {}, None)
 
-    once = iter(["after_rewrite"])
+def test_rule_1_a_call_that_is_made_when_the_next_attempt_at_its_plan_runs_halts_nothing(
+    bench: Bench, unanswered: tuple[Plan, Mapping[str, MetastorePartition]], monkeypatch: pytest.MonkeyPatch
+):
+    """The table was halted, so the plan was claimed no more and the commit stayed unrecorded."""
+    (plan, call), rows, late, once = unanswered, bench.rows(), list[str](), iter(["after_rewrite"])
 
     def at(name: str) -> None:
         if name == "after_rewrite" and next(once, None):
-            land()
+            put(bench, call)
+            late.extend(write(home(bench), 900, 910))
+            report = swept(bench)
+            assert (report.deferred, report.halt_reasons, halted(bench)) == ([PARTITION], {}, None)
 
-    if attempt == "waits":
-        land()
-    else:
-        monkeypatch.setattr("executors.run.failpoint", at)
+    monkeypatch.setattr("executors.run.failpoint", at)
     assert bench.run().result is RunResult.COMPLETED
     bench.sweep()
     assert (bench.state(plan), bench.rows(), halted(bench)) == ("completed", sorted([*rows, *late]), None)
     bench.clean()
     assert (swept(bench), bench.rows(), len(late)) == (SweepReport(), sorted([*rows, *late]), 10)
+
+
+@pytest.mark.parametrize("waits_for", ["its turn", "a paused table", "a halted table"])
+def test_rule_2_a_call_that_is_made_when_its_plan_waits_is_recorded_before_the_plan_is_claimed(
+    bench: Bench, unanswered: tuple[Plan, Mapping[str, MetastorePartition]], waits_for: str
+):
+    """Late rows were not read before the plan was claimed, which a paused or halted table did not allow for days."""
+    (plan, call), rows = unanswered, bench.rows()
+    if waits_for == "a paused table":
+        bench.store.pause(bench.table.name, "ada")
+    elif waits_for == "a halted table":
+        bench.store.halt_table(bench.table, "a person is to look at it")
+    put(bench, call)
+    late = write(home(bench), 900, 910)
+    report = swept(bench)
+    assert (report.copied, report.deferred, report.halt_reasons) == (1, [], {})
+    assert (bench.state(plan), bench.rows()) == ("completed", sorted([*rows, *late]))
+    bench.store.resume(bench.table.name, "ada")
+    bench.sweep()
+    bench.clean()
+    assert (swept(bench), bench.rows(), halted(bench)) == (SweepReport(), sorted([*rows, *late]), None)
+    assert bench.store.claim("another") is None
 
 
 def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):

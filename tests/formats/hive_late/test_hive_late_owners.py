@@ -12,6 +12,7 @@ import pytest
 from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    added_again,
     brought_home,
     counted,
     data_files,
@@ -128,11 +129,6 @@ def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_
     # A writer that spanned this move, too, is followed.
     last = overwrite(left, 910, 920)
     assert (swept(bench).relocated_back, here(bench), in_partition(bench)) == (1, left, sorted(last))
-
-
-def added_again(bench: Bench) -> None:
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        owner.add(table_name(bench.table), "0", home(bench))
 
 
 @pytest.mark.crossed

@@ -10,9 +10,12 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
+from contract.plans import plan_all
 from databases import sqlite_at
+from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    Killed,
     brought_home,
     data_files,
     halted,
@@ -25,12 +28,16 @@ from late_writing import (
     write,
 )
 from toys.bench import Bench
+from uuid_utils import uuid7
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.formats.hive.commit.version_names import new_version_name
+from lake.metastore import MetastoreClient
+from lake.plan import Plan
 from service.control.store import Store
+from service.control.store.plan_creation import QueueEntry
 from service.control.store.views import StoreSettings
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -218,3 +225,93 @@ def test_rule_1_a_plan_that_ran_at_the_backup_and_committed_after_it_halts_nothi
     assert (bench.state(plan), bench.rows(), halted(bench)) == ("completed", sorted([*rows, *late]), None)
     bench.clean()
     assert (swept(bench), bench.rows()) == (SweepReport(), sorted([*rows, *late]))
+
+
+@pytest.mark.parametrize("moves", [0, 1])
+@pytest.mark.parametrize("how", ["declined", "cancelled", "out of date"])
+def test_rule_2_a_proposal_of_the_backup_that_has_run_and_was_ended_afterwards_keeps_no_late_row_waiting(
+    unmoved: Bench, how: str, moves: int
+):
+    """Its commit was recorded by nothing. If the partition had been moved before, the halt came back after a resume."""
+    bench = unmoved
+    for _ in range(moves):
+        compact(bench)
+        write(here(bench), 700, 710, "part-more.parquet")
+    plan = proposed(bench)
+    to, rows = backup(bench), in_partition(bench)
+    bench.store.approve(plan.plan_id, "ada")
+    assert bench.run().result is RunResult.COMPLETED
+    place = here(bench)
+    set_back(bench, to)
+    if how == "declined":
+        bench.store.decline(plan.plan_id, "ada")
+    elif how == "cancelled":
+        bench.store.request_cancel(plan.plan_id, "ada")
+    else:
+        bench.store.withdraw_proposals({plan.plan_id: "its files changed"}, actor="scheduler")
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, sorted([*rows, *late]))
+    assert "attempt 1 committed" in str(halted(bench))
+    bench.store.resume(bench.table.name, "ada")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+    assert data_files(home(bench)) == []
+
+
+def test_rule_2_a_plan_that_the_backup_has_as_requested_is_recorded_before_it_is_claimed(known: Bench):
+    bench = known
+    write(here(bench), 700, 710, "part-more.parquet")
+    plan, to = bench.request(partitions=[PARTITION]), backup(bench)
+    assert bench.run().result is RunResult.COMPLETED
+    rows = in_partition(bench)
+    set_back(bench, to)
+    bench.store.pause(bench.table.name, "ada")
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted([*rows, *late]), None)
+
+
+@pytest.mark.parametrize("how", ["lost", "set back"])
+def test_rule_2_both_commits_of_a_plan_are_recorded_where_the_first_one_was_undone(unmoved: Bench, how: str):
+    """The second one was passed over, since its plan was recorded as completed: the table was halted."""
+    bench = unmoved
+    before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
+    to = backup(bench)
+    with (
+        mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record")),
+        pytest.raises(Killed),
+    ):
+        bench.run()
+    first = here(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [before[PARTITION]])
+    bench.expire()
+    assert bench.rescue() is not None
+    assert bench.run().result is RunResult.COMPLETED
+    place, rows = here(bench), in_partition(bench)
+    assert place not in (first, home(bench))
+    lose_database(bench) if how == "lost" else set_back(bench, to)
+    late = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+    assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, sorted([*rows, *late]))
+    assert ("attempt 3 committed" in str(halted(bench))) == (how == "set back")
+    bench.store.resume(bench.table.name, "ada")
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+
+
+def killed_at(name: str, point: str) -> None:
+    if name == point:
+        raise Killed
+
+
+def proposed(bench: Bench) -> Plan:
+    """A plan of the partition that waits for approval."""
+    plan = plan_all(bench.format, bench.table, str(uuid7()), partitions=[PARTITION])
+    queued = QueueEntry(needs_approval=True)
+    bench.store.add_plan(plan, request_id=None, actor="scheduler", estimate={}, queued=queued)
+    return plan

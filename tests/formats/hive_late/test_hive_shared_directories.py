@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
-from late_writing import PARTITION, dropped, halted, here, home, in_partition, rows_in, swept, write
+from late_writing import PARTITION, added_again, dropped, halted, here, home, in_partition, rows_in, swept, write
 from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
@@ -253,6 +253,80 @@ def test_rule_7_replaced_files_of_a_dropped_partition_are_not_moved_aside_while_
     assert sorted(home(bench).iterdir()) == files
     other.drop(OTHER, "0")
     assert swept(bench).superseded == len(files)
+
+
+@pytest.mark.crossed(2)
+@pytest.mark.parametrize("swept_between", [False, True])
+def test_rule_7_replaced_files_of_a_partition_that_is_added_again_stay_while_another_table_is_read_from_them(
+    bench: Bench, other: Owner, swept_between: bool
+):
+    """They were moved aside, and then deleted: the other table lost its rows."""
+    files, row_count = sorted(home(bench).iterdir()), len(rows_in(home(bench)))
+    published(other, home(bench))
+    directory_index.clear_directory_caches()
+    dropped(bench)
+    if swept_between:
+        bench.sweep()
+    added_again(bench)
+    rows = write(home(bench), 900, 910, "part-anew.parquet")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    reason = str(halted(bench))
+    assert f"partition dt=0 of table {DATABASE}.{OTHER} is read from {home(bench)}" in reason
+    assert "give each one a directory of its own" in reason
+    assert len(rows_in(home(bench))) == row_count + 10, "nothing was moved, and nothing merged"
+    assert set(files) <= set(home(bench).iterdir())
+    waiting = [one.version for one in bench.store.awaiting_deletion(bench.table)]
+    assert {version.partition for version in waiting} == {PARTITION}
+    bench.store.resume(bench.table.name, "ada")
+    plan = bench.request(partitions=[PARTITION])
+    assert (bench.run().result is RunResult.COMPLETED, bench.state(plan)) == (False, "cancelled")
+    bench.sweep()
+    assert halted(bench) == reason, "halted again, as long as the other table is read from there"
+    other.drop(OTHER, "0")
+    bench.sweep()
+    assert (in_partition(bench), len(bench.store.awaiting_deletion(bench.table))) == (sorted(rows), len(files))
+    bench.store.resume(bench.table.name, "ada")
+    bench.clean()
+    assert (in_partition(bench), halted(bench), swept(bench)) == (sorted(rows), None, SweepReport())
+    assert bench.store.awaiting_deletion(bench.table) == []
+
+
+def test_rule_7_a_partition_with_a_directory_of_its_own_leaves_replaced_files_to_the_table_that_is_read_from_them(
+    bench: Bench, other: Owner
+):
+    files = sorted(home(bench).iterdir())
+    published(other, home(bench))
+    directory_index.clear_directory_caches()
+    dropped(bench)
+    added_again(bench)
+    bench.sweep()
+    assert halted(bench) is not None
+    dropped(bench)
+    elsewhere = home(bench).with_name("elsewhere")
+    elsewhere.mkdir()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", elsewhere)
+    rows = write(elsewhere, 900, 910)
+    bench.store.resume(bench.table.name, "ada")
+    bench.sweep()
+    bench.clean()
+    assert (in_partition(bench), halted(bench), sorted(home(bench).iterdir())) == (sorted(rows), None, files)
+
+
+def test_rule_7_replaced_files_of_a_partition_that_is_added_again_stay_while_another_partition_is_read_from_them(
+    bench: Bench,
+):
+    files = sorted(home(bench).iterdir())
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "7", home(bench))
+    dropped(bench)
+    added_again(bench)
+    bench.sweep()
+    assert f"partition dt=7 is read from {home(bench)}" in str(halted(bench))
+    bench.clean()
+    assert sorted(home(bench).iterdir()) == files
 
 
 def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped_one_too(bench: Bench):

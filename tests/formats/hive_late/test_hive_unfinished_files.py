@@ -26,7 +26,7 @@ from late_writing import (
     true_counts,
     write,
 )
-from test_hive_found_moves import lose_database
+from renaming import lose_database
 from test_hive_late_appends import AtStep
 from toys.bench import Bench
 from toys.files import rows, told

@@ -251,6 +251,9 @@ class Chaos:
             self._compare()
             self._serve()
         elif order:
+            if order == "restore" and self.stage.serving:
+                # Few restores began beside a plan where none was waited for.
+                self._pump(_START_SECONDS, lambda: any(s.plans("inflight") for s in self.stage.systems), quiet=True)
             self._order(order)
 
     def _order(self, order: str) -> None:

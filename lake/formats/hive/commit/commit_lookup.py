@@ -6,7 +6,13 @@ from contextlib import suppress
 
 from lake.errors import CommitLost, Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, list_partitions, load_table
-from lake.formats.hive.commit.commit_record import CommitRecord, archived_record, can_be_in_flight, read_record
+from lake.formats.hive.commit.commit_record import (
+    CommitRecord,
+    archived_record,
+    can_be_in_flight,
+    is_marked_committed,
+    read_record,
+)
 from lake.formats.hive.commit.version_names import (
     ATTEMPTS_DIR,
     EPOCH_KEY,
@@ -51,9 +57,13 @@ def find_commit(
     found = archived_record(ref, plan_id)
     if found is not None:
         return found.commit
-    for version in list_versions(ref, plan_id):
-        record = read_record(ref, version)
-        if record is not None and _is_applied(metastore, table, ref, record):
+    records = [record for version in list_versions(ref, plan_id) if (record := read_record(ref, version)) is not None]
+    for record in records:
+        if _is_shown_by_table(metastore, table, ref, record):
+            return record.commit
+    # Of several attempts whose calls were made, the last one counted when the partition was dropped.
+    for record in sorted(records, key=lambda one: one.written_ns, reverse=True):
+        if _is_applied_and_dropped(metastore, table, ref, record):
             return record.commit
     lost = [partition.name for partition in list_all_partitions() if _is_located_by_plan(ref, partition, plan_id)]
     if lost:
@@ -134,12 +144,34 @@ def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str
 
 
 def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
-    """True if the call of a commit was made: a partition names the version, or a writer has written into the version.
+    """True if the call of a commit was made, as far as the table or the mark of the commit shows it."""
+    return _is_shown_by_table(metastore, table, ref, record) or _is_applied_and_dropped(metastore, table, ref, record)
+
+
+def _is_shown_by_table(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
+    """True if a partition names the version of a commit, or a writer has written into the version.
 
     A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
     INSERT. A writer writes into the version only after it has read the new location.
     """
     return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
+
+
+def _is_applied_and_dropped(
+    metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord
+) -> bool:
+    """True if the call of a commit is marked as made, and one of its partitions was dropped since then.
+
+    The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. But
+    such a partition was not dropped.
+    """
+    if record.table_created_at != table.created_at or not is_marked_committed(ref, record.commit.instant):
+        return False
+    created_at = {one.name: one.created_at for one in list_partitions(metastore, table, record.partitions)}
+    return any(
+        move.partition_created_at is not None and created_at.get(move.partition) != move.partition_created_at
+        for move in record.commit.relocations
+    )
 
 
 def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:

@@ -2,6 +2,7 @@
 """Replaced files that a partition is still, or again, read from."""
 
 from bisect import bisect_left
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import dirname
 
@@ -20,7 +21,10 @@ def files_in_use(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
     """Return the files that a partition may be read from, by path, each with the reason why it must not be deleted."""
-    reasons, found = directories_in_use(ref, parent_directories(ref, versions), partitions), {}
+    locations, reasons, found = _PartitionLocations(ref, partitions), {}, {}
+    for directory in parent_directories(ref, versions):
+        if (reason := locations.find_reader(directory)) is not None:
+            reasons[directory] = reason
     for version in versions:
         reason = reasons.get(dirname(resolve_path(ref.location, version.path)))
         if reason is not None:
@@ -28,18 +32,17 @@ def files_in_use(
     return found
 
 
-def directories_in_use(
-    ref: TableRef, directories: Collection[str], partitions: Sequence[CatalogPartition]
+def partitions_with_other_readers(
+    ref: TableRef, directories: Mapping[str, str], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Return the ``directories`` that a partition of the table may be read from, each with the partition."""
-    names = {partition.location: partition.name for partition in partitions}
-    sorted_locations = sorted(names)
-    found = {}
-    for directory in directories:
-        around = _overlapping_locations(directory, names, sorted_locations)
-        used = next((one for one in around if not _is_skipped_by_readers(ref, directory, one)), None)
-        if used is not None:
-            found[directory] = f"{partition_label(names[used])} is read from {used}"
+    """Return the partitions whose directory another partition of the table may be read from, each with the other one.
+
+    ``directories`` has a directory of each partition to check, by the partition's name.
+    """
+    locations, found = _PartitionLocations(ref, partitions), {}
+    for name, directory in directories.items():
+        if (reason := locations.find_reader(directory, except_partition=name)) is not None:
+            found[name] = reason
     return found
 
 
@@ -55,6 +58,37 @@ def find_restored(
     }
 
 
+class _PartitionLocations:
+    """The locations of a table's partitions, to be searched for readers of a directory."""
+
+    def __init__(self, ref: TableRef, partitions: Sequence[CatalogPartition]) -> None:
+        self._ref = ref
+        self._names: dict[str, list[str]] = defaultdict(list)
+        for partition in partitions:
+            self._names[partition.location].append(partition.name)
+        self._sorted = sorted(self._names)
+
+    def find_reader(self, directory: str, *, except_partition: str | None = None) -> str | None:
+        """Return in words a partition that may be read from ``directory``. None if there is no such partition."""
+        for location in self._overlapping_locations(directory):
+            if not _is_skipped_by_readers(self._ref, directory, location):
+                for name in self._names[location]:
+                    if name != except_partition:
+                        return f"{partition_label(name)} is read from {location}"
+        return None
+
+    def _overlapping_locations(self, directory: str) -> Iterator[str]:
+        over = directory
+        while over.strip("/"):
+            if over in self._names:
+                yield over
+            over = dirname(over)
+        for index in range(bisect_left(self._sorted, f"{directory}/"), len(self._sorted)):
+            if not self._sorted[index].startswith(f"{directory}/"):
+                return
+            yield self._sorted[index]
+
+
 def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool:
     """True if readers of one of two directories skip the other, since only one of them is in the directory of versions.
 
@@ -62,15 +96,3 @@ def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool
     """
     data_dirs = tuple(f"{ref.location}/{name}/" for name in DATA_DIRS)
     return ref.location in (directory, location) and directory.startswith(data_dirs) != location.startswith(data_dirs)
-
-
-def _overlapping_locations(directory: str, names: Mapping[str, str], locations: Sequence[str]) -> Iterator[str]:
-    over = directory
-    while over.strip("/"):
-        if over in names:
-            yield over
-        over = dirname(over)
-    for index in range(bisect_left(locations, f"{directory}/"), len(locations)):
-        if not locations[index].startswith(f"{directory}/"):
-            return
-        yield locations[index]

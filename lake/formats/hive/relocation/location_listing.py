@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files in the previous and current locations of relocated partitions."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -13,6 +13,7 @@ from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.model import TableRef
 from lake.plan import LocatedFile
+from lake.relocation.decide import orphaned_inputs
 from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.files import FileIO
 from lake.storage.filesystems import file_io_of
@@ -21,8 +22,11 @@ from lake.storage.locations import relative_path, resolve_path
 _MAX_CONCURRENT_LISTINGS = 8
 
 
-ReaderLookup = Callable[[Collection[str]], Mapping[str, str]]
-"""Returns the given directories that other partitions or tables are read from, each with the reader, in words."""
+ReaderLookup = Callable[[Mapping[str, str]], Mapping[str, str]]
+"""Takes a directory of each of some partitions, by name.
+
+Returns the partitions from whose directory another partition or table is read, each with the reader, in words.
+"""
 
 
 def list_locations(
@@ -34,7 +38,8 @@ def list_locations(
 ) -> Mapping[str, PartitionState]:
     """Return the state of ``relocated`` partitions in the metastore, and the files in their locations at ``now``.
 
-    ``find_readers`` is called only for dropped partitions with replaced files in their own directory. Raises Transient.
+    ``find_readers`` is called only for partitions that were dropped, or dropped and added again, and whose replaced
+    files are in their own directory. Raises Transient.
     """
     by_name = {location.name: location for location in partitions}
     current = {relative_path(ref.location, location.location) for location in partitions}
@@ -45,13 +50,7 @@ def list_locations(
             pool.map(lambda item: _list_location(item[0], item[1], recorded, now, item[1] not in current), listed)
         )
     seen = {location: there for (_, location), there in zip(listed, found, strict=True)}
-    dropped = {one.original_location for one in relocated if one.partition not in by_name}
-    original_locations = {
-        resolve_path(ref.location, location): location for location in dropped if seen[location].files.keys() & recorded
-    }
-    for directory, reader in (find_readers(original_locations.keys()) if original_locations else {}).items():
-        seen[original_locations[directory]] = replace(seen[original_locations[directory]], read_by=reader)
-    return {
+    states = {
         one.partition: PartitionState(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
             token=None if at is None else relocation_token(at.parameters),
@@ -63,6 +62,32 @@ def list_locations(
         )
         for one in relocated
     }
+    return {**states, **_states_with_readers(ref, relocated, states, find_readers)}
+
+
+def _states_with_readers(
+    ref: TableRef,
+    relocated: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
+    find_readers: ReaderLookup,
+) -> Mapping[str, PartitionState]:
+    """Return the states of partitions whose replaced files would be moved aside although others read them there."""
+    behind = {
+        one.partition: files[0].directory
+        for one in relocated
+        if (files := orphaned_inputs(one, states[one.partition])) and _are_any_there(files, states[one.partition])
+    }
+    directories = {partition: resolve_path(ref.location, location) for partition, location in behind.items()}
+    found = {}
+    for partition, reader in (find_readers(directories) if directories else {}).items():
+        locations, location = states[partition].locations, behind[partition]
+        shared = {**locations, location: replace(locations[location], read_by=reader)}
+        found[partition] = replace(states[partition], locations=shared)
+    return found
+
+
+def _are_any_there(files: Sequence[LocatedFile], state: PartitionState) -> bool:
+    return any(file in state.locations[file.directory].files for file in files)
 
 
 def _cleaned_locations(

@@ -52,27 +52,31 @@ def verify_commit(client: HudiClient, prepared: PreparedPlan, action: str) -> No
 def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> None:
     lost = find_lost_writes(timeline, commit)
     faults = list(metadata_table.find_faults(client.storage, timeline))
-    name = client.table.name
+    name, plan_id = client.table.name, prepared.plan.plan_id
     if not lost and not faults:
         log.warning("%s: the lock may have been lost during commit %s, but no writer committed", name, commit.time)
         return
     text = describe_lost_writes(commit.time, lost) if lost else faults[0]
     obstacle = _rollback_obstacle(client, timeline, commit, prepared)
     if obstacle is not None:
-        raise CommitLost(f"{name}: {text}; it was not rolled back, since {obstacle}")
+        raise CommitLost(f"plan {plan_id} of {name}: {text}; it was not rolled back, since {obstacle}", plan_id)
     check_preconditions(client, _VERIFYING, is_withdrawal=True)
     try:
         client.write_client.rollback(commit.time)
     except Exception as error:
         raise CommitLost(
-            f"{name}: {text}; rolling it back failed: {translate_error(error, client.table, _VERIFYING)}"
+            f"plan {plan_id} of {name}: {text}; rolling it back failed: "
+            f"{translate_error(error, client.table, _VERIFYING)}",
+            plan_id,
         ) from error
     after = client.read_timeline()
     left = list(metadata_table.find_faults(client.storage, after))
     busy = find_inflight_writer(client, after, prepared.plan.partitions)
     # The request is back on the timeline: it is withdrawn like the request of every ended plan.
     if any(instant.time == commit.time for instant in after.completed) or left or busy:
-        raise CommitLost(f"{name}: {text}; it was rolled back, but {_first_obstacle(left, busy)}")
+        raise CommitLost(
+            f"plan {plan_id} of {name}: {text}; it was rolled back, but {_first_obstacle(left, busy)}", plan_id
+        )
     raise Conflict(
         f"{name}: the table's lock was lost during commit {commit.time}, and {_describe_writers(lost)} meanwhile; "
         "the commit was rolled back and the next scan plans again"

@@ -10,7 +10,7 @@ metadata table if there is one. The commit stays on the timeline, so its replace
 none of the rows. The rows exist until a clean deletes the replaced files.
 """
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 from lake.errors import CommitLost, Transient
@@ -27,6 +27,7 @@ from lake.formats.hudi.timeline.file_history import (
     read_commit_changes,
 )
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, Timeline
+from lake.plan import Commit
 
 #: the targets of rollbacks, whose plans never change; by table and time
 _target_cache: WeightedCache["_Target"] = WeightedCache(100_000)
@@ -44,31 +45,39 @@ class _Rollback(NamedTuple):
     target: _Target
 
 
-def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, time: str) -> None:
-    """Raise CommitLost if the commit of ``time`` on the table ``name`` was undone, or removed writers' changes.
+def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, made: Commit) -> None:
+    """Raise CommitLost if the commit ``made`` on the table ``name`` was undone, or removed writers' changes.
 
     Archived commits are not checked. Raises Transient while the table's owner rolls the commit back.
     """
+    time = made.instant
     commit = timeline.find(time)
     if commit is None or commit.pending:
         return
-    refuse_lost_writes(name, timeline, time)
+    refuse_lost_writes(name, timeline, made)
     rollback = _find_rollbacks(timeline, {time: commit}).get(time)
     if rollback is not None and rollback.instant.pending and not _is_of_begun_work(rollback):
         raise Transient(f"{name}: rollback {rollback.instant.time} of the completed {commit.kind} {time} is pending")
-    text = _describe_loss(storage, timeline, commit, rollback)
+    missing = _find_missing_outputs(storage, timeline, [commit]).get(time)
+    text = _describe_loss(storage, timeline, commit, rollback, missing)
     if text is not None:
-        raise CommitLost(f"{name}: {text}")
+        raise CommitLost(f"plan {made.plan_id} of {name}: {text}", made.plan_id)
 
 
 def find_undone_commits(storage: TableStorage, timeline: Timeline, times: frozenset[str]) -> dict[str, str]:
     """Return those of the commits ``times`` that were undone or whose files are gone, each with a description.
 
-    Archived commits are left out. Storage is asked only for the files that these commits wrote.
+    Archived commits are left out. Storage is asked only for the files that these commits wrote. One missing file makes
+    the replaced files of all partitions of its commit undeletable: the remedy rolls the whole commit back, and then the
+    rows of each partition are only in these files.
     """
     commits = {commit.time: commit for commit in timeline.commits if commit.time in times}
     rollbacks = _find_rollbacks(timeline, commits)
-    found = {time: _describe_loss(storage, timeline, commit, rollbacks.get(time)) for time, commit in commits.items()}
+    missing = _find_missing_outputs(storage, timeline, commits.values())
+    found = {
+        time: _describe_loss(storage, timeline, commit, rollbacks.get(time), missing.get(time))
+        for time, commit in commits.items()
+    }
     return {time: text for time, text in found.items() if text is not None}
 
 
@@ -80,7 +89,8 @@ def describe_undone_rewrites(storage: TableStorage, timeline: Timeline) -> Itera
     rewrites = {commit.time: commit for commit in timeline.commits if commit.kind in REWRITE_KINDS}
     for time, rollback in _find_rollbacks(timeline, rewrites).items():
         if _is_of_begun_work(rollback) and plan_id_of(timeline, rewrites[time]) is not None:
-            text = _describe_loss(storage, timeline, rewrites[time], rollback)
+            missing = _find_missing_outputs(storage, timeline, [rewrites[time]]).get(time)
+            text = _describe_loss(storage, timeline, rewrites[time], rollback, missing)
             if text is not None:
                 yield text
 
@@ -129,17 +139,17 @@ def _is_of_begun_work(rollback: _Rollback) -> bool:
 
 
 def _describe_loss(
-    storage: TableStorage, timeline: Timeline, commit: Instant, rollback: _Rollback | None
+    storage: TableStorage, timeline: Timeline, commit: Instant, rollback: _Rollback | None, missing: str | None
 ) -> str | None:
     """Describe how the rows of a completed ``commit`` were lost, with the remedy; None if they were not.
 
-    ``rollback`` is the rollback that names the commit, None if there is none.
+    ``rollback`` is the rollback that names the commit, None if there is none. ``missing`` is a file of the commit
+    that is gone for no known reason, None if there is none.
     """
     what = f"{commit.kind} {commit.time}"
     by = "" if rollback is None else f"rollback {rollback.instant.time} of a writer that took it for begun work "
     if rollback is not None and rollback.instant.pending and _is_of_begun_work(rollback):
         return f"{by}is pending, although {what} has completed, and deletes its files; {_remedy(commit)}"
-    missing = _find_missing_output(storage, timeline, commit)
     if missing is not None:
         why = f"{by}deleted its files" if by else "no clean and no later commit accounts for that"
         return f"{what} has completed, but its file {missing} is gone: {why}; {_remedy(commit)}"
@@ -156,21 +166,32 @@ def _remedy(commit: Instant) -> str:
     )
 
 
-def _find_missing_output(storage: TableStorage, timeline: Timeline, commit: Instant) -> str | None:
-    """Return a base file that ``commit`` wrote, that no later commit superseded, and that is not in storage."""
-    wrote = read_commit_changes(timeline.commit_metadata(commit)).written_files or ()
-    files = {file.path: file for file in wrote if not file.is_log}
-    missing = files.keys() - storage.sizes(list(files))
+def _find_missing_outputs(storage: TableStorage, timeline: Timeline, commits: Iterable[Instant]) -> dict[str, str]:
+    """Return, by commit, a base file that it wrote, that no later commit superseded, and that is not in storage.
+
+    The timeline is listed once more for all commits together, and only if one of their files is not in storage.
+    """
+    files: dict[str, dict[str, CommittedFile]] = {}
+    for commit in commits:
+        wrote = read_commit_changes(timeline.commit_metadata(commit)).written_files or ()
+        files[commit.time] = {file.path: file for file in wrote if not file.is_log}
+    there = storage.sizes([path for of_commit in files.values() for path in of_commit])
+    missing = [
+        (time, file) for time, of_commit in files.items() for path, file in of_commit.items() if path not in there
+    ]
     if not missing:
-        return None
+        return {}
     # A clean deletes a file only after the commit that superseded it, so a timeline listed now shows that commit.
     now = Timeline(storage, timeline.properties)
     history = active_history(now)
-    lost = [path for path in missing if _is_newest(history, files[path])]
+    lost = [(time, file) for time, file in missing if _is_newest(history, file)]
     if lost:  # with a savepoint, later commits may have been archived
         history = add_archived(now, history)
-        lost = [path for path in lost if _is_newest(history, files[path])]
-    return min(lost, default=None)
+        lost = [(time, file) for time, file in lost if _is_newest(history, file)]
+    found: dict[str, str] = {}
+    for time, file in lost:
+        found[time] = min(file.path, found.get(time, file.path))
+    return found
 
 
 def _is_newest(history: FileHistory, file: CommittedFile) -> bool:

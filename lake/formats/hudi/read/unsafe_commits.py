@@ -12,6 +12,7 @@ from lake.errors import CommitLost
 from lake.formats.hudi.files.names import FileGroupId
 from lake.formats.hudi.timeline.file_history import CommittedFile, read_commit_changes
 from lake.formats.hudi.timeline.timeline import PLANNED_KINDS, Instant, PlannedSlice, Timeline, planned_slices
+from lake.plan import Commit
 
 
 def find_lost_writes(timeline: Timeline, commit: Instant) -> list[Instant]:
@@ -51,12 +52,12 @@ def _is_lost(written: CommittedFile, slice_: PlannedSlice | None, timeline: Time
     return written.name not in {slice_.base, *slice_.logs}
 
 
-def refuse_lost_writes(name: str, timeline: Timeline, time: str) -> None:
-    """Raise CommitLost if the commit of ``time`` on the table ``name`` removed changes that writers had committed."""
-    commit = timeline.find(time, action="replacecommit")
+def refuse_lost_writes(name: str, timeline: Timeline, made: Commit) -> None:
+    """Raise CommitLost if the commit ``made`` on the table ``name`` removed changes that writers had committed."""
+    commit = timeline.find(made.instant, action="replacecommit")
     lost = [] if commit is None or commit.pending else find_lost_writes(timeline, commit)
     if lost:
-        raise CommitLost(f"{name}: {describe_lost_writes(time, lost)}")
+        raise CommitLost(f"plan {made.plan_id} of {name}: {describe_lost_writes(made.instant, lost)}", made.plan_id)
 
 
 def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:

@@ -28,7 +28,7 @@ from lake.plan import (
 from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
-from service.control.store.completion import complete_without_claim, settle_attempts
+from service.control.store.completion import complete_without_claim, halt_unknown_attempt, settle_attempts
 from service.control.store.database import db_now
 from service.control.store.models import (
     GroupRow,
@@ -61,30 +61,35 @@ class DiscoveredRelocations(StorePart):
     ) -> DiscoveryResult:
         """Record relocations that the table shows, oldest first. Returns which commits are recorded.
 
-        Relocations of a plan under this name are left to its executor and to the sweep, which record them. Relocations
-        of a live plan under another name are left to the executor that made them only while it renews its lease. After
-        that the plan is completed here, under this name and with the ``figures`` of its commit: the table no longer has
-        the other name, so no later executor would find the commit.
+        Relocations of an inflight plan under this name are left to its run. Those of a live plan under another name are
+        left to the executor that made them, but only while it renews its lease: the table no longer has the other name,
+        so no later executor would find the commit. In all other cases a plan that has not completed is completed here,
+        under this name and with the ``figures`` of its commit. Excepted are plans that ended although this database has
+        a record of the commit's attempt: the sweep checks whether a program undid the commit.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         left_to_executors: list[str] = []
         left_to_plans: list[str] = []
+        newest_epochs = defaultdict[str, int](int)
+        for one in found:
+            newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            # A claim locks this row before its plan as well: in another order the two could wait for each other.
+            connection.execute(with_row_locks(select(TableRow.name).where(TableRow.name == table.name)))
             for one in found:
                 commit = one.commit
                 if one.is_recorded:
                     _insert_late_copies(connection, table, one, one.late_copies)
                     continue
-                row = connection.execute(with_row_locks(_plan_query(commit.plan_id))).one_or_none()
+                row = _lock_plan(connection, table, commit)
                 if row is None:
-                    _insert_discovered_plan(connection, table, commit)
+                    _insert_discovered_plan(connection, table, commit, newest_epochs[commit.plan_id])
                 elif row.table_name == table.name:
-                    # No other code records that the sweep relocated a partition after the plan.
-                    is_back = row.state == PlanState.COMPLETED and commit.epoch is None
-                    if not is_back:
-                        if row.state in LIVE_STATES:
-                            left_to_plans.append(commit.instant)
+                    if _is_left_to_plan(row, commit):
+                        left_to_plans.append(commit.instant)
+                        continue
+                    if _is_recorded_elsewhere(row, commit):
                         continue
                 elif row.state in LIVE_STATES and _is_held(row, commit):
                     left_to_executors.append(commit.instant)
@@ -92,8 +97,10 @@ class DiscoveredRelocations(StorePart):
                 elif row.state not in LIVE_STATES or commit.epoch is not None:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
                     notes[row.table_name] += 1
-                    if row.state in LIVE_STATES:
-                        self._complete(connection, commit, figures)
+                if row is not None and _lacks_commit(row, commit):
+                    self._complete(connection, commit, figures)
+                elif row is not None and row.state == PlanState.COMPLETED and row.instant != commit.instant:
+                    halt_unknown_attempt(connection, self._settings, row, commit)
                 if not has_relocation_of(connection, table.name, commit):
                     _insert_relocations(connection, table, one)
                     notes[""] += row is None
@@ -117,20 +124,65 @@ class DiscoveredRelocations(StorePart):
     def _complete(
         self, connection: Connection, commit: Commit, figures: Callable[[Plan, Commit], Sequence[PartitionFigures]]
     ) -> None:
-        """Complete the plan of ``commit``, which was transferred to this name, so that no executor records it again."""
+        """Complete the plan of ``commit``, which is under this name, so that no executor records it again."""
         row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == commit.plan_id)).one()
         complete_without_claim(connection, self._settings, row, commit, lambda plan: figures(plan, commit))
         settle_attempts(connection, self._settings, row, commit)
 
 
-def _plan_query(plan_id: str) -> Any:
+def _lock_plan(connection: Connection, table: TableRef, commit: Commit) -> Row[Any] | None:
+    """Return the row of the commit's plan, locked; None if there is none.
+
+    The row of an inflight plan under this name is not locked: its executor locks it before the row of the table.
+    """
+    query = _plan_query(commit)
+    row = connection.execute(query).one_or_none()
+    if row is None or (row.table_name == table.name and row.state == PlanState.INFLIGHT):
+        return row
+    return connection.execute(with_row_locks(query)).one_or_none()
+
+
+def _plan_query(commit: Commit) -> Any:
     lease_until = func.coalesce(PlanRow.lease_until_ms, 0)
     is_leased = (lease_until >= db_now()).label("is_leased")
     is_in_grace = (lease_until + PlanRow.grace_ms >= db_now()).label("is_in_grace")
-    staged = select(StagedRow.token).where(StagedRow.plan_id == PlanRow.id, StagedRow.epoch == PlanRow.epoch)
-    has_staged = staged.exists().label("has_staged")
-    columns = PlanRow.id, PlanRow.table_name, PlanRow.state, PlanRow.epoch, is_leased, is_in_grace, has_staged
-    return select(*columns).where(PlanRow.id == plan_id)
+    staged = select(StagedRow.token).where(StagedRow.plan_id == PlanRow.id)
+    has_staged = staged.where(StagedRow.epoch == PlanRow.epoch).exists().label("has_staged")
+    of_commit = staged.where(StagedRow.token == commit.instant, StagedRow.cleared_at_ms.is_(None))
+    has_staged_commit = of_commit.exists().label("has_staged_commit")
+    columns = PlanRow.id, PlanRow.table_name, PlanRow.state, PlanRow.epoch, PlanRow.instant
+    query = select(*columns, is_leased, is_in_grace, has_staged, has_staged_commit)
+    return query.where(PlanRow.id == commit.plan_id)
+
+
+def _is_left_to_plan(row: Row[Any], commit: Commit) -> bool:
+    """True if the plan of ``row``, under this name of the table, is live and a run of it records ``commit``.
+
+    An inflight plan is always run to its end, or taken over. But a requested plan may not be claimed for days, for
+    example in a paused table; only a relocation by the sweep waits for it, which follows the plan's own.
+    """
+    return row.state == PlanState.INFLIGHT or (row.state == PlanState.REQUESTED and commit.epoch is None)
+
+
+def _is_recorded_elsewhere(row: Row[Any], commit: Commit) -> bool:
+    """True if the plan of ``row`` has ended under this name, and other code records ``commit`` or has recorded it.
+
+    No other code records that the sweep relocated a partition after the plan, or a second commit of a plan whose
+    staging this database lacks.
+    """
+    if row.state == PlanState.COMPLETED:
+        return commit.epoch is not None and (row.instant == commit.instant or bool(row.has_staged_commit))
+    return row.state not in LIVE_STATES and not _lacks_commit(row, commit)
+
+
+def _lacks_commit(row: Row[Any], commit: Commit) -> bool:
+    """True if the plan of ``row`` has not completed, and is to be completed with ``commit``.
+
+    A plan that ended before the attempt that made the commit is that of a restored database.
+    """
+    if row.state == PlanState.COMPLETED or commit.epoch is None:
+        return False
+    return row.state in LIVE_STATES or commit.epoch > row.epoch
 
 
 def _is_held(row: Row[Any], commit: Commit) -> bool:
@@ -193,8 +245,11 @@ def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> Non
         connection.execute(update(TableRow).where(is_table).values(halted_partitions=partitions))
 
 
-def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit) -> None:
-    """Insert a completed plan with the facts of its commit, so that the replaced files wait for deletion under it."""
+def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit, epoch: int) -> None:
+    """Insert a completed plan with the facts of its commit, so that the replaced files wait for deletion under it.
+
+    ``epoch`` is that of the plan's newest attempt which is known to have committed.
+    """
     groups = _groups_of_commit(commit)
     before, after = sum(one.bytes for one in groups), sum(one.bytes for one in commit.outputs)
     files = sum(len(one.slices) for one in groups)
@@ -216,7 +271,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
             input_files=files,
             input_bytes=before,
             output_files=len(commit.outputs),
-            epoch=commit.epoch or 0,
+            epoch=epoch,
             files_before=files,
             bytes_before=before,
             files_after=len(commit.outputs),

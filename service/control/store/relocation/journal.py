@@ -35,10 +35,10 @@ RECREATED_PREFIX = "again-"
 """The prefix of the token of a row that records a location without a relocation.
 
 A writer has recreated a pruned location; or a relocation to the location was begun and discarded, see
-``_DISCARDED_PREFIX``.
+``DISCARDED_PREFIX``.
 """
 
-_DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
+DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
 """The prefix before the token of a discarded relocation, which the catalog may still make."""
 
 
@@ -199,7 +199,7 @@ class RelocationJournal(StorePart):
                     row.token == relocation.token,
                 )
                 discarded = {
-                    "token": f"{_DISCARDED_PREFIX}{relocation.token}",
+                    "token": f"{DISCARDED_PREFIX}{relocation.token}",
                     "left_place": relocation.location,
                     "place": relocation.previous_location,
                     "files": [],
@@ -557,9 +557,9 @@ def _relocated_partition(
 def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
     """Return the location of each discarded relocation, with its token: the catalog may make it late."""
     return frozenset(
-        (row.left_place, row.token.removeprefix(_DISCARDED_PREFIX))
+        (row.left_place, row.token.removeprefix(DISCARDED_PREFIX))
         for row in rows
-        if row.token.startswith(_DISCARDED_PREFIX)
+        if row.token.startswith(DISCARDED_PREFIX)
     )
 
 

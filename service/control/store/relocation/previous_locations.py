@@ -8,14 +8,19 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, delete, func, select
+from sqlalchemy import Connection, case, delete, func, or_, select
 
 from lake.model import TableRef
 from lake.relocation.model import PastRelocation, RelocatedPartition, RelocationHistory, VacatedLocation
 from service.control.store.base import StorePart, insert_if_absent
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import PlanRow, RelocationRow, SupersededRow
-from service.control.store.relocation.journal import RECREATED_PREFIX, is_recreated, load_relocated_by_number
+from service.control.store.relocation.journal import (
+    DISCARDED_PREFIX,
+    RECREATED_PREFIX,
+    is_recreated,
+    load_relocated_by_number,
+)
 
 T = TypeVar("T")
 
@@ -96,18 +101,20 @@ class PreviousLocations(StorePart):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """Return the relocations of the next ``limit`` often relocated partitions, and the last partition's name.
+        """Return the relocations of the next ``limit`` partitions with prunable ones, and the last partition's name.
 
-        The name is '' at the end. A relocation ``is_cleaned_up`` if it was applied longer than ``age`` ago, and all
-        files that it and earlier relocations replaced were deleted before then. Partitions with an unfinished
-        relocation are left out, and so are partitions with recorded relocations of another table.
+        These are partitions that were often relocated, or that have a discarded relocation. The name is '' at the end.
+        A relocation ``is_cleaned_up`` if it was applied or discarded longer than ``age`` ago, and all files that it and
+        earlier relocations replaced were deleted before then. Partitions with an unfinished relocation are left out,
+        and so are partitions with recorded relocations of another table.
         """
         row = RelocationRow
+        is_discarded = case((row.token.startswith(DISCARDED_PREFIX), 1), else_=0)
         often = (
             select(row.partition_path)
             .where(row.table_name == table.name, row.partition_path > after)
             .group_by(row.partition_path)
-            .having(func.count() >= _MIN_HISTORY)
+            .having(or_(func.count() >= _MIN_HISTORY, func.max(is_discarded) == 1))
             .order_by(row.partition_path)
             .limit(limit)
         )
@@ -156,32 +163,39 @@ def _load_histories(
         is_old,
         PlanRow.identity,
     ).outerjoin(PlanRow, PlanRow.id == row.plan_id)
-    these = row.table_name == table, row.partition_path.in_(names), ~row.token.startswith(RECREATED_PREFIX)
+    is_discarded = row.token.startswith(DISCARDED_PREFIX)
+    is_relocation = or_(~row.token.startswith(RECREATED_PREFIX), is_discarded)
+    these = row.table_name == table, row.partition_path.in_(names), is_relocation
     rows: dict[str, list[Any]] = defaultdict(list)
     for one in connection.execute(every.where(*these).order_by(row.id)):
         rows[one.partition_path].append(one)
     needed = _awaiting_deletion(connection, table, rows, age)
-    for name, moves in rows.items():
-        identities = {one.identity for one in moves} - {None}
-        if len(identities) > 1 or any(one.made_at_ms is None for one in moves):
+    for name, every_move in rows.items():
+        identities = {one.identity for one in every_move} - {None}
+        moves = [one for one in every_move if not is_recreated(one.token)]
+        if len(identities) > 1 or not moves or any(one.made_at_ms is None for one in moves):
             continue
         # Later records of a location identify the files that were copied from it, until the files in it are deleted.
         over = takewhile(lambda one: one.is_old and (one.partition_path, one.token) not in needed, moves)
         numbers = {one.id for one in over}
         yield RelocationHistory(
             partition=name,
-            relocations=tuple(
-                PastRelocation(
-                    relocation_id=one.id,
-                    token=one.token,
-                    previous_location=one.left_place,
-                    location=one.place,
-                    is_cleaned_up=one.id in numbers,
-                    is_by_plan=one.token.startswith(one.plan_id),
-                )
-                for one in moves
+            relocations=tuple(_past_relocation(one, is_cleaned_up=one.id in numbers) for one in moves),
+            discarded=tuple(
+                _past_relocation(one, is_cleaned_up=one.is_old) for one in every_move if is_recreated(one.token)
             ),
         )
+
+
+def _past_relocation(row: Any, *, is_cleaned_up: bool) -> PastRelocation:
+    return PastRelocation(
+        relocation_id=row.id,
+        token=row.token.removeprefix(DISCARDED_PREFIX),
+        previous_location=row.left_place,
+        location=row.place,
+        is_cleaned_up=is_cleaned_up,
+        is_by_plan=row.token.startswith(row.plan_id),
+    )
 
 
 def _awaiting_deletion(
