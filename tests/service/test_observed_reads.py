@@ -22,6 +22,7 @@ from service.control.planning.observed_reads import (
     TableIndex,
     describe_reads,
     observe_spark_reads,
+    record_trino_reads,
     with_observed_reads,
 )
 from service.control.planning.spark_event_logs import LogReading, TableScan, read_scans
@@ -157,7 +158,7 @@ def test_old_observations_leave_the_window_and_are_deleted(tmp_path, store):
     day = date(2026, 1, 1)
     store.record_reads(ReadLog(log="gone", bytes=1, position=1), SPARK, {("sales.orders", day): 5})
     assert store.observed_reads("sales.orders", WEEK) is None
-    store.forget_read_logs(())
+    store.prune_reads()
     assert sql(f"sqlite:///{tmp_path}/lakefold.db", "SELECT count(*) FROM table_read")[0][0] == 0
 
 
@@ -185,6 +186,43 @@ def test_trino_reports_its_queries_and_each_table_counts_once(tmp_path, store):
     found = store.observed_reads("sales.orders", WEEK)
     assert found.sources == ("Trino's event listener",)
     context.store.close()
+
+
+def test_an_event_that_trino_delivers_again_counts_once_for_every_process(tmp_path, store):
+    context, other = context_at(tmp_path), store_at(tmp_path)
+    inputs = [{"catalogName": "hudi", "schema": "sales", "table": "orders", "columns": []}]
+    token = add_token(context.store, "write")
+
+    def post(client, query: str) -> dict:
+        event = {"metadata": {"queryId": query, "queryState": "FINISHED"}, "ioMetadata": {"inputs": inputs}}
+        answer = client.post("/v1/events/trino", json=event)
+        assert answer.status_code == 202
+        return answer.json()
+
+    with client_of(context, token) as client:
+        first, again = (post(client, "20261127_041750_00123_abcde") for _ in range(2))
+        assert (first, again) == ({"reads": ["sales.orders"]}, {"reads": ["sales.orders"]})
+        assert reads(store) == 1, "a retry whose first delivery was counted, and whose answer was lost"
+    assert record_trino_reads(other, "20261127_041750_00123_abcde", [("sales", "orders")]) == ["sales.orders"]
+    assert reads(store) == 1, "another process behind the same address"
+    record_trino_reads(other, "20261127_041751_00124_abcde", [("sales", "orders")])
+    assert reads(store) == 2
+    assert store.read_logs() == {}, "an id is no log that a round of the scheduler has to look at"
+    other.close()
+    context.store.close()
+
+
+def test_ids_of_queries_are_kept_for_a_day_and_tables_that_are_not_served_leave_none(tmp_path, store):
+    url = f"sqlite:///{tmp_path}/lakefold.db"
+    record_trino_reads(store, "q1", [("hr", "people")])
+    assert sql(url, "SELECT count(*) FROM read_log")[0][0] == 0
+    record_trino_reads(store, "q2", [("sales", "orders")])
+    store.prune_reads()
+    record_trino_reads(store, "q2", [("sales", "orders")])
+    assert reads(store) == 1
+    sql(url, "UPDATE read_log SET seen_at_ms = seen_at_ms - 86400001")
+    store.prune_reads()
+    assert (sql(url, "SELECT count(*) FROM read_log")[0][0], reads(store)) == (0, 1)
 
 
 @pytest.mark.parametrize(("observed", "word"), [(True, "observed"), (False, "configured")])

@@ -154,7 +154,7 @@ def test_messages_go_on_behind_the_fiftieth(fresh):
 
 def test_without_a_webhook_the_page_says_how_to_get_one(fresh):
     with client_of(fresh) as client:
-        assert "No webhook is configured." in read(client, "/notifications").words
+        assert "No webhook and no channel is configured." in read(client, "/notifications").words
 
 
 def test_a_pause_of_everything_is_said_on_every_page_with_who_when_and_why(fresh):

@@ -225,6 +225,20 @@ def test_the_day_of_an_executor_has_a_bar_for_each_attempt(page, lake):
     assert f"{len(rows)} attempts at plans since" in read(page, "/processes").words
 
 
+def test_the_day_of_an_executor_is_drawn_once_for_each_reading_of_the_database(page, lake, monkeypatch):
+    context, drawn = lake[0], []
+    attempts = type(context.store).attempts
+    monkeypatch.setattr(type(context.store), "attempts", lambda *given: drawn.append(1) or attempts(*given))
+    monkeypatch.setattr("service.control.lake_cache._FRESH_SECONDS", 60.0)
+    context.lake_cache.refresh()
+    first, second = (page.get("/processes").text for _ in range(2))
+    assert (len(drawn), first.count('class="chart gantt')) == (1, 2)
+    assert second.count("<title>plan ") == first.count("<title>plan ") > 0
+    context.lake_cache.refresh()
+    page.get("/processes")
+    assert len(drawn) == 2
+
+
 def attempt(begin, end, outcome="completed", executor="host-1/4711/1/a.2", number=0):
     return {
         "plan_id": f"{number:036}",

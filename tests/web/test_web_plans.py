@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
+import pytest
 from api_toys import client_of, context_at
 from web_lake import add_plan, claim_of, register
 from web_pages import read
@@ -13,6 +14,7 @@ from lake.plan import RewriteProgress
 from lake.units import format_duration, format_elapsed
 from service.control.lake_cache import LakeCache
 from service.control.wiring import create_store
+from service.server.web.charts import sparkline
 
 MIB = 1 << 20
 
@@ -55,6 +57,33 @@ def test_a_live_plan_shows_the_sizes_of_its_files_before_and_after(page, lake):
     assert f"4.0 – 8.0 MiB {plan['input_files']:,} 0" in shown
     assert f"1.0 – 2.0 GiB 0 {plan['output_files']}" in shown
     assert "File sizes before and after" not in page.get(f"/plans/{lake[1]['completed']}").text
+
+
+def test_each_proposal_in_the_list_has_its_file_sizes_before_and_after_on_one_scale(page, lake):
+    sizes = page.get(f"/v1/plans/{lake[1]['proposed']}/sizes").json()
+    text = page.get("/plans?proposed=true").text
+    pictures = re.findall(r'<span class="sparks">(.*?)</span>', text, re.DOTALL)
+    assert len(pictures) == len(page.get("/v1/plans?proposed=true").json()["items"]) == 1
+    before, after = re.findall(r"<svg.*?</svg>", pictures[0], re.DOTALL)
+    assert f'aria-label="before: {sizes["files_before"]:,} files"' in before
+    assert f'aria-label="expected: {sizes["files_after"]} file' in after
+    limit = 300 << 20
+    most = max(*sizes["before"], *sizes["after"])
+    for svg, when in ((before, "before"), (after, "after")):
+        drawn = sparkline(tuple(sizes[when]), None, limit, most=most)
+        assert [path for path in (drawn.small, drawn.large) if path] == re.findall(
+            r'<path class="\w+" d="([^"]+)"', svg
+        )
+    assert 'class="large"' not in before, "all files are below the limit"
+    assert 'class="large"' in after
+
+
+def test_two_small_histograms_of_one_scale_have_bars_of_comparable_heights():
+    many, few = (1, 100, *[0] * 23), (0, 0, 4, *[0] * 22)
+    alone, beside = (sparkline(few, None, 1, most=most).large for most in (0, 100))
+    heights = [float(re.search(r"v-([\d.]+)", path)[1]) for path in (alone, beside)]
+    assert heights[1] == pytest.approx(heights[0] / 5, abs=0.1), "the square root of 4 in 100"
+    assert sparkline(many, None, 1, most=100).large == sparkline(many, None, 1).large
 
 
 def test_names_of_processes_are_short_and_whole_in_their_title(fresh):

@@ -16,6 +16,15 @@ class ReadsSettings(SettingsSection):
         description="directories of Spark event logs (`spark.eventLog.dir`), local or mounted, plain or compressed by "
         "`zstd` or `lz4`",
     )
+    hdfs_audit_logs: tuple[str, ...] = Field(
+        default=(),
+        description="paths of HDFS audit logs (`hdfs-audit.log`), local or mounted; rotated files beside a log are "
+        "read, too, plain or compressed by gzip",
+    )
+    hdfs_ignored_users: tuple[str, ...] = Field(
+        default=("lakefold",),
+        description="users whose opens in HDFS audit logs do not count: the user of lakefold, and those of writers",
+    )
     interval: Duration = Field(default=timedelta(minutes=1), description="how often the logs are read")
     window: Duration = Field(
         default=timedelta(days=7), description="the period whose reads determine a table's rate, at most 30 days"

@@ -3,7 +3,7 @@
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from pathlib import PurePosixPath
@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 from lake.storage.locations import canonical_location
 from service.control.config.tables import ConfiguredTable, Origin
+from service.control.planning.hdfs_audit_logs import KEY_PREFIX, HdfsPaths, find_audit_logs, log_key, read_minutes
 from service.control.planning.spark_event_logs import LogReading, TableScan, find_logs, read_scans
-from service.control.store.reads import ReadLog
+from service.control.store.reads import HDFS, ReadLog
 from service.text import plural
 
 if TYPE_CHECKING:
@@ -87,19 +88,68 @@ def observe_spark_reads(store: "Store", directories: Iterable[str], max_bytes: i
             known[key] = log
             store.record_reads(log, SPARK, counts)
             found += counts.total()
-    store.forget_read_logs(present)
+    store.forget_read_logs(present | {key for key in known if key.startswith(KEY_PREFIX)})
     return found
 
 
-def record_trino_reads(store: "Store", tables: Iterable[tuple[str, str]]) -> list[str]:
-    """Count one read of each registered table among ``tables``, each a schema and a name; returns their names."""
-    states = [state.name for state in store.table_states()]
-    index = TableIndex((name, f"/{name}") for name in states)
-    scans = (TableScan(at=datetime.now(UTC), name=f"{schema}.{table}", paths=()) for schema, table in set(tables))
-    found = {(name, scan.at.date()): 1 for scan in scans if (name := index.find(scan)) is not None}
+def observe_hdfs_reads(
+    store: "Store", logs: Iterable[str], ignored_users: Collection[str], max_bytes: int = _MAX_ROUND_BYTES
+) -> int:
+    """Count the reads in new parts of the audit ``logs`` and of their rotated files; returns how many were found.
+
+    A query opens many files, in tasks on many hosts, and the log names no query. So all opens of a table by one user in
+    one minute count as one read. Opens by ``ignored_users`` do not count. A log that can't be read is left for the next
+    round, with a warning. Raises StoreError.
+    """
+    index = HdfsPaths((state.name, state.location) for state in store.table_states())
+    known, present, found = store.read_logs(), set[str](), 0
+    for log in logs:
+        try:
+            paths = find_audit_logs(log)
+        except OSError as error:
+            logger.warning("reads.hdfs_audit_logs %s can't be listed: %s", log, error.strerror)
+            continue
+        if not paths:
+            logger.warning("reads.hdfs_audit_logs %s does not exist", log)
+        for path in paths:
+            try:
+                if (key := log_key(path)) is None:
+                    continue
+                present.add(key)
+                size = path.stat().st_size
+                before = known.get(key) or ReadLog(log=key, bytes=0, position=0)
+                if size == before.bytes or max_bytes <= 0:
+                    continue
+                reading, counts = LogReading(position=before.position), Counter[tuple[str, date]]()
+                for minute in read_minutes(path, reading, max_bytes):
+                    readers = {(user, index.find(file)) for user, file in minute.opens if user not in ignored_users}
+                    counts.update((table, minute.at.date()) for _, table in readers if table is not None)
+            except (OSError, EOFError) as error:
+                logger.warning("HDFS audit log %s can't be read: %s", path, getattr(error, "strerror", None) or error)
+                continue
+            max_bytes -= reading.position - before.position
+            # Until the last minute is complete, the size is left as it was, so that the next round continues.
+            place = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
+            if place != before:
+                known[key] = place
+                store.record_reads(place, HDFS, counts)
+                found += counts.total()
+    store.forget_read_logs(present | {key for key in known if not key.startswith(KEY_PREFIX)})
+    return found
+
+
+def record_trino_reads(store: "Store", query_id: str, tables: Iterable[tuple[str, str]]) -> list[str]:
+    """Count one read of each registered table among ``tables``, each a schema and a name; returns their names.
+
+    A query that is reported again counts once.
+    """
+    index = TableIndex((state.name, f"/{state.name}") for state in store.table_states())
+    now = datetime.now(UTC)
+    scans = (TableScan(at=now, name=f"{schema}.{table}", paths=()) for schema, table in set(tables))
+    found = sorted({name for scan in scans if (name := index.find(scan)) is not None})
     if found:
-        store.record_reads(ReadLog(log=TRINO, bytes=0, position=0), TRINO, found)
-    return sorted(name for name, _ in found)
+        store.record_query_reads(query_id, TRINO, found, now.date())
+    return found
 
 
 def _is_ignored(key: str, known: Mapping[str, ReadLog]) -> bool:

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The documents of the past of plans: cumulative savings and CPU time of a table, and attempts by executor."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from service.control.store import AttemptHistory, PlanSaving, PlanView, Store
+    from service.control.store import AttemptHistory, PlanSaving, Store
 
 #: the period of a table's savings, and of the attempts at plans
 SAVINGS_PERIOD, ATTEMPTS_PERIOD = timedelta(days=30), timedelta(days=1)
@@ -72,8 +72,8 @@ def attempt_history(history: "AttemptHistory") -> dict[str, Any]:
     }
 
 
-def load_plan_sizes(store: "Store", plan: "PlanView") -> dict[str, Any]:
-    """Return the number of files of each size that ``plan`` rewrites, and of those that it is expected to write.
+def load_plan_sizes(store: "Store", plan_ids: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Return by plan the number of files of each size that it rewrites, and of those that it is expected to write.
 
     Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
     The expected files of a group are equal parts of its bytes.
@@ -82,15 +82,15 @@ def load_plan_sizes(store: "Store", plan: "PlanView") -> dict[str, Any]:
 
     from lake.model import SizeHistogram
 
-    groups = [group for group in plan.groups if group.output_files]
-    expected = [group.input_bytes // group.output_files for group in groups for _ in range(group.output_files)]
-    before, after = (
-        SizeHistogram.of(pa.array(sizes, pa.int64()), 0) for sizes in (store.plan_input_sizes(plan.plan_id), expected)
-    )
-    return {
-        "plan_id": plan.plan_id,
-        "files_before": before.files,
-        "files_after": after.files,
-        "before": list(before.counts),
-        "after": list(after.counts),
-    }
+    found = store.plan_file_sizes(plan_ids)
+    documents = {}
+    for plan_id in plan_ids:
+        before, after = (SizeHistogram.of(pa.array(sizes, pa.int64()), 0) for sizes in found.get(plan_id) or ([], []))
+        documents[plan_id] = {
+            "plan_id": plan_id,
+            "files_before": before.files,
+            "files_after": after.files,
+            "before": list(before.counts),
+            "after": list(after.counts),
+        }
+    return documents

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Queries about the past of plans, for charts; each reads a limited number of rows."""
 
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from itertools import groupby
+from operator import attrgetter
 from typing import Any
 
 from sqlalchemy import func, select
@@ -11,14 +13,15 @@ from sqlalchemy import func, select
 from lake.plan import PlanState
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
-from service.control.store.models import EventRow, PlanRow
-from service.control.store.plan_queries import slices_by_plan
+from service.control.store.models import EventRow, GroupRow, PlanRow
+from service.control.store.rows import unpack_slices
 from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 
 #: the most completed plans of a table in one answer, the newest ones
 _MAX_SAVINGS = 500
 #: the most events of plans that are read for their attempts; an attempt has two
 _MAX_EVENTS = 2000
+_PLAN, _EPOCH, _BEGIN = attrgetter("plan_id"), attrgetter("epoch"), attrgetter("began_at", "plan_id")
 
 
 class PlanHistory(StorePart):
@@ -51,11 +54,22 @@ class PlanHistory(StorePart):
             found = [_saving(row) for row in connection.execute(query)]
         return sorted(found, key=lambda saving: (saving.at, saving.plan_id))
 
-    def plan_input_sizes(self, plan_id: str) -> list[int]:
-        """Return the bytes of each base file that a plan rewrites; the plan is one in the scope of this store."""
+    def plan_file_sizes(self, plan_ids: Collection[str]) -> Mapping[str, tuple[list[int], list[int]]]:
+        """Return the bytes of each base file that these plans rewrite, and of each file expected from them.
+
+        The expected files of a group are equal parts of its bytes. The plans are some in the scope of this store.
+        """
+        columns = (GroupRow.plan_id, GroupRow.input_bytes, GroupRow.output_files, GroupRow.files)
+        query = select(*columns).where(GroupRow.plan_id.in_(plan_ids))
         with self._database.read() as connection:
-            slices = slices_by_plan(connection, [plan_id]).get(plan_id, ())
-        return [one.bytes for one in slices if one.path]
+            rows = connection.execute(query).all()
+        found = defaultdict[str, tuple[list[int], list[int]]](lambda: ([], []))
+        for row in rows:
+            before, expected = found[row.plan_id]
+            before += [one.bytes for one in unpack_slices(row.files, "") if one.path]
+            if row.output_files:
+                expected += [row.input_bytes // row.output_files] * row.output_files
+        return found
 
     def attempts(self, period: timedelta) -> AttemptHistory:
         """Return the attempts at plans that ran in the last ``period``."""
@@ -74,16 +88,15 @@ class PlanHistory(StorePart):
             .where(PlanRow.state == PlanState.INFLIGHT, self._is_in_scope(PlanRow.table_name))
             .order_by(PlanRow.id)
         )
-        oldest = select(EventRow.at_ms).where(EventRow.id == newest - _MAX_EVENTS)
+        oldest = select(EventRow.at_ms).where(EventRow.id == newest - _MAX_EVENTS).scalar_subquery()
         with self._database.read() as connection:
-            now = int(connection.execute(select(db_now())).scalar_one())
-            cut_off = connection.execute(oldest).scalar_one_or_none()
-            events, live = list(connection.execute(query)), list(connection.execute(running))
-        events.sort(key=lambda row: row.plan_id)  # keeps the order of each plan's events
-        since = max(now - timedelta_to_ms(period), cut_off or 0)
+            now, cut_off = connection.execute(select(db_now(), oldest)).one()
+            events, live = connection.execute(query).all(), connection.execute(running).all()
+        since = max(int(now) - timedelta_to_ms(period), cut_off or 0)
         found = [
             attempt
-            for _, rows in groupby(events, key=lambda row: row.plan_id)
+            # The sort keeps the order of each plan's events.
+            for _, rows in groupby(sorted(events, key=_PLAN), key=_PLAN)
             for attempt in _attempts_of_plan(list(rows), since)
         ]
         known = {(attempt.plan_id, attempt.epoch) for attempt in found}
@@ -103,8 +116,8 @@ class PlanHistory(StorePart):
         ]
         begin = datetime_from_ms(since)
         shown = [attempt for attempt in found if attempt.ended_at is None or attempt.ended_at >= begin]
-        shown.sort(key=lambda attempt: (attempt.began_at, attempt.plan_id))
-        return AttemptHistory(since=begin, until=datetime_from_ms(now), attempts=tuple(shown))
+        shown.sort(key=_BEGIN)
+        return AttemptHistory(since=begin, until=datetime_from_ms(int(now)), attempts=tuple(shown))
 
 
 def _saving(row: Any) -> PlanSaving:
@@ -124,17 +137,17 @@ def _attempts_of_plan(events: Sequence[Any], since_ms: int) -> list[PlanAttempt]
     Each attempt has its own epoch. If its first event was not read, it began before ``since_ms``, and is left out
     unless it is the plan's last attempt, whose executor is known.
     """
-    by_epoch = [(epoch, list(rows)) for epoch, rows in groupby(events, key=lambda row: row.epoch)]
+    by_epoch = [(epoch, list(rows)) for epoch, rows in groupby(events, key=_EPOCH)]
     found = []
     for number, (epoch, rows) in enumerate(by_epoch):
         first, has_begin = rows[0], rows[0].to_state == PlanState.INFLIGHT
         executor = first.actor if has_begin else first.executor if epoch == first.plan_epoch else None
+        if executor is None:
+            continue
         end = next((row for row in rows if row.to_state != PlanState.INFLIGHT), None)
         # Without an end of its own, an attempt ended when the next one took the plan over.
         taken_over = by_epoch[number + 1][1][0] if number + 1 < len(by_epoch) else None
         last = end or taken_over
-        if executor is None:
-            continue
         found.append(
             PlanAttempt(
                 plan_id=first.plan_id,

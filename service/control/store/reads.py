@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 
-from sqlalchemy import delete, func, select, update
+from sqlalchemy import Connection, delete, func, select, update
 
 from service.control.store.base import StorePart, insert_if_absent
 from service.control.store.database import datetime_from_ms, db_now, timedelta_to_ms
@@ -14,6 +14,12 @@ from service.control.store.models import ReadLogRow, TableReadRow
 #: observations are kept for the longest window
 _RETENTION = timedelta(days=31)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
+#: the source that sees the reads of all users of a file system, those in the other sources too
+HDFS = "HDFS audit logs"
+#: how long the id of a reported query is kept: deliveries are repeated for minutes
+_QUERY_RETENTION = timedelta(days=1)
+#: before the id of a reported query, in the place of a log's path; no path begins with it
+_QUERY_PREFIX = "query:"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,7 +55,8 @@ class Reads(StorePart):
     def read_logs(self) -> dict[str, ReadLog]:
         """Return key → log, for the logs that were read."""
         with self._database.read() as connection:
-            rows = connection.execute(select(ReadLogRow.__table__)).all()
+            query = select(ReadLogRow.__table__).where(ReadLogRow.log.not_like(f"{_QUERY_PREFIX}%"))
+            rows = connection.execute(query).all()
         return {row.log: ReadLog(log=row.log, bytes=row.bytes, position=row.position) for row in rows}
 
     def record_reads(self, log: ReadLog, source: str, counts: Mapping[tuple[str, date], int]) -> None:
@@ -59,18 +66,33 @@ class Reads(StorePart):
             known = update(ReadLogRow).where(ReadLogRow.log == log.log).values(**place)
             if not connection.execute(known).rowcount:
                 insert_if_absent(connection, ReadLogRow, log=log.log, **place)
-            for (table, day), reads in sorted(counts.items()):
-                key = {"table_name": table, "day_ms": _day_ms(day), "source": source}
-                conditions = [getattr(TableReadRow, name) == value for name, value in key.items()]
-                more = update(TableReadRow).where(*conditions).values(reads=TableReadRow.reads + reads)
-                if not connection.execute(more).rowcount:
-                    insert_if_absent(connection, TableReadRow, **key, reads=reads)
+            _add_reads(connection, source, counts)
+
+    def record_query_reads(self, query_id: str, source: str, tables: Collection[str], day: date) -> bool:
+        """Add one read of each of ``tables`` by a query; return False if the query is already counted.
+
+        The id is stored in the same transaction, so that a repeated report counts once in every process. It is kept
+        for a day.
+        """
+        facts = {"bytes": 0, "position": 0, "seen_at_ms": db_now()}
+        with self._database.write() as connection:
+            is_new = insert_if_absent(connection, ReadLogRow, log=f"{_QUERY_PREFIX}{source} {query_id}", **facts)
+            if is_new:
+                _add_reads(connection, source, dict.fromkeys(((table, day) for table in tables), 1))
+        return is_new
+
+    def prune_reads(self) -> None:
+        """Delete old observations, and the ids of queries that were reported more than a day ago."""
+        with self._database.write() as connection:
+            kept = db_now() - timedelta_to_ms(_RETENTION)
+            connection.execute(delete(TableReadRow).where(TableReadRow.day_ms < kept))
+            old = ReadLogRow.seen_at_ms < db_now() - timedelta_to_ms(_QUERY_RETENTION)
+            connection.execute(delete(ReadLogRow).where(ReadLogRow.log.like(f"{_QUERY_PREFIX}%"), old))
 
     def forget_read_logs(self, present: Collection[str]) -> None:
-        """Delete old observations. Deletes logs that are not ``present`` and were not read within the same time."""
+        """Delete logs that are not ``present`` and were not read for longer than observations are kept."""
         kept = db_now() - timedelta_to_ms(_RETENTION)
         with self._database.write() as connection:
-            connection.execute(delete(TableReadRow).where(TableReadRow.day_ms < kept))
             old = connection.execute(select(ReadLogRow.log).where(ReadLogRow.seen_at_ms < kept)).scalars().all()
             for log in set(old) - set(present):
                 connection.execute(delete(ReadLogRow).where(ReadLogRow.log == log))
@@ -78,7 +100,8 @@ class Reads(StorePart):
     def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
         """Return the reads of a table within ``window``. Returns None if no read was observed.
 
-        The observed time begins with the first day on which a read of any table was observed.
+        The observed time begins with the first day of which any read of any table is known. Audit logs of HDFS have the
+        reads of the other sources as well, so the larger number counts instead of the sum.
         """
         with self._database.read() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())
@@ -92,12 +115,25 @@ class Reads(StorePart):
         if not rows or first is None:
             return None
         since = max(int(first), start - start % _DAY_MS)
+        by_source = {str(source): int(reads) for source, reads in rows}
+        audited = by_source.pop(HDFS, 0)
+        if audited >= sum(by_source.values()):
+            by_source = {HDFS: audited}
         return ObservedReads(
-            reads=sum(int(reads) for _, reads in rows),
+            reads=sum(by_source.values()),
             since=datetime_from_ms(since),
             days=max(1.0, (now - since) / _DAY_MS),
-            sources=tuple(sorted(source for source, _ in rows)),
+            sources=tuple(sorted(by_source)),
         )
+
+
+def _add_reads(connection: Connection, source: str, counts: Mapping[tuple[str, date], int]) -> None:
+    for (table, day), reads in sorted(counts.items()):
+        key = {"table_name": table, "day_ms": _day_ms(day), "source": source}
+        conditions = [getattr(TableReadRow, name) == value for name, value in key.items()]
+        more = update(TableReadRow).where(*conditions).values(reads=TableReadRow.reads + reads)
+        if not connection.execute(more).rowcount:
+            insert_if_absent(connection, TableReadRow, **key, reads=reads)
 
 
 def _day_ms(day: date) -> int:

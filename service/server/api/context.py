@@ -1,15 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """The context of request handlers, which the process creates once and routers get through ``ContextDep``."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, cast
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from fastapi import Depends, Request
 
 from service.control.config.loader import Config
 from service.control.config.tables import ConfiguredTable, configure_table
 from service.control.lake_cache import LakeCache
+from service.control.serializers import load_plan_sizes
 from service.control.store import Store, TableScope, TableState
 from service.server.api.tokens import TokenCache
 from service.server.observability.metrics import Metrics
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 #: roles that serve ``/v1`` and the page besides metrics and health
 API_ROLES = ("all", "api")
+#: maximum number of plans whose file sizes are kept
+_MAX_KEPT_SIZES = 1000
 
 
 @dataclass(slots=True, kw_only=True)
@@ -40,6 +43,8 @@ class Context:
     oidc: "OidcProvider | None" = None
     #: tables by name, format and location, each with the configuration that it has its settings from
     _configured: dict[tuple[str, str, str], tuple[Config, ConfiguredTable]] = field(default_factory=dict)
+    #: the files of plans by size; the files of a plan never change
+    _plan_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)
 
     @property
     def serves_api(self) -> bool:
@@ -53,6 +58,18 @@ class Context:
         if known is None or known[0] is not config:
             known = self._configured[key] = config, configure_table(config, state.ref)
         return known[1]
+
+    def plan_sizes(self, plan_ids: Sequence[str]) -> list[dict[str, Any]]:
+        """Return the files by size of each of these plans, which the caller may see (``load_plan_sizes``)."""
+        kept = {plan_id: self._plan_sizes[plan_id] for plan_id in plan_ids if plan_id in self._plan_sizes}
+        missing = [plan_id for plan_id in plan_ids if plan_id not in kept]
+        if missing:
+            found = load_plan_sizes(self.store, missing)
+            if len(self._plan_sizes) + len(found) > _MAX_KEPT_SIZES:
+                self._plan_sizes.clear()
+            self._plan_sizes.update(found)
+            kept |= found
+        return [kept[plan_id] for plan_id in plan_ids]
 
     def use_config(self, config: Config) -> None:
         """Use ``config`` for all later requests."""

@@ -49,9 +49,16 @@ class TrinoInputs(BaseModel):
     inputs: list[TrinoInput] = Field(default_factory=list, max_length=10_000)
 
 
+class TrinoMetadata(BaseModel):
+    """The identity of a query."""
+
+    query_id: str = Field(alias="queryId", min_length=1, max_length=256)
+
+
 class TrinoQuery(BaseModel):
     """The parts of Trino's `QueryCompletedEvent` that are used; all others are ignored."""
 
+    metadata: TrinoMetadata
     io: TrinoInputs = Field(alias="ioMetadata")
 
 
@@ -59,9 +66,11 @@ class TrinoQuery(BaseModel):
 def trino_query(context: ContextDep, caller: Annotated[Caller, require("write")], query: TrinoQuery) -> Response:
     """Report a completed query, as Trino's HTTP event listener does: each table that it read counts one read.
 
-    Tables that are not served here are ignored. `reads` has the tables that were counted.
+    A query that is delivered again within a day, by `queryId`, counts once. Tables that are not served here are
+    ignored. `reads` has the tables that were counted.
     """
-    counted = record_trino_reads(context.store, ((one.schema_name, one.table) for one in query.io.inputs))
+    tables = ((one.schema_name, one.table) for one in query.io.inputs)
+    counted = record_trino_reads(context.store, query.metadata.query_id, tables)
     response = json_response({"reads": counted})
     response.status_code = 202
     return response

@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from service.control.serializers import load_plan_sizes, plan_summary, queries
+from service.control.serializers import plan_summary, queries
 from service.server.api.context import ContextDep
 from service.server.api.filters import PlanFilterQuery
 from service.server.api.responses import LIST_RESPONSES, SIZES_RESPONSES, Limit, json_response, list_response
@@ -43,7 +43,7 @@ def plan_sizes(context: ContextDep, plan_id: str) -> Response:
     Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
     The expected files of a group are equal parts of its bytes.
     """
-    return json_response(load_plan_sizes(context.store, context.store.plan(plan_id)))
+    return json_response(context.plan_sizes([context.store.plan(plan_id).plan_id])[0])
 
 
 @router.get("/{plan_id}/events", responses=LIST_RESPONSES)

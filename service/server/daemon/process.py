@@ -33,7 +33,7 @@ from service.control.config.loader import Config
 from service.control.config.tables import check_rules, global_settings
 from service.control.lake_cache import LakeCache
 from service.control.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
-from service.control.planning.observed_reads import observe_spark_reads
+from service.control.planning.observed_reads import observe_hdfs_reads, observe_spark_reads
 from service.control.store import ProcessFacts, StoreError
 from service.control.wiring import check_store_schema, start_spark, store_settings
 from service.modes import PLANNED_MODES, Role
@@ -313,7 +313,7 @@ class Daemon:
             yield Loop(name="scan", interval=_SCAN_TICK, tick=self.scheduler.tick)
             yield Loop(name="prune", interval=_PRUNE_TICK, tick=self._prune)
             yield Loop(name="trends", interval=_TRENDS_TICK, tick=self._record_trends)
-            if self.config.reads.spark_event_logs:
+            if self.config.reads.spark_event_logs or self.config.reads.hdfs_audit_logs:
                 yield Loop(name="reads", interval=self.config.reads.interval, tick=self._observe_reads)
             yield Loop(name="requests", interval=daemon.request_interval, tick=self.scheduler.answer_requests)
             yield Loop(name="written", interval=daemon.request_interval, tick=self.scheduler.scan_written)
@@ -435,11 +435,16 @@ class Daemon:
 
     def _observe_reads(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):
-            observe_spark_reads(self.store, self.config.reads.spark_event_logs)
+            reads = self.config.reads
+            if reads.spark_event_logs:
+                observe_spark_reads(self.store, reads.spark_event_logs)
+            if reads.hdfs_audit_logs:
+                observe_hdfs_reads(self.store, reads.hdfs_audit_logs, reads.hdfs_ignored_users)
 
     def _prune(self) -> None:
         if self.leadership.is_leader(SCAN_ROLE):
             self.store.prune_sign_ins()
+            self.store.prune_reads()
             self.store.prune_audit(self.config.database.audit_retention)
         keep, forgotten = self.config.database.plan_retention, 0
         while keep and self.leadership.is_leader(SCAN_ROLE) and not self._draining.is_set():

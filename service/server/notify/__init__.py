@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The notifications of lakefold: messages to a webhook, and heartbeats to a dead man's switch."""
+"""The notifications of lakefold: messages to a webhook and to channels, and heartbeats to a dead man's switch."""

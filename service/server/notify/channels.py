@@ -22,7 +22,7 @@ _MAX_ERROR_LENGTH = 300
 
 
 class _LastWarning(logging.Handler):
-    """Keeps the last warning of Apprise, which returns no reason of a failure. It is never logged as it is."""
+    """Keeps the last warning of Apprise, which returns no reason when it fails. The warning may contain secrets."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
@@ -70,7 +70,7 @@ class Channel:
                 f"notify.channels {settings.name!r}: Apprise can't use its address{known}; its documentation has the "
                 "addresses of each service, such as slack://TokenA/TokenB/TokenC and mailtos://user:password@host"
             )
-        # Apprise would wait for seconds between two messages; a service that is asked too often makes the outbox wait.
+        # Apprise would wait for seconds between two messages; if a service limits its rate, the outbox waits.
         self._target.request_rate_per_sec = 0
         self.display_url = f"channel {settings.name} ({self._target.service_name})"
 
@@ -101,7 +101,7 @@ def message_title(body: Mapping[str, Any]) -> str:
 
 
 def message_text(body: Mapping[str, Any]) -> str:
-    """Return the text of a message: its reason, figures, partition, plan and link, a line each."""
+    """Return the text of a message: its reason, figures, partition, plan and link, each in its own line."""
     lines = [
         body["reason"],
         describe_figures(body["figures"]),

@@ -64,9 +64,9 @@ class Receiver(Protocol):
 
 
 class MessageDelivery:
-    """The ticks of the delivery to one receiver: a ``channel`` by name, or with None the webhook.
+    """Delivers messages to one receiver: the channel named ``channel``, or the webhook if it is None.
 
-    It stops when ``is_leader()`` is false.
+    A tick stops when ``is_leader()`` is false.
     """
 
     def __init__(
@@ -96,7 +96,7 @@ class MessageDelivery:
             answer = self._receiver.send(with_page_link(message.body, self._notify))
             self._record(message, answer)
             if answer.status is None and answer.error is not None:
-                return  # the receiver does not answer: the other messages wait for the next tick and lose no attempt
+                return  # the receiver does not answer: the other messages wait for the next tick, without an attempt
         if self._is_leader() and time.monotonic() - self._pruned_at > _PRUNE_SECONDS:
             self._store.prune_notifications(
                 delivered=self._notify.delivered_retention, dead=self._notify.dead_retention
@@ -110,7 +110,7 @@ class MessageDelivery:
             self._metrics.record_notification_attempt("delivered")
             if self._failing:
                 self._failing = False
-                logger.info("%s takes messages again", self._label)
+                logger.info("%s accepts messages again", self._label)
             return
         retry_after = None
         if answer.status != HTTP_GONE and attempt < self._notify.webhook_attempts:

@@ -20,7 +20,7 @@ _TIMEOUT_SECONDS = 10.0
 class Heartbeat:
     """The sender of heartbeats: it GETs ``url`` after successes of a loop, at most once per ``interval``.
 
-    Without an address it does nothing. ``beat`` returns at once. Only the first of several failures is logged.
+    Without a URL it does nothing. ``beat`` returns at once. Only the first of several failures is logged.
     """
 
     def __init__(self, url: SecretStr | None, interval: timedelta) -> None:
@@ -32,7 +32,7 @@ class Heartbeat:
         self._failing = False
 
     def beat(self) -> None:
-        """Report a success of the loop, and send a heartbeat if one is due."""
+        """Send a heartbeat if one is due. The loop calls this after each success."""
         with self._lock:
             due = self._url is not None and time.monotonic() >= self._next_due
             if due and (self._sending is None or not self._sending.is_alive()):

@@ -17,7 +17,10 @@ class BurnChart:
 
 
 def burn_charts(objectives: Sequence[Mapping[str, Any]]) -> tuple[BurnChart, ...]:
-    """Return the timelines of the documents of ``serializers.load_objectives``; objectives of one moment have none."""
+    """Return the timelines of the documents of ``serializers.load_objectives``.
+
+    An objective that was measured only once has none.
+    """
     found = []
     for objective in objectives:
         history = objective["history"]

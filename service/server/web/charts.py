@@ -233,18 +233,22 @@ def sparkline(
     before: tuple[int, ...] | None,
     small_file_limit: int,
     *,
+    most: int = 0,
     width: float = 104,
     height: float = 24,
 ) -> Sparkline:
-    """Return a size histogram for a table row. Every size has a fixed position, so that rows are comparable."""
+    """Return a size histogram for a table row. Every size has a fixed position, so that rows are comparable.
+
+    The highest bar has the most files, or ``most``, so that two histograms have the same scale.
+    """
     slot, base, boundary = width / _SLOTS, height - 1.0, _axis_position(small_file_limit)
 
     def path(counts: Sequence[int], chosen: Callable[[int], bool]) -> str:
-        most = max(counts, default=0)
+        highest = most or max(counts, default=0)
         parts = []
         for index, files in enumerate(counts):
             if files and chosen(index):
-                tall = max(math.sqrt(files / most) * (base - 2), _MIN_BAR_HEIGHT)
+                tall = max(math.sqrt(files / highest) * (base - 2), _MIN_BAR_HEIGHT)
                 parts.append(f"M{index * slot + 0.5:.1f} {base:.1f}v-{tall:.1f}h{slot - 1:.1f}v{tall:.1f}z")
         return "".join(parts)
 

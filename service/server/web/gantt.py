@@ -3,13 +3,19 @@
 
 The colours are those of Okabe and Ito, which people with colour vision deficiency tell apart ("Color Universal Design",
 2008, https://jfly.uni-koeln.de/color/).
+
+A day may have hundreds of bars, each drawn for two widths of windows. Their HTML is made here, because a template would
+take several times as long.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import datetime
 from itertools import groupby
 from typing import Any
+from urllib.parse import quote
+
+from markupsafe import Markup, escape
 
 from lake.plan import PlanState
 from lake.units import format_elapsed
@@ -47,6 +53,9 @@ class AttemptLine:
     outcome: str
     kind: str
     text: str
+    #: the HTML before and after the place of its bar: a link to the plan, and the text
+    bar_begin: str
+    bar_end: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +67,12 @@ class GanttBar:
     width: float
     height: float
     line: AttemptLine
+
+    @property
+    def html(self) -> Markup:
+        """The bar as a link to its plan."""
+        place = f'x="{self.x:.1f}" y="{self.y:.1f}" width="{self.width:.1f}" height="{self.height:.1f}"'
+        return Markup(f"{self.line.bar_begin}{place}{self.line.bar_end}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,8 +145,10 @@ def _line(attempt: Mapping[str, Any], until: datetime) -> AttemptLine:
     word, kind = OUTCOMES[attempt["outcome"]]
     if attempt["outcome"] == PlanState.INFLIGHT and ended is not None:
         word, kind = _TAKEN_OVER
-    took = format_elapsed(((ended or until) - attempt["began_at"]) / timedelta(seconds=1))
+    took = format_elapsed(((ended or until) - attempt["began_at"]).total_seconds())
     plan = f"plan {short_id(attempt['plan_id'])} of {attempt['table']}"
+    text = f"{plan}, {word}: {took} from {format_clock(attempt['began_at'])}"
+    escaped = escape(text)
     return AttemptLine(
         executor=process_label(attempt["executor"]),
         plan_id=attempt["plan_id"],
@@ -140,7 +157,9 @@ def _line(attempt: Mapping[str, Any], until: datetime) -> AttemptLine:
         took=took,
         outcome=word,
         kind=kind,
-        text=f"{plan}, {word}: {took} from {format_clock(attempt['began_at'])}",
+        text=text,
+        bar_begin=f'<a href="/plans/{quote(attempt["plan_id"])}" aria-label="{escaped}"><rect class="{kind}" ',
+        bar_end=f"><title>{escaped}</title></rect></a>",
     )
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of notifications: messages to the webhook that wait, were delivered, or were given up."""
+"""The page of notifications: messages to the webhook and to channels that wait, were delivered, or were given up."""
 
 from urllib.parse import urlencode
 
@@ -13,7 +13,9 @@ MESSAGES_PER_PAGE = 50
 def notifications_page(
     store: Notifications, *, state: NotificationState | None, after: int | None, configured: bool
 ) -> PageContent:
-    """Return the page of messages in ``state`` that follow the number ``after``; ``configured`` if a webhook is set."""
+    """Return the page of messages in ``state`` that follow the number ``after``.
+
+    ``configured`` is true if a webhook or a channel is set."""
     found = store.notifications(state, MESSAGES_PER_PAGE + 1, after)
     shown = found[:MESSAGES_PER_PAGE]
     chosen = {"state": state.value} if state else {}

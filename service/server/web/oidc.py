@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sign-in at the provider of ``[oidc]``: the redirect to it, and its callback, which issues a token."""
+"""The sign-in at the provider of ``[oidc]``: the redirect to the provider, and the callback, which issues a token."""
 
 import hmac
 import secrets

@@ -22,7 +22,6 @@ from service.control.serializers import (
     held_reason,
     lake_points,
     load_objectives,
-    load_plan_sizes,
     load_savings,
     queries,
     service_settings,
@@ -40,6 +39,7 @@ from service.server.api.table_lookup import find_table
 from service.server.web.audit import audit_page
 from service.server.web.burn_chart import burn_charts
 from service.server.web.cleaning import cleaning_page
+from service.server.web.gantt import executor_day
 from service.server.web.history import history_page
 from service.server.web.notifications import notifications_page
 from service.server.web.overview import overview_page
@@ -186,7 +186,7 @@ def show_plans(
     """
     figures, shown = context.lake_cache.get().figures, action_id or done
     action = context.store.bulk_action(shown, caller.actor) if shown else None
-    page = plan_list_page(context.store, figures, plan_filter, plan_filter_query(request.query_params), after, action)
+    page = plan_list_page(context, figures, plan_filter, plan_filter_query(request.query_params), after, action)
     return render(request, "plans.html", page, section="/plans")
 
 
@@ -217,7 +217,7 @@ def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
 def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
     policy = context.configured_table(context.store.table_state(plan.table)).policy
     limits = {"small-file limit": policy.small_file_limit_bytes, "target": policy.target_file_max_bytes}
-    return PlanSizes(document=load_plan_sizes(context.store, plan), limits=limits)
+    return PlanSizes(document=context.plan_sizes([plan.plan_id])[0], limits=limits)
 
 
 @router.get("/requests/{request_id}")
@@ -230,8 +230,10 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
     """Show the processes, their running plans, the state of Spark, and the attempts of the last day."""
-    attempts = attempt_history(context.store.attempts(ATTEMPTS_PERIOD))
-    return render(request, "processes.html", processes_page(context.lake_cache.get(), attempts), section="/processes")
+    lake = context.lake_cache.get()
+    # Drawn once for each reading: the bars are as old as the list of processes above them.
+    day = lake.cached("day", lambda: executor_day(attempt_history(context.store.attempts(ATTEMPTS_PERIOD))))
+    return render(request, "processes.html", processes_page(lake, day), section="/processes")
 
 
 @router.get("/history")
@@ -282,7 +284,7 @@ def show_notifications(
     state: NotificationState | None = None,
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER)] = None,
 ) -> Response:
-    """Show messages to the webhook, delivered and not delivered."""
+    """Show messages to the webhook and to channels, delivered and not delivered."""
     notify = context.config.notify
     configured = notify.webhook_url is not None or bool(notify.channels)
     page = notifications_page(context.store, state=state, after=after, configured=configured)

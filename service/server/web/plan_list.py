@@ -1,16 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of plans with its filters, and the bulk actions on all listed plans."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import uuid4
 
 from lake.plan import PlanState
 from service.control.planning.bulk_actions import ALLOWED_STATES, APPROVAL_ACTIONS, MAX_PLANS, BulkActionName
-from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter
-from service.control.store.plan_queries import PlanQueries
+from service.control.store import BulkAction, ErrorClass, Figures, PlanFilter, PlanView
 from service.former_names import both_names
+from service.server.api.context import Context
+from service.server.web.charts import Sparkline, sparkline
 from service.server.web.formatting import shell_command
 from service.server.web.plan_page import proposal_cost
 from service.server.web.rendering import PageContent, query_path
@@ -39,7 +40,7 @@ class Tab:
 
 
 def plan_list_page(
-    store: PlanQueries,
+    context: Context,
     figures: Figures,
     plan_filter: PlanFilter,
     query: Mapping[str, str],
@@ -62,7 +63,7 @@ def plan_list_page(
         if meant(entry.table):
             counts[entry.state] += entry.plans
     proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table)) if counted else None
-    found = store.plans(**plan_filter, after=after, limit=PLANS_PER_PAGE + 1)
+    found = context.store.plans(**plan_filter, after=after, limit=PLANS_PER_PAGE + 1)
     shown = found[:PLANS_PER_PAGE]
     answer = both_names("bulk action", done.answer) if done is not None and done.answer is not None else None
     return PageContent(
@@ -76,6 +77,7 @@ def plan_list_page(
         unfiltered_url=plan_list_path({key: query[key] for key in ("state", "proposed")}),
         plans=tuple(shown),
         costs={plan.plan_id: proposal_cost(plan) for plan in shown} if query["proposed"] == "true" else {},
+        sizes=_proposal_sizes(context, shown) if query["proposed"] == "true" else {},
         total=sum(counts.values()) if counted else 1,
         command=shell_command("lakefold", "plans", "request", table or "TABLE", "--dry-run"),
         first_url=plan_list_path(query) if after else "",
@@ -87,6 +89,35 @@ def plan_list_page(
         outcome=f"{plural(len(answer['plans']), 'plan')} {_RESULT_TEXT[answer['action']]}" if answer else "",
         skipped=tuple(answer["skipped"]) if answer else (),
     )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProposalSizes:
+    """Two small histograms on the same axes: of the files that a plan rewrites, and that it is expected to write."""
+
+    before: Sparkline
+    after: Sparkline
+    before_text: str
+    after_text: str
+
+
+def _proposal_sizes(context: Context, plans: Sequence[PlanView]) -> dict[str, ProposalSizes]:
+    """Return the histograms of ``plans`` by their ids; plans that rewrite no base file are left out."""
+    tables = {state.name: state for state in context.store.table_states({plan.table for plan in plans})}
+    found = {}
+    for plan, sizes in zip(plans, context.plan_sizes([plan.plan_id for plan in plans]), strict=True):
+        if not sizes["files_before"] or plan.table not in tables:
+            continue
+        limit = context.configured_table(tables[plan.table]).policy.small_file_limit_bytes
+        most = max(*sizes["before"], *sizes["after"])
+        before, after = (sparkline(tuple(sizes[when]), None, limit, most=most) for when in ("before", "after"))
+        found[plan.plan_id] = ProposalSizes(
+            before=before,
+            after=after,
+            before_text=f"before: {plural(sizes['files_before'], 'file')}",
+            after_text=f"expected: {plural(sizes['files_after'], 'file')}",
+        )
+    return found
 
 
 def _tab(name: str, plans: int | None, query: Mapping[str, str], *, state: str = "", proposed: str = "") -> Tab:

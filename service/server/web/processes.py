@@ -1,20 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """The page of processes: their running plans, the executors' day, and notices about work that no process does."""
 
-from collections.abc import Mapping
-from typing import Any
-
 from service.control import serializers
 from service.control.lake_cache import LakeState
-from service.server.web.gantt import executor_day
+from service.server.web.gantt import ExecutorDay
 from service.server.web.notices import process_notices
 from service.server.web.rendering import PageContent
 
 
-def processes_page(lake: LakeState, attempts: Mapping[str, Any]) -> PageContent:
-    """Return the page of the processes in ``lake``; ``attempts`` is the document of the last day's attempts."""
+def processes_page(lake: LakeState, day: ExecutorDay | None) -> PageContent:
+    """Return the page of the processes in ``lake``; ``day`` is the chart of the last day's attempts."""
     return PageContent(
         notices=tuple(process_notices(lake, lake.figures.taken_at)),
         processes=serializers.process_list(lake.processes, lake.leaders, lake.running_plans),
-        day=executor_day(attempts),
+        day=day,
     )

@@ -5,7 +5,7 @@ import hashlib
 import re
 from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import cache
+from functools import cache, lru_cache
 from http import HTTPStatus
 from importlib.resources import files
 from types import SimpleNamespace
@@ -30,6 +30,8 @@ THEME_COOKIE = "lakefold_theme"
 _BREAKS = re.compile(r"(?<=[_/=])(?=[^_/=])|(?<=\.)(?=[^.\d\s])|(?<=[^\s._/=-]{20})(?=[^\s._/=-])")
 #: words of a command that are longer than this may be broken
 _LONG_WORD = 40
+#: maximum number of cached texts with line breaks: lists repeat names in their rows and at every refresh
+_BREAKABLE_CACHE_SIZE = 4096
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
 #: only lakefold's own files, nothing inline, no frames: text that is injected into a page can load nothing
 CONTENT_SECURITY_POLICY = (
@@ -82,6 +84,7 @@ def _ago(variables: Variables, moment: datetime) -> str:
     return format_age(moment, variables["now"])
 
 
+@lru_cache(_BREAKABLE_CACHE_SIZE)
 def _breakable(name: str) -> Markup:
     """Return a name, or a text with paths, with possible line breaks."""
     return Markup("<wbr>").join(_BREAKS.split(name))

@@ -131,7 +131,7 @@ def _policy_row(found: Mapping[str, Any], policy: Mapping[str, Any]) -> PolicyRo
 
 
 def _known_period(found: Mapping[str, Any]) -> str:
-    """Return how long the history is: less than was asked for, if the table has no older commit."""
+    """Return the length of the history; it is shorter than requested if the table has no older commit."""
     return f"{found['days']:.1f} days" if found["days"] >= 1 else format_elapsed(timedelta(days=found["days"]))
 
 

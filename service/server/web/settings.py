@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The page of settings: every setting in force and its origin, those that are set first."""
+"""The page of settings: every setting in force and its origin; changed settings come first."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

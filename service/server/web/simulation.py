@@ -19,7 +19,7 @@ from service.text import plural
 _SCENARIO_DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[3] / "docs" / "scenarios")
 #: files of all batches together; the limit is low because a foreign link can make a browser request the page
 _MAX_FILES = 5_000
-#: the number of batches in the chart, the last ones; the table lists all batches
+#: the chart shows the last batches, at most this number; the table lists all batches
 _BATCHES_DRAWN = 30
 #: maximum number of files that a column draws one by one; more files are drawn in groups
 _MAX_FILES_DRAWN = 80

@@ -42,7 +42,7 @@ class SizeColumn:
 
     @property
     def sizes(self) -> tuple[tuple[str, int], ...]:
-        """The files of each size that there are, the smallest size first."""
+        """The sizes that have files, each with its number of files, the smallest size first."""
         return tuple((bucket_name(index), count) for index, count in enumerate(self.counts) if count)
 
 

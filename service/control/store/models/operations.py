@@ -95,11 +95,11 @@ class ProcessRow(Base):
 
 
 class ReadLogRow(Base):
-    """A query log, and the position up to which it was read."""
+    """How far a log of queries was read, or a query that reported itself and is counted."""
 
     __tablename__ = "read_log"
 
-    #: the path, without the suffix that a log has while it is written
+    #: the path without the suffix of a log in progress, or the id of a query
     log: Mapped[str] = mapped_column(String, primary_key=True)
     #: the size in storage at the last reading
     bytes: Mapped[int] = mapped_column(BigInteger)
