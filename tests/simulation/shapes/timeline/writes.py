@@ -334,8 +334,9 @@ class TimelineWrites(Writes):
     def _clean(self, table: TimelineTable) -> None:
         victims, earliest = policy_victims(table, self.world.setup.clean_commits)
         if victims:
-            self.world.before("write clean")
+            # Of the same moment as the victims: the savepoint of a file that is kept may be removed meanwhile.
             kept = min([earliest, *table.replaced_and_saved()])
+            self.world.before("write clean")
             time, index = table.new_time(), table.read_index()
             table.confirm(table.writers)
             clean = table.new_instant("clean", None, time, victims=victims, earliest=kept, retained_from=earliest)
