@@ -179,7 +179,7 @@ def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Te
     assert facts["record key"] == "id"
     assert facts["timeline"] == "3 commits completed, 1 pending, 0 archived"
     assert facts["pending"].startswith("clustering ")
-    assert facts["pending"].partition(", last sign")[0].endswith(f" ago (plan {PLAN_ID} of lakefold")
+    assert facts["pending"].partition(", last active")[0].endswith(f" ago (plan {PLAN_ID} of lakefold")
     last = FORMAT.snapshot(ref(templates.get("clustering_pending"))).instant
     assert re.fullmatch(rf"bulk_insert {last}, .+ ago, by another process", facts["last commit"])
     assert facts["services"] == "no clustering or clean on the active timeline"

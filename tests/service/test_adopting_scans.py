@@ -233,7 +233,7 @@ def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
     with pytest.raises(ProblemError, match=r"belongs to plan own; to end it: lakefold plans cancel own$"):
         _check_rollback(run, "t1", [lost, known], "8")
     store.request_cancel("own", "operator")
-    with pytest.raises(ProblemError, match=r"plan own, which has cancelled; the sweep of lakefold serve withdraws it"):
+    with pytest.raises(ProblemError, match=r"plan own, which is cancelled; the sweep of lakefold serve withdraws it"):
         _check_rollback(run, "t1", [lost, known], "8")
 
 

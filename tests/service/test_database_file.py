@@ -132,4 +132,4 @@ def test_a_first_start_needs_only_db_upgrade(toys, tmp_path, run, monkeypatch):
     assert run("db", "upgrade")[0] == ExitCode.OK
     assert run("db", "upgrade", "--no-create")[0] == ExitCode.OK
     code, out, _ = run("db", "check")
-    assert (code, "can be written" in out) == (ExitCode.OK, True)
+    assert (code, "database is writable" in out) == (ExitCode.OK, True)
