@@ -21,9 +21,8 @@ class LocationChange(StrEnum):
     #: files are missing, and so are lakefold's own data beside the directory
     EMPTIED = "cleared"
     IN_PROGRESS = "unsettled"  #: a writer is at work, or some recorded files are missing
-    AMBIGUOUS = (
-        "untold"  #: files were added after lakefold began to delete there, and others are gone: which one did it?
-    )
+    #: files were added after lakefold began to delete there, and others are gone
+    AMBIGUOUS = "untold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
