@@ -16,6 +16,7 @@ import executors.cleaner
 import executors.failure
 import executors.lease
 import executors.partition_locks
+import executors.relocation.search
 import executors.retry
 import executors.run
 import executors.sweep
@@ -50,6 +51,7 @@ _CORE = (
     executors.retry,
     executors.failure,
     executors.sweep,
+    executors.relocation.search,
     executors.take_over,
     executors.run,
     executors.worker,
