@@ -128,7 +128,10 @@ def remove_tree(location: str) -> None:
 
 
 def upload(base: Path, location: str) -> str:
-    """Copy a directory to ``location``, without checksum files; ``location``."""
+    """Copy a directory to ``location``, without checksum files but with the files' times; ``location``.
+
+    Files that seem written long after their commits are a sign of a wrong clock of the writer.
+    """
     for path in sorted(base.rglob("*")):
         target = place(f"{location}/{path.relative_to(base)}")
         if path.is_dir():
@@ -136,4 +139,7 @@ def upload(base: Path, location: str) -> str:
         elif path.suffix != ".crc":
             target.parent.mkdir(parents=True, exist_ok=True)
             target.write_bytes(path.read_bytes())
+            if isinstance(target, HdfsPath):
+                modified_ms = round(path.stat().st_mtime * 1000)
+                target.client.set_times(str(target.path), modified_ms, modified_ms)
     return location

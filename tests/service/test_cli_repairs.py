@@ -26,7 +26,7 @@ pytestmark = pytest.mark.spark
 
 
 def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
-    assert "as its last commits state" in lakefold("verify", "orders", "--rows")
+    assert "matches its last commits" in lakefold("verify", "orders", "--rows")
     newest = max(lakefold.base.rglob("*_*.parquet"), key=lambda path: path.name.rpartition("_")[2])
     shutil.copy(newest, newest.with_name(f"11111111-{newest.name}"))
     found = lakefold.json("verify", "orders", expect=3)[0]
@@ -98,7 +98,7 @@ def test_repair_finds_nothing_on_a_sound_table(lakefold):
 def test_clean_leaves_the_work_to_a_live_cleaner(lakefold):
     store = lakefold.store
     assert store.acquire_leader("clean", "daemon-9", timedelta(seconds=60))
-    assert "daemon-9 cleans every 5 min" in lakefold.problem("clean", expect=1)["detail"]
+    assert "daemon-9 is the cleaner and cleans every 5 min" in lakefold.problem("clean", expect=1)["detail"]
     store.close()
 
 
