@@ -9,6 +9,18 @@ import os
 import re
 from collections.abc import Hashable
 
+DATA_DIR = ".lakefold"
+"""The directory, in a Hive table's own directory, that holds versions.
+
+Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
+none of lakefold's other names. ``docs/formats.md`` has the rule of each reader.
+"""
+
+LEGACY_DATA_DIR = "_lakefold"
+"""The name that earlier releases gave to ``DATA_DIR``. Their versions stay there until they are replaced."""
+
+DATA_DIRS = (DATA_DIR, LEGACY_DATA_DIR)
+
 _URI = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 _S3 = re.compile(r"s3[an]?://", re.IGNORECASE)
 _HDFS = re.compile(r"hdfs://(?P<authority>[^/]*)(?P<path>.*)", re.IGNORECASE | re.DOTALL)

@@ -12,10 +12,10 @@ from hive_case import HiveCase, WholeCase
 from hive_metastore import MetastoreServer
 
 from lake.formats.hive import writer
-from lake.formats.hive.catalog.tables import DATA_DIR, LEGACY_DATA_DIR
 from lake.formats.hive.commit import commit_record, version_names
 from lake.model import TableRef
 from lake.plan import Commit
+from lake.storage.locations import DATA_DIR, LEGACY_DATA_DIR
 
 pytestmark = pytest.mark.slow
 

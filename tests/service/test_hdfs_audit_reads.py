@@ -103,6 +103,8 @@ def test_only_permitted_opens_of_data_files_by_other_users_count(tmp_path, store
     put(log, line("/lake/orders/_lakefold/v1/dt=1/part-0.parquet", 5, ugi=proxied), append=True)
     put(log, line("/lake/orders/dt=1/.f1_2.log.1_0", 6, ugi=proxied, caller="SPARK_a"), append=True)
     assert (observe(store, log), reads(store)) == (2, 2), "relocated partitions, and log files of a merge-on-read table"
+    put(log, line("/lake/orders/.lakefold/v2/dt=1/part-0.parquet", 8, ugi=proxied), append=True)
+    assert (observe(store, log), reads(store)) == (1, 3), "the present name of the directory of versions"
 
 
 def test_a_minute_that_is_being_written_is_counted_when_it_is_over(tmp_path, store):

@@ -16,7 +16,7 @@ from lake.engines import RewriteEngine, choose_engines, engine_notes, rewrite_gr
 from lake.errors import Conflict, Integrity, Transient
 from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
-from lake.formats.hive.catalog.tables import DATA_DIR, load_table, open_metastore
+from lake.formats.hive.catalog.tables import load_table, open_metastore
 from lake.formats.hive.commit import commit_lookup, commit_record, metastore_commit, staging, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import (
@@ -47,7 +47,7 @@ from lake.plan import (
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, StagingJournal
 from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import hadoop_uri, relative_path, resolve_path
+from lake.storage.locations import DATA_DIR, hadoop_uri, relative_path, resolve_path
 
 _MAX_CHECKS = 5
 """How often partitions are checked before a commit, and how often the commit is put off, while writers add files."""

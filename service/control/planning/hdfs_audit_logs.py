@@ -18,6 +18,7 @@ from pathlib import Path, PurePosixPath
 from typing import BinaryIO, cast
 from urllib.parse import urlsplit
 
+from lake.storage.locations import DATA_DIRS
 from service.control.planning.spark_event_logs import LogReading
 
 #: before the digest that names a log
@@ -31,8 +32,6 @@ _MINUTE = re.compile(rb"\d{4}-\d\d-\d\d \d\d:\d\d")
 _OPEN = re.compile(rb"\ballowed=true\tugi=([^\t]*)\tip=[^\t]*\tcmd=open\tsrc=(/[^\t]*)\t")
 #: directories of table formats' own metadata; their hidden directories begin with a dot or an underline
 _METADATA_DIRECTORY = "metadata"
-#: hidden, but with the data files of relocated partitions
-_DATA_DIRECTORY = "_lakefold"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,7 +66,8 @@ class HdfsPaths:
 
 
 def _is_metadata(directory: str) -> bool:
-    is_hidden = directory.startswith((".", "_")) and directory != _DATA_DIRECTORY
+    # The directories of versions are hidden, but they have the data files of relocated partitions.
+    is_hidden = directory.startswith((".", "_")) and directory not in DATA_DIRS
     return directory == _METADATA_DIRECTORY or is_hidden
 
 

@@ -17,22 +17,10 @@ from lake.metastore import (
     pooled_connection,
 )
 from lake.model import CatalogRef, SearchFailure, TableRef, partition_label
-from lake.storage.locations import canonical_location
+from lake.storage.locations import DATA_DIRS, canonical_location
 
 CATALOG_KIND = "metastore"
 """The ``CatalogRef.kind`` of a table that was found in a metastore."""
-
-DATA_DIR = ".lakefold"
-"""The directory, in the table's own directory, that holds versions.
-
-Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
-none of lakefold's other names. ``docs/formats.md`` has the rule of each reader.
-"""
-
-LEGACY_DATA_DIR = "_lakefold"
-"""The name that earlier releases gave to ``DATA_DIR``. Their versions stay there until they are replaced."""
-
-DATA_DIRS = (DATA_DIR, LEGACY_DATA_DIR)
 
 UNPARTITIONED_DIR = "data"
 """The directory in a version that holds the files of a table without partitions."""

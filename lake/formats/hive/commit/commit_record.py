@@ -17,7 +17,6 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import Integrity, Transient
-from lake.formats.hive.catalog.tables import LEGACY_DATA_DIR
 from lake.formats.hive.commit.version_names import (
     ATTEMPTS_DIR,
     RECORD_FILE,
@@ -32,6 +31,7 @@ from lake.metastore import MetastoreTable
 from lake.model import TableRef
 from lake.plan import STAGED_WATCH_PERIOD, Commit, LocatedFile, OutputFile, Relocation, SupersededVersion
 from lake.storage.filesystems import file_io_of
+from lake.storage.locations import LEGACY_DATA_DIR
 
 log = logging.getLogger(__name__)
 

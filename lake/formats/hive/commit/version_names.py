@@ -4,10 +4,11 @@
 import re
 from collections.abc import Collection, Mapping
 
-from lake.formats.hive.catalog.tables import DATA_DIR, DATA_DIRS, UNPARTITIONED_DIR
+from lake.formats.hive.catalog.tables import UNPARTITIONED_DIR
 from lake.formats.hive.files.listing import ListedFile
 from lake.model import TableRef
 from lake.storage.filesystems import file_io_of
+from lake.storage.locations import DATA_DIR, DATA_DIRS
 
 OUTPUT_FILE_PATTERN = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
 """The names of files that rewrites write, as a pattern for ``re`` and RE2."""

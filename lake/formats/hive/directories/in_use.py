@@ -6,10 +6,10 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from posixpath import dirname
 
-from lake.formats.hive.catalog.tables import DATA_DIRS, CatalogPartition
+from lake.formats.hive.catalog.tables import CatalogPartition
 from lake.model import TableRef, partition_label
 from lake.plan import SupersededVersion
-from lake.storage.locations import resolve_path
+from lake.storage.locations import DATA_DIRS, resolve_path
 
 
 def parent_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> Collection[str]:

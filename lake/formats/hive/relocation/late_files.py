@@ -10,7 +10,6 @@ from posixpath import basename, dirname
 from lake.errors import CommitUnknown, Conflict, Integrity, Transient
 from lake.failpoints import failpoint
 from lake.formats.hive.catalog.tables import (
-    DATA_DIRS,
     CatalogPartition,
     find_lost_update,
     list_partitions,
@@ -24,7 +23,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import LocatedFile, Relocation
 from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import hadoop_uri, relative_path, resolve_path
+from lake.storage.locations import DATA_DIRS, hadoop_uri, relative_path, resolve_path
 
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 _FILE_ARCHIVE_DIR = "_aside"
