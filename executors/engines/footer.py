@@ -91,18 +91,19 @@ class RawParquetFooter:
     def with_optional(self, ids: Collection[int]) -> "RawParquetFooter":
         """Return the footer in which the columns with these field ids are optional if they were required.
 
-        It describes other pages than those of this footer's file.
+        Returns this footer if there are no such columns. A changed footer describes other pages than those of its file.
         """
-        changed = RawParquetFooter(encode(self._fields))
-        elements = changed._fields[_SCHEMA][1][1]
         required = [
-            one
-            for one in elements
+            number
+            for number, one in enumerate(self._fields[_SCHEMA][1][1])
             if _FIELD_ID in one and one[_FIELD_ID][1] in ids and one[_REPETITION][1] == _REQUIRED
         ]
-        for one in required:
-            one[_REPETITION] = (I32, _OPTIONAL)
-        for group in changed._fields[_ROW_GROUPS][1][1] if required else ():
+        if not required:
+            return self
+        changed = RawParquetFooter(encode(self._fields))
+        for number in required:
+            changed._fields[_SCHEMA][1][1][number][_REPETITION] = (I32, _OPTIONAL)
+        for group in changed._fields[_ROW_GROUPS][1][1]:
             for chunk in group[_COLUMNS][1][1]:
                 # They count the levels of nesting, of which there are more now; pyarrow aborts if they don't fit.
                 _drop(chunk[_COLUMN_META][1], (_SIZE_STATISTICS,))
