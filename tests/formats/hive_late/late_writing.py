@@ -7,6 +7,7 @@ those of docs/decisions/0013-moving-a-partition.md.
 
 import shutil
 import time
+from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import resolve_partitions, restore_original_locations, sweep_partitions
 from lake.errors import Transient
-from lake.metastore import MetastoreClient
+from lake.metastore import MetastoreClient, MetastorePartition
 from lake.plan import Plan
 from lake.relocation.decide import LocationChoice
 from lake.storage.local import LocalFileIO
@@ -117,12 +118,17 @@ def added_again(bench: Bench) -> None:
         owner.add(table_name(bench.table), "0", home(bench))
 
 
+def alter_partitions(bench: Bench, partitions: Sequence[MetastorePartition]) -> None:
+    """Have another program than lakefold give partitions these locations and properties."""
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), partitions)
+
+
 def point_at(bench: Bench, location: Path) -> None:
     """What Flink's sink does: the location is set, parameters and age stay."""
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     moved = partition.with_changes(partition.storage.with_location(f"file:{location}"), partition.parameters)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+    alter_partitions(bench, [moved])
 
 
 def after_its_hold(bench: Bench) -> None:

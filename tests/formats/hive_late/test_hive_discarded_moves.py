@@ -9,8 +9,18 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hive_case import DATABASE, Owner, table_name
-from late_writing import PARTITION, Killed, after_its_hold, brought_home, halted, here, home, swept, write
+from late_writing import (
+    PARTITION,
+    Killed,
+    after_its_hold,
+    alter_partitions,
+    brought_home,
+    halted,
+    here,
+    home,
+    swept,
+    write,
+)
 from renaming import CHANGES
 from test_hive_forgetting import age, forgotten
 from toys.bench import Bench
@@ -35,10 +45,10 @@ def given_up(bench: Bench, why: str, monkeypatch: pytest.MonkeyPatch) -> list[Se
         if name == "in_tell" and why == "killed":
             raise Killed
         if name == "in_tell" and why == "changed meanwhile":
-            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-                partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-                counted = partition.with_changes(partition.storage, {**partition.parameters, "numRows": "7"})
-                MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+            partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+            alter_partitions(
+                bench, [partition.with_changes(partition.storage, {**partition.parameters, "numRows": "7"})]
+            )
 
     bench.clean()
     with monkeypatch.context() as patch:
@@ -60,9 +70,8 @@ def test_rule_6_a_move_home_that_the_metastore_makes_after_it_was_given_up_is_un
     """Its copies are removed by then: readers of the partition's own directory would find nothing."""
     bench, rows, before = known, sorted(known.rows()), here(known)
     calls = given_up(bench, "unanswered", monkeypatch)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        for call in calls:
-            MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), call)
+    for call in calls:
+        alter_partitions(bench, call)
     assert here(bench) == home(bench)
     for _ in range(2):
         bench.sweep()
@@ -115,9 +124,8 @@ def test_a_move_home_that_was_given_up_is_not_forgotten_while_its_partition_name
 ):
     bench, rows, before = known, sorted(known.rows()), here(known)
     calls = given_up(bench, "unanswered", monkeypatch)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        for call in calls:
-            MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), call)
+    for call in calls:
+        alter_partitions(bench, call)
     age(bench)
     assert (len(discarded(bench)), forgotten(bench)) == (len(calls), 0)
     bench.sweep()

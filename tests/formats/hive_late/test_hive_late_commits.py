@@ -13,6 +13,7 @@ import pytest
 from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    alter_partitions,
     counted,
     data_files,
     dropped,
@@ -43,8 +44,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
 def put(bench: Bench, partitions: Mapping[str, Any]) -> None:
     """A call that gives all of them what they had then."""
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), list(partitions.values()))
+    alter_partitions(bench, list(partitions.values()))
 
 
 def made_anew(bench: Bench) -> None:
@@ -247,9 +247,7 @@ def as_is(bench: Bench) -> Any:
 
 def written_back(bench: Bench, before: Any) -> None:
     """What Hive does when it has brought the files of an INSERT in: all that it read before, with new counts."""
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        counted = before.with_changes(before.storage, {**before.parameters, "numFiles": "9"})
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [counted])
+    alter_partitions(bench, [before.with_changes(before.storage, {**before.parameters, "numFiles": "9"})])
 
 
 @pytest.mark.crossed

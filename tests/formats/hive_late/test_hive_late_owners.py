@@ -9,10 +9,11 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from hive_case import DATABASE, Owner, table_name
+from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
     added_again,
+    alter_partitions,
     brought_home,
     counted,
     data_files,
@@ -47,8 +48,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 def relocated(bench: Bench, elsewhere: Path) -> None:
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), partition.parameters)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+    alter_partitions(bench, [moved])
 
 
 def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_change_it_stays_there(
@@ -253,8 +253,7 @@ def test_rule_2_late_appends_are_visible_after_a_partition_that_its_owner_has_mo
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     parameters = partition.parameters if keeps_properties else {}
     moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), parameters)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [moved])
+    alter_partitions(bench, [moved])
     for path in data_files(left):
         path.unlink()
     write(elsewhere, 800, 810, "part-more.parquet")

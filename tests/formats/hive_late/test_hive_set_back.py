@@ -12,10 +12,10 @@ from unittest import mock
 import pytest
 from contract.plans import plan_all
 from databases import sqlite_at
-from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
     Killed,
+    alter_partitions,
     brought_home,
     data_files,
     halted,
@@ -34,7 +34,6 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.formats.hive.commit.version_names import new_version_name
-from lake.metastore import MetastoreClient
 from lake.plan import Plan
 from service.control.store import Store
 from service.control.store.plan_creation import QueueEntry
@@ -286,8 +285,7 @@ def test_rule_2_both_commits_of_a_plan_are_recorded_where_the_first_one_was_undo
     ):
         bench.run()
     first = here(bench)
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        MetastoreClient.alter_partitions(owner, DATABASE, table_name(bench.table), [before[PARTITION]])
+    alter_partitions(bench, [before[PARTITION]])
     bench.expire()
     assert bench.rescue() is not None
     assert bench.run().result is RunResult.COMPLETED
