@@ -22,7 +22,7 @@ from lake.storage.filesystems import filesystem_of
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
-#: the most bytes of a value as a reference to a dictionary; a plain string takes four bytes and its content
+#: maximum size of a value as a reference to a dictionary, in bytes; a plain string takes four bytes and its content
 _MAX_BYTES_PER_REFERENCE = 2
 #: with this many values per chunk, on average, a writer has determined whether a dictionary is worth it
 _MIN_VALUES_FOR_DICTIONARY = 10_000

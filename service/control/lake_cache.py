@@ -41,7 +41,7 @@ Derived = TypeVar("Derived")
 
 #: the number of completed plans whose speed predicts how long the backlog will take
 _RECENT_PLANS = 20
-#: the most plans shown beside the processes that run them
+#: maximum number of plans shown beside the processes that run them
 _MAX_RUNNING = 1000
 #: older plans are ignored when writers are checked for contention
 _CONTENTION_WINDOW = timedelta(hours=6)

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: the most plans of one request for a whole table; later scans plan the rest
+#: maximum number of plans of one request for a whole table; later scans plan the other files
 MAX_PLANS_PER_REQUEST = 100
 #: when to scan reported partitions again if the table has its maximum of live plans; such a scan is cheap
 _SLOT_RETRY = timedelta(seconds=5)

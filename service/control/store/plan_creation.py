@@ -25,8 +25,8 @@ class QueueEntry:
     """The position of a plan in the queue.
 
     ``cpu_seconds`` is the predicted cost, which budgets need. The plan runs as if it had been created earlier by
-    ``priority_offset``. ``urgency`` is added to the offset if the table misses an objective, which ``urgency_reason``
-    names. A plan that ``needs_approval`` is a proposal.
+    ``priority_offset``. If the table misses an objective, ``urgency`` is added to this offset, and ``urgency_reason``
+    names the objective. A plan that ``needs_approval`` is a proposal.
     """
 
     cpu_seconds: float | None = None

@@ -13,7 +13,7 @@ _RECORDING_DELAY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObjective:
-    """An objective of a table as the last good scan evaluated it at ``judged_at``; met, or missed, since ``since``.
+    """An objective of a table, evaluated by the last good scan at ``judged_at``; met or missed since ``since``.
 
     ``value`` must be at most ``bound`` during the share ``goal`` of the time in ``window``. The result is valid for
     ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective was
