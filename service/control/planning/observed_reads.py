@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of tables, observed in logs of queries: their number, and the rate in the place of the configured one."""
+"""Reads of tables that query logs show: their number, and their rate, which replaces the configured rate."""
 
 import logging
 from collections import Counter
@@ -81,7 +81,7 @@ def observe_spark_reads(store: "Store", directories: Iterable[str], max_bytes: i
                 logger.warning("Spark event log %s can't be read: %s", path, error.strerror or error)
                 continue
             max_bytes = max_bytes - (reading.position - before.position) if reading.is_finished else 0
-            # If the round ends within the log, its size is left as it was, so that the next round continues.
+            # If the round ends within the log, the recorded size stays, so that the next round continues.
             log = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
             if reading.is_own:
                 log, counts = ReadLog(log=key, bytes=size, position=_IGNORED), Counter()
@@ -128,7 +128,7 @@ def observe_hdfs_reads(
                 logger.warning("HDFS audit log %s can't be read: %s", path, getattr(error, "strerror", None) or error)
                 continue
             max_bytes -= reading.position - before.position
-            # Until the last minute is complete, the size is left as it was, so that the next round continues.
+            # Until the last minute is complete, the recorded size stays, so that the next round continues.
             place = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
             if place != before:
                 known[key] = place

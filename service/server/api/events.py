@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes ``/v1/events``: writers report commits, whose partitions are scanned at once, and Trino its queries."""
+"""The routes ``/v1/events``: writers report commits, Trino reports queries. Reported partitions are scanned at once."""
 
 from typing import Annotated, Any
 
