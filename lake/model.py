@@ -33,7 +33,7 @@ SLICES_SCHEMA = pa.schema(
         pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
-"""One row per latest file slice.
+"""The columns of slices, with one row per latest file slice.
 
 ``partition`` is the path relative to the table ('' when unpartitioned), or only a name if the partition's files are
 elsewhere. ``file_id`` is unique within a partition and is the same in all slices of a file group. ``path`` is the base

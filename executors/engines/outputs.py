@@ -18,10 +18,11 @@ from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
-#: the bytes of decoded values, held in memory, at which a row group is written
+#: a row group is written once this many bytes of decoded values are in memory
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
-#: those of parquet-java, which most inputs have; pyarrow's level for gzip takes three times as long for the same size
+#: the compression levels of parquet-java, which wrote most inputs; for gzip, pyarrow's default level takes three times
+#: as long for the same size
 _LEVELS = {"GZIP": 6, "ZSTD": 3}
 
 

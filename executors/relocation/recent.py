@@ -21,13 +21,13 @@ from lake.relocation.model import VacatedLocation
 from lake.relocation_store import RelocationStore
 
 MAX_LOCATIONS = 20_000
-"""How many locations are checked, most recent first; a sweep finds files in the other locations."""
+"""Maximum number of checked locations, the most recent ones; a sweep finds files in the other locations."""
 
 MAX_FULL_LISTINGS = 1_000
-"""How many locations a check lists in full. Up to this number of locations, it does not check directory times first."""
+"""Maximum number of locations that a check lists. If there are more, it first selects them by directory times."""
 
 _ROTATION_SIZE = 250
-"""How many further locations each check lists in turn, regardless of their directories' times."""
+"""The number of further locations that each check lists in turn, regardless of their directories' times."""
 
 
 @dataclass(slots=True)

@@ -54,7 +54,7 @@ def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous
             return None if _is_readable(entry.path) else UnreadyReason.STALLED
     except FileNotFoundError:
         return UnreadyReason.WRITING
-    # abs(): to a clock far behind the storage's, each file would look young for as long as the clock is behind.
+    # abs(): if this clock is far behind the storage's, the age is negative, and every file would look young.
     return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
 
 

@@ -109,7 +109,7 @@ def check_preconditions(
 
 
 def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
-    """Return a check for ``check_preconditions``: nothing completed and no plan was scheduled after ``expected``.
+    """Return a check for ``check_preconditions``: no instant completed and no plan was scheduled after ``expected``.
 
     The check raises Transient otherwise. ``expected`` is the timeline as the caller listed it.
     """
