@@ -202,7 +202,7 @@ def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 
 
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:
-    """Return a writer's option for ``columns``; options that apply to single columns name these."""
+    """Return a writer's option; of a mapping or list of columns, only the entries of ``columns``."""
     if isinstance(option, dict):
         return {name: value for name, value in option.items() if name in columns} or None
     return [name for name in option if name in columns] if isinstance(option, list) else option

@@ -78,7 +78,7 @@ class RecentLocations:
 
 
 def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], most: int) -> Sequence[VacatedLocation]:
-    """Return all relocations of the partitions of these locations, in ``order``, until there are ``most``."""
+    """Return ``left`` by whole partitions, in the ``order`` of their locations, until at least ``most`` are chosen."""
     partition_of_location = {one.location: one.partition for one in left}
     of_partition: dict[str, list[VacatedLocation]] = defaultdict(list)
     for one in left:

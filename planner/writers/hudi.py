@@ -125,7 +125,7 @@ class CopyOnWrite:
         return [file for file in self._table.files_in(partition) if file.bytes < self.small_file_limit_bytes]
 
     def _size_for_inserts(self, file: SimulatedFile) -> int:
-        """Return the size of a small file when its free space is computed."""
+        """Return the size by which the free space of a small file is computed."""
         return file.bytes
 
     def _assign_inserts(

@@ -87,7 +87,7 @@ class CellCounts:
             last = min(start + round(share * (1 + _TOLERANCE)), start + max_rows, count - 1)
             low, high = np.searchsorted(before, first, "left"), np.searchsorted(before, last, "right")
             if low < high:
-                # Among the largest cells that begin there, choose the cell next to the equal share.
+                # Of the largest cells that begin between these bounds, choose the one nearest to the equal share.
                 sizes = self._sizes[low:high]
                 largest = before[low:high][sizes == sizes.max()]
                 end = int(largest[np.argmin(np.abs(largest - end))])

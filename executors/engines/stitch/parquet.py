@@ -307,7 +307,7 @@ class _CopiedChunk:
         self._values = list(self._shift_positions())
 
     def _shift_positions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield where the footer entry has a position (start and end), and the position in the output."""
+        """Yield start and end of each position in the footer entry, and the position's value in the output."""
         for name, start, end, value in self.chunk.found:
             if name in _UNUSED_POSITIONS:
                 yield start, end, self._source.shifted(value) or 0
@@ -324,7 +324,7 @@ class _CopiedChunk:
         except ValueError as error:
             raise pa.ArrowInvalid(f"{path}: an offset index can't be read: {error}") from error
         if end != len(content) or len(found) != 1:
-            raise pa.ArrowInvalid(f"{path}: an offset index has other bytes behind it")
+            raise pa.ArrowInvalid(f"{path}: there are further bytes after an offset index")
         pages = [value for values, _, _ in found[0] for value in values]
         shift = self._source.require_shifted
         return replace_values(
@@ -390,7 +390,7 @@ class _CopiedGroup:
         return replace_parts(self._file.footer, group.footer_start, group.footer_end, sorted(parts))
 
     def _values(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where the footer entry has a value outside of its chunks (start and end), and its value now."""
+        """Yield start and end of each changed value of the footer entry outside of its chunks, and the new value."""
         pairs = [(before, one.chunk) for before, one in zip(self._group.chunks, self._chunks, strict=True)]
         growth = {
             "compressed_size": sum(now.end - now.start - (before.end - before.start) for before, now in pairs),
@@ -430,7 +430,7 @@ def _copy(
         for leaf, (source, chunk) in other.items():
             (start, end), *filters = source.spans(chunk)
             moves.append((group.chunks[leaf].start, source, start, end))
-            # Behind all row groups, whose chunks stay next to each other.
+            # They follow all row groups, so that the chunks of these stay next to each other.
             moves += [(file.size, source, *span) for span in filters]
     for _, source, start, end in sorted(moves, key=itemgetter(0)):
         source.copy(start, end, sink)

@@ -73,11 +73,10 @@ def attempt_history(history: "AttemptHistory") -> dict[str, Any]:
 
 
 def load_plan_sizes(store: "Store", plan_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return by plan the number of files of each size that it rewrites, and of those that it is expected to write.
+    """Return for each plan the files that it rewrites and the files that it is expected to write, counted by size.
 
-    Each list counts files by size: files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last files above
-    16 GiB.
-    The expected files of a group are equal parts of its bytes.
+    Each list has the number of files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last of files above
+    16 GiB. The expected files of a group are equal parts of its bytes.
     """
     import pyarrow as pa
 

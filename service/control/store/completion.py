@@ -40,11 +40,11 @@ def complete_without_claim(
     this_plan, before = update(PlanRow).where(PlanRow.id == row.id), PlanState(row.state)
     path = [before, PlanState.COMPLETED]
     if before is PlanState.REQUESTED:
-        # Triggers allow no shorter path.
+        # The triggers do not allow a requested plan to become completed in one step.
         path.insert(1, PlanState.CANCELLED)
         connection.execute(this_plan.values(state=PlanState.CANCELLED, finalized_at_ms=db_now()))
     if before is PlanState.INFLIGHT:
-        # A new epoch, so that an executor that only lost its lease does not take this record for its own.
+        # The epoch is a new one, so that an executor which merely lost its lease does not take this record for its own.
         values["epoch"] = row.epoch + 1
     if row.proposed_at_ms is not None and row.decision != ProposalDecision.APPROVED:
         # The plan ran, so it was approved: the database was restored to an earlier state.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files that readers see.
+"""Finds unfinished files of writers: ``LOAD DATA LOCAL`` and ``hdfs put`` write into files that readers see already.
 
 A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not copied from a previous
 location. While it is younger than an hour, it is not rewritten and not linked by a commit either.

@@ -33,7 +33,7 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """Return the option for the wait by which Hudi makes sure that no other writer's clock is behind a time it formed.
+    """Return the option that sets how long Hudi waits until no other writer's clock can be behind a time that it formed.
 
     Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short if
     there are other writers.
