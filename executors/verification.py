@@ -314,7 +314,7 @@ def _changed_columns(
 def _added_columns(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
 ) -> Mapping[str, Integrity]:
-    """Return columns with values that only the new files have, each with the difference.
+    """Return the columns that have values and exist only in the new files, each with the difference.
 
     Such a column may have been renamed since the inputs were written, or have a default for older rows: only the
     table's reader has the values of these rows. If footers do not show whether a column has values, it is included at

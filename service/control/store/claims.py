@@ -42,8 +42,8 @@ class Claims(StorePart):
     def claim(self, executor: str) -> Claim | None:
         """Claim the first due requested plan by compare-and-set. Returns None if there is none.
 
-        Skips plans of other resource groups, plans that wait for approval, plans of paused and halted tables, plans of
-        tables at ``max_inflight_per_table``, and plans that wait for a budget or for the hours of their table.
+        Skips plans of other resource groups, plans that wait for approval, and plans that wait for a budget or for the
+        hours of their table. Also skips the plans of tables that are paused, halted or at ``max_inflight_per_table``.
         Increments epoch and attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):

@@ -148,8 +148,8 @@ def list_partitions(
 def _verify_not_renamed(metastore: MetastoreClient, table: MetastoreTable) -> None:
     """Raise Transient or TableGone if the table was renamed.
 
-    A metastore answers from several queries: it may find a table by its name before a rename, and read the locations of
-    partitions as the rename has changed them, or find no partitions by the old name. Both would look like another
+    A metastore answers one call by several queries of its own. If a table is renamed between these queries, the answer
+    may have the changed locations of partitions, or no partitions under the old name. Both would look like another
     program's change.
     """
     label = f"{table.database}.{table.name}"

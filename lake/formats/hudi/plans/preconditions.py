@@ -80,8 +80,8 @@ def check_preconditions(
     act on it. ``prepare`` makes all preparations, so that only the act itself remains. ``is_withdrawal`` is True if
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
-    Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
-    damaged or a restore missed a rewrite, and the errors of ``check``, ``prepare`` and ``fence``.
+    Raises Transient for conditions that pass or are repaired outside of lakefold. Raises Rejected if the metadata table
+    is damaged or a restore missed a rewrite. The errors of ``check``, ``prepare`` and ``fence`` pass through.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)

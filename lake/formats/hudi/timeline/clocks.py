@@ -29,7 +29,7 @@ _MIN_STAMPS = 3
 MAX_WRITE_DELAY = timedelta(seconds=5)
 #: the longest delay for requests of layout 1, whose writers first roll back failed writes of other processes
 _MAX_REQUEST_DELAY = timedelta(seconds=30)
-#: minimum span of the writes' times, and its minimum ratio to the spread of the offsets; below, files may be copies
+#: minimum span of the writes' times, and its minimum ratio to the spread of the offsets; below them files may be copies
 _MIN_SPAN, _MIN_SPAN_RATIO = timedelta(milliseconds=500), 5
 #: the offset of every zone from UTC is a multiple of the first; no two zones are further apart than the second
 _ZONE_STEP, _MAX_ZONE_DIFFERENCE = timedelta(minutes=15), timedelta(hours=26)

@@ -282,7 +282,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
             rank_ms=db_now(),
         )
     )
-    # The transitions of a plan that ended and whose commit was found afterwards: triggers allow no shorter path.
+    # The transitions of a plan that ended and whose commit was found afterwards; the triggers allow no direct one.
     this = PlanRow.id == commit.plan_id
     ended = {"state": PlanState.CANCELLED, "finalized_at_ms": db_now()}
     connection.execute(update(PlanRow).where(this).values(ended))
