@@ -457,7 +457,7 @@ def _decide_undo(
     record: RelocatedPartition,
     state: PartitionState,
 ) -> RelocationDecision:
-    """Relocate back to the location that the latest relocation left, where a merged file has changed since; or halt."""
+    """Relocate back to the location that the latest relocation left, if a merged file has changed there; or halt."""
     what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:

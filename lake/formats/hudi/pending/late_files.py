@@ -30,8 +30,8 @@ from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-#: a check is due when the age of the record has grown by a quarter since the last check; the first check, when the age
-#: is a quarter above this time. An instant is checked about fifty times in all
+#: a check is due when the age of the record has grown by a quarter since the last check; the first one is due when the
+#: age is a quarter above this time. An instant is checked about fifty times in all
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 

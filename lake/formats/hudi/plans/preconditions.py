@@ -379,8 +379,8 @@ def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> No
     nearest = before if before > storage_time else after
     raise Transient(
         f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's "
-        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike, allowed are "
-        f"{_milliseconds(skew)} ms ({MAX_SKEW})"
+        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike: a "
+        f"difference of {_milliseconds(skew)} ms ({MAX_SKEW}) is allowed"
     )
 
 
