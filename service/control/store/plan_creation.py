@@ -56,9 +56,8 @@ class PlanCreation(StorePart):
         """Store ``plan`` as requested and lock its partitions, in one transaction.
 
         ``settings_digest`` is a digest of everything that determines the plan, except its inputs; ``failed_plans``
-        compares it.
-        ``replaced_proposals`` are proposals (plan → reason) that the plan replaces: those that are still undecided are
-        cancelled in the same transaction.
+        compares it. ``replaced_proposals`` are proposals (plan → reason) that the plan replaces: those that are still
+        undecided are cancelled in the same transaction.
 
         An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the owners if another plan or
         process holds one of the partitions.

@@ -167,7 +167,7 @@ def list_objectives(context: ContextDep, request: Request, table: str) -> Respon
 def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
     """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan.
 
-    `histogram` counts files by size: files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last files above
+    `histogram` has the number of files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last of files above
     16 GiB.
     """
     return list_response(request, context.store.scans(find_table(context, table).name, limit))
