@@ -177,7 +177,7 @@ class ParquetOutput:
             )
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
-                # It may soon be the only copy of the rows.
+                # The inputs may be deleted soon; then this file is the only copy of the rows.
                 sync_path(self._path)
         except BaseException:
             self._abort()

@@ -109,7 +109,7 @@ class RangeWriter:
             with self._writing():
                 if self._is_local:
                     os.close(self._fd)
-                    # It may soon be the only copy of the rows.
+                    # The inputs may be deleted soon; then this file is the only copy of the rows.
                     sync_path(self._path)
                 else:
                     self._stream.close()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Resurrected file groups: readers see them again since the replacing commit was archived. Reasons against removal.
+"""File groups that readers see again since the commit that replaced them was archived; reasons against their removal.
 
 Hudi's readers find replaced file groups in the active timeline alone. If a replacement is archived while the replaced
 files are still in storage, readers read these files again, each of their rows twice. The archived timeline still

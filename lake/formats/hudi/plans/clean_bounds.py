@@ -89,7 +89,7 @@ def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
 
 
 def read_cleaner_progress(timeline: Timeline) -> CleanerProgress:
-    """Return the progress of the table's own cleaner, as the newest clean records it; a clean by lakefold repeats it."""
+    """Return the progress of the table's own cleaner from the newest clean; cleans by lakefold repeat it."""
     clean, saved = newest_clean(timeline), tuple(sorted(timeline.savepoints()))
     if clean is None:
         return CleanerProgress(savepoints=saved)
