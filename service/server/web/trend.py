@@ -172,6 +172,7 @@ def _charts(points: Sequence[TrendPoint]) -> tuple[TimeChart, ...]:
                     is_filled=True,
                 ),
             ),
+            is_whole=True,
         ),
         time_chart(
             "Bytes rewritten and freed",
