@@ -111,8 +111,9 @@ def describe_scan_failure(scan: "ScanRecord") -> str:
     """Return why a table could not be scanned; for a missing table, also what to do."""
     if not scan.is_gone:
         return f"could not be scanned: {scan.error}"
+    cause = (scan.error or "").removeprefix(f"{scan.table}: ")
     return (
-        f"is gone: {scan.error}. Put it back or mount its storage; for a table that was dropped on purpose, set "
+        f"is gone: {cause}. Put it back or mount its storage; for a table that was dropped on purpose, set "
         'mode = "off" in a rule, or remove its source'
     )
 
