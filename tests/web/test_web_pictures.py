@@ -42,6 +42,25 @@ def picture_tables(text, caption):
     return found
 
 
+@pytest.mark.parametrize("name", ["sales.orders", "events.clicks", "logs.app"])
+def test_the_histogram_before_and_now_is_that_of_two_scans_in_the_api(page, name):
+    """The first scan was only on the page, and the last good one of a table whose scans fail not in the list."""
+    document = page.get(f"/v1/tables/{name}").json()
+    listed = {entry["table"]: entry for entry in page.get("/v1/tables").json()["items"]}
+    assert (listed[name]["last_good_scan"], listed[name]["first_scan"]) == (
+        document["last_good_scan"],
+        document["first_scan"],
+    )
+    now, before = document["last_good_scan"]["histogram"], document["first_scan"]["histogram"]
+    shown = read(page, f"/tables/{name}").words
+    for index, (files, earlier) in enumerate(zip(now, before, strict=True)):
+        if files or earlier:
+            both = (
+                f" {earlier:,}" if document["first_scan"]["taken_at"] < document["last_good_scan"]["taken_at"] else ""
+            )
+            assert f"{bucket_name(index)}{both} {files:,} " in shown
+
+
 @pytest.mark.parametrize("days", [7, 30])
 def test_tiles_and_charts_of_the_first_page_have_the_figures_of_the_trend(page, lake, days):
     trend = page.get("/v1/trend").json()
