@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 from api_toys import client_of
+from starlette.datastructures import URL
 from store_plans import sql
 from web_lake import completed, register, scan, sizes
 from web_pages import read
@@ -17,6 +18,7 @@ from web_pages import read
 from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from lake.units import format_bytes, format_elapsed
 from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import TrendPoint
 from service.server.web.calendars import date_and_key, partition_calendar
 from service.server.web.charts import axis_text, bucket_name
 from service.server.web.formatting import format_count
@@ -24,6 +26,7 @@ from service.server.web.gantt import OUTCOMES, executor_day
 from service.server.web.size_history import count_level, size_history
 from service.server.web.time_axis import TimeAxis, axis_marks, round_ceiling
 from service.server.web.time_chart import Series, time_chart
+from service.server.web.trend import trend_panel
 from service.text import format_percent, parse_timestamp
 
 LONG = "and-half-of-another-continent"
@@ -111,6 +114,16 @@ def test_a_chart_over_time_ends_at_its_figures_and_names_every_moment():
         assert sum(band.width for band in one.bands) == pytest.approx(one.right - one.left)
     assert [texts for _, texts in chart.rows] == [("20",), ("100",), ("40",)]
     assert time_chart("Files", [Series(name="files", key="first", points=points[:1], format=str)]) is None
+
+
+def test_files_over_time_change_evenly_between_two_points():
+    """Of an hour with one plan the chart showed the files of its begin up to now, and a fall at its end."""
+    points = [
+        TrendPoint(at=at, files=files, bytes=1, small_files=0, reducible_files=0, rewritten_bytes=0, freed_bytes=0)
+        for at, files in ((NOW - timedelta(hours=1), 4), (NOW, 2))
+    ]
+    files, _ = trend_panel(points, 7, URL("http://127.0.0.1/")).charts
+    assert all("L" in one.paths[0].line and "H" not in one.paths[0].line for one in files.charts)
 
 
 @pytest.mark.parametrize(
