@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 
+#: more tables than these are read all at once
+_MAX_NAMES = 1000
+
 
 class LocalClient:
     """The local implementation of ``service.cli.client.Client``.
@@ -70,7 +73,8 @@ class LocalClient:
             name for name, table in tables.items() if name not in states and _matches_filter(table, table_filter)
         )
         shown = [*names, *new][:most]
-        scans = self.store.reference_scans(names=shown)
+        # A database takes only so many names in one query.
+        scans = self.store.reference_scans(names=shown if len(shown) <= _MAX_NAMES else None)
         return TableList(
             tables=[
                 _to_document(serializers.table_summary(tables[name], states.get(name), scans.of(name)))
