@@ -50,7 +50,8 @@ def list_tables(
 ) -> Response:
     """The tables, by default sorted by descending reducible bytes; `total` is their number.
 
-    Orders and states use the last good scan; `scan` is the last scan, good or not.
+    Orders and states use the last good scan, `last_good_scan`; `scan` is the last scan, good or not, and `first_scan`
+    the first good one.
     """
     if after is not None and number is not None:
         raise ProblemError(problems.USAGE, "page and after exclude each other")
@@ -72,10 +73,10 @@ def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, An
     """Return the documents of the tables with these ``names``, in the same order."""
     states, scans = (
         {state.name: state for state in context.store.table_states(names)},
-        context.store.reference_scans(names=names).latest,
+        context.store.reference_scans(names=names),
     )
     return [
-        table_summary(context.configured_table(states[name]), states[name], scans.get(name))
+        table_summary(context.configured_table(states[name]), states[name], scans.of(name))
         for name in names
         if name in states
     ]
