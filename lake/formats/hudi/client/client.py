@@ -139,12 +139,18 @@ class HudiClient:
         self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.metadata_table_exists(
             self.storage
         )
+        self.is_record_index_partitioned = metadata_table.is_record_index_partitioned(self.storage, self.properties)
+        if self.is_record_index_partitioned:
+            self.bundle.require_partitioned_record_index(self.table.name)
 
     def _fixed_options(self) -> dict[str, str]:
         """Return the write options that the table's properties and the plan determine."""
         config = self.meta.getTableConfig()
         version = config.getTableVersion().versionCode()
-        indexes = index_options([str(name) for name in config.getMetadataPartitions()])
+        indexes = index_options(
+            [str(name) for name in config.getMetadataPartitions()],
+            is_record_index_partitioned=self.is_record_index_partitioned,
+        )
         return {
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
@@ -193,7 +199,11 @@ class HudiClient:
                 f"{current.get(key, 'unset')} while {doing}; the plan is tried again with the table as it is now"
             )
         has_metadata_table = has_metadata_table and "files" in metadata_table.index_names(current)
-        if not differing and has_metadata_table == self.has_metadata_table:
+        same_indexes = (
+            has_metadata_table == self.has_metadata_table
+            and metadata_table.is_record_index_partitioned(self.storage, current) == self.is_record_index_partitioned
+        )
+        if not differing and same_indexes:
             return
         log.info("%s: its metadata table was changed; the client follows the change while %s", self.table.name, doing)
         self._read_table()

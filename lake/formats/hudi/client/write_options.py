@@ -8,6 +8,7 @@ from typing import Any
 from lake.errors import Rejected
 from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, EngineChoice
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
+from lake.formats.hudi.timeline.metadata_table import RECORD_INDEX
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
@@ -15,8 +16,12 @@ from lake.plan import Plan, PlanKind
 COMPRESSION = "hoodie.parquet.compression.codec"
 
 
-def index_options(partitions: Collection[str]) -> dict[str, str]:
-    """Return the options that keep and update every index of the table's metadata table."""
+def index_options(partitions: Collection[str], *, is_record_index_partitioned: bool = False) -> dict[str, str]:
+    """Return the options that keep and update every index of the table's metadata table.
+
+    A record index is kept by the option of its kind: by the other option Hudi would enter new locations where no writer
+    looks for them.
+    """
     have = set(partitions)
     options = {
         "hoodie.metadata.auto.delete.partitions": "false",
@@ -24,9 +29,11 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
         "hoodie.metadata.index.partition.stats.enable": str("partition_stats" in have).lower(),
         "hoodie.metadata.index.bloom.filter.enable": str("bloom_filters" in have).lower(),
     }
-    if "record_index" in have:
-        options["hoodie.metadata.record.index.enable"] = "true"
-        options["hoodie.metadata.global.record.level.index.enable"] = "true"
+    if RECORD_INDEX in have:
+        is_global = str(not is_record_index_partitioned).lower()
+        options["hoodie.metadata.record.index.enable"] = is_global
+        options["hoodie.metadata.global.record.level.index.enable"] = is_global
+        options["hoodie.metadata.record.level.index.enable"] = str(is_record_index_partitioned).lower()
     if any(name.startswith("expr_index_") for name in have):
         options["hoodie.metadata.index.expression.enable"] = "true"
     return options
