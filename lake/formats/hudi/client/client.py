@@ -30,7 +30,14 @@ import fastavro
 from lake.errors import Transient
 from lake.failpoints import failpoint
 from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
-from lake.formats.hudi.client.write_options import COMPRESSION, index_options, key_options, plan_options, skew_options
+from lake.formats.hudi.client.write_options import (
+    COMPRESSION,
+    STATISTICS_COLUMNS,
+    index_options,
+    key_options,
+    plan_options,
+    skew_options,
+)
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
@@ -139,8 +146,8 @@ class HudiClient:
         self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.metadata_table_exists(
             self.storage
         )
-        self.is_record_index_partitioned = metadata_table.is_record_index_partitioned(self.storage, self.properties)
-        if self.is_record_index_partitioned:
+        self.index_settings = metadata_table.read_index_settings(self.storage, self.properties)
+        if self.index_settings.is_record_index_partitioned:
             self.bundle.require_partitioned_record_index(self.table.name)
 
     def _fixed_options(self) -> dict[str, str]:
@@ -149,7 +156,8 @@ class HudiClient:
         version = config.getTableVersion().versionCode()
         indexes = index_options(
             [str(name) for name in config.getMetadataPartitions()],
-            is_record_index_partitioned=self.is_record_index_partitioned,
+            self.index_settings,
+            self.table.write_options.get(STATISTICS_COLUMNS, ""),
         )
         return {
             "hoodie.write.auto.upgrade": "false",
@@ -201,7 +209,7 @@ class HudiClient:
         has_metadata_table = has_metadata_table and "files" in metadata_table.index_names(current)
         same_indexes = (
             has_metadata_table == self.has_metadata_table
-            and metadata_table.is_record_index_partitioned(self.storage, current) == self.is_record_index_partitioned
+            and metadata_table.read_index_settings(self.storage, current) == self.index_settings
         )
         if not differing and same_indexes:
             return
