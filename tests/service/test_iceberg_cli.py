@@ -58,10 +58,12 @@ def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run:
 
 def test_a_catalog_that_lakefold_can_not_open_is_one_line_with_setting_value_and_remedy(run: Run, home: Path):
     file = home / "lakefold.toml"
-    file.write_text(file.read_text().replace('.type" = "jdbc"', '.type" = "rest"'))
+    file.write_text(file.read_text().replace('.type" = "jdbc"', '.type" = "nessie"'))
     code, out, err = run("config", "check")
     assert code != 0
-    assert "spark.sql.catalog.prod.type = rest: lakefold opens catalogs of type hadoop and jdbc" in out + err
+    assert (
+        "spark.sql.catalog.prod.type = nessie: lakefold opens catalogs of type hadoop, hive, jdbc and rest" in out + err
+    )
 
 
 @pytest.mark.usefixtures("home")
