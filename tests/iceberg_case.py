@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg tables as a case of the contract's suite: made, written to and read by Spark, past the adapter."""
 
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -154,6 +155,12 @@ class IcebergCase:
     @staticmethod
     def _where(partition: str) -> str:
         return f"dt = '{partition.removeprefix('dt=')}'" if partition else "dt IS NOT NULL"
+
+    def settings_file(self, home: Path) -> Path:
+        """The settings of all catalogs so far in a file in ``home``, for a process of its own."""
+        file = home / "spark.json"
+        file.write_text(json.dumps(_settings | {"spark.jars": self.session.conf.get("spark.jars")}))
+        return file
 
     def java_table(self, table: TableRef) -> Any:
         """Iceberg's own ``Table``, loaded by Spark's name."""
