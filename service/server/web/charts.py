@@ -19,9 +19,9 @@ from service.server.web.formatting import format_count
 Scale = Callable[[float], float]
 
 _SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
-#: the least height of a bar with a value above zero
+#: minimum height of a bar with a value above zero
 _MIN_BAR_HEIGHT = 1.5
-#: the least vertical distance of two labels
+#: minimum vertical distance of two labels
 _LABEL_HEIGHT = 13.0
 #: the approximate width of a letter in a label
 _LETTER_WIDTH = 6.3

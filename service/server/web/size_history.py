@@ -20,12 +20,12 @@ from service.server.web.formatting import format_clock
 from service.server.web.time_axis import MomentBand, TimeAxis
 from service.text import plural
 
-#: the most columns
+#: maximum number of columns
 _MAX_COLUMNS = 48
-#: width, row height, and the room for texts on the left, of the pictures for wide and for narrow windows
+#: width, row height and left margin (for texts) of the picture for wide windows, and of that for narrow windows
 _SIZES = ((960.0, 18.0, 72.0), (360.0, 15.0, 54.0))
 _TOP, _BOTTOM, _RIGHT = 8.0, 26.0, 6.0
-#: the share of the width that the column of the first scan takes, with the gap behind it
+#: the share of the width that the column of the first scan takes, and the width of the gap after this column
 _FIRST_SHARE, _FIRST_GAP = 0.06, 8.0
 LEVELS = 6
 

@@ -14,7 +14,7 @@ _STEPS = (
     *(timedelta(hours=hours) for hours in (1, 3, 6, 12)),
     *(timedelta(days=days) for days in (1, 2, 7, 14, 28)),
 )
-#: the least horizontal distance of two marks, so that their texts don't touch
+#: minimum horizontal distance of two marks, so that their texts don't touch
 _MIN_DISTANCE = 62.0
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday, so that marks of weeks are Mondays
 

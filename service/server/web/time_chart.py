@@ -10,7 +10,7 @@ from service.server.web.charts import Tick
 from service.server.web.formatting import format_clock
 from service.server.web.time_axis import MomentBand, TimeAxis, round_ceiling
 
-#: width, height and the room for texts on the left, of a chart for wide windows and of one for narrow windows
+#: width, height and left margin (for texts) of a chart for wide windows, and of one for narrow windows
 _SIZES = ((640.0, 230.0, 64.0), (360.0, 200.0, 54.0))
 _TOP, _BOTTOM, _RIGHT = 10.0, 26.0, 6.0
 _Y_MARKS = 4

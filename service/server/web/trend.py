@@ -44,9 +44,9 @@ class TrendPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure of the lake now, the ``change`` that led to it, and its chart; None if there are too few points.
+    """One figure of the lake: its present value, its recent ``change``, and its ``chart``.
 
-    ``href`` is the page with more about it; '' if there is none.
+    ``chart`` is None if there are too few points. ``href`` is the page with more about the figure; '' if there is none.
     """
 
     name: str

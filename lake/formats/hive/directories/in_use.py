@@ -90,7 +90,7 @@ class _PartitionLocations:
 
 
 def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool:
-    """True if readers of one of two directories skip the other, since only one of them is in the directory of versions.
+    """True if only one of two directories is in the directory of versions, which readers of the other one skip.
 
     Only a table without partitions is read from its own directory, above the versions.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Late files, which writers left in previous locations: copied to the partition's location and added to its counts."""
+"""Late files: copies them from previous locations to the partition's location, and adds them to its counts."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -27,7 +27,7 @@ from lake.storage.locations import DATA_DIRS, hadoop_uri, relative_path, resolve
 
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 _FILE_ARCHIVE_DIR = "_aside"
-"""The directory in which replaced files wait for deletion if readers would read them in their own location."""
+"""The directory to which replaced files are moved until their deletion if readers would read them at their location."""
 
 
 def target_path(source: LocatedFile, location: str, nonce: str) -> str:
@@ -105,7 +105,7 @@ def replace_copy(
     try:
         if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
             raise Conflict(f"{target} or {path} changed meanwhile")
-        # A copy that is a second name of the file has grown with it.
+        # A copy that is a link to the file has grown with the file.
         if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
             files.remove_own_file(scratch)
             files.link_or_copy(path, scratch)
@@ -128,9 +128,8 @@ def remove_copies(
 ) -> None:
     """Remove copies that must not be read. Copies under their target names are removed only if ``published`` has them.
 
-    Raises Conflict if another copy is under its target name now. The sweep that made it was suspended right before it
-    renamed the copy, and since then the copy may count as one of the partition's files. A copy whose hidden file was
-    removed can't be renamed later.
+    Raises Conflict if another copy has its target name now: a suspended sweep continued and renamed the copy, which may
+    already count as one of the partition's files. A copy whose hidden file was removed can't be renamed later.
     """
     files = file_io_of(ref.location)
     for name in targets:
@@ -152,7 +151,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
     for file in files:
         source = resolve_path(ref.location, file.path)
         if not source.startswith(f"{ref.location}/"):
-            continue  # in a directory that is no partition's default: no later partition would read it there
+            continue  # a later partition would not read it there: the directory is no partition's default
         names = [f"{directory}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for directory in DATA_DIRS]
         target = resolve_path(ref.location, names[0])
         with suppress(FileNotFoundError):

@@ -21,7 +21,7 @@ EXTRA_STATE_FILTERS = ("unreadable", "objective_missed")
 class TableOrder(StrEnum):
     """The orders of a list of tables; figures are of the last good scan."""
 
-    ATTENTION = "attention"  #: first halted tables, then paused ones and mode compact; each by the bytes to rewrite
+    ATTENTION = "attention"  #: halted tables, then paused and compacted ones, then others; each by bytes to rewrite
     NAME = "name"
     STATE = "state"
     FORMAT = "format"
