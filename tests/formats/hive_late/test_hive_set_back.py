@@ -384,6 +384,34 @@ def test_rule_5_a_copy_that_had_begun_at_the_backup_is_not_made_twice(known: Ben
     assert (in_partition(bench), data_files(home(bench)), halted(bench)) == (rows, [], None)
 
 
+@pytest.fixture
+def decided(known: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, list[str]]:
+    """A database of before the sweep kept a late file aside, and before a later commit; its rows."""
+    monkeypatch.setattr("lake.formats.hive.relocation.unrecorded_relocations.MAX_CHECK_AGE", timedelta())
+    bench, to, left = known, backup(known), here(known)
+    write(home(bench), 900, 910) if request.param == "an append before it" else overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    rows = overwrite(left, 700, 720)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (left, sorted(rows), None)
+    rows += write(left, 720, 730, "part-more.parquet")
+    wait_a_tick(home(bench))
+    compact(bench)
+    set_back(bench, to)
+    return bench, sorted(rows)
+
+
+@pytest.mark.parametrize("decided", ["an append before it", "an overwrite before it"], indirect=True)
+def test_rule_2_what_an_overwrite_had_removed_after_the_backup_does_not_come_back(decided: tuple[Bench, list[str]]):
+    """The late file was copied to the version of the later commit, or the partition was moved to it."""
+    bench, rows = decided
+    place = here(bench)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench)) == (place, rows)
+
+
 @contextmanager
 def killed_in_sweep(point: str) -> Iterator[None]:
     """A round of the sweep dies there."""
