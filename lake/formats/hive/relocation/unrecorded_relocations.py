@@ -97,9 +97,12 @@ def _is_applied(
     ref: TableRef, record: CommitRecord, catalog_tokens: Collection[str], others: Sequence[CommitRecord]
 ) -> bool:
     token = record.commit.instant
+    is_version = version_names.version_started_ns(token) is not None
     if token in catalog_tokens:
+        if is_version:  # its partitions may be dropped before the next search
+            commit_record.mark_committed(ref, token)
         return True
-    if version_names.version_started_ns(token) is not None:
+    if is_version:
         return commit_record.is_marked_committed(ref, token)
     new_locations = {(move.partition, move.location) for move in record.commit.relocations}
     return any(
