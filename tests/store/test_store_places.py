@@ -1,12 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the database keeps of moved partitions: their places, what is carried, what waits there for its deletion."""
 
-from collections.abc import Collection, Mapping, Sequence
+import contextlib
+import sqlite3
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from pathlib import Path
 from typing import cast
 
 import pytest
+from databases import sqlite_at, store_at
+from sqlalchemy import Pool, event
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from executors.relocation.sweep import partitions_awaiting_sweep
@@ -535,3 +541,60 @@ def test_a_discarded_move_is_over_when_it_is_old_however_few_moves_its_partition
     assert after.earlier_locations == before.earlier_locations - {("dt=1", "back")}
     assert (after.latest, after.previous_locations) == (before.latest, before.previous_locations)
     assert store.relocation_histories(TRIPS, timedelta(days=30), "", 10) == ([], "")
+
+
+def test_reading_a_partition_costs_the_same_however_many_partitions_its_plan_relocated(tmp_path: Path) -> None:
+    costs = {}
+    for count in (2, 500):
+        home = tmp_path / str(count)
+        home.mkdir()
+        with contextlib.closing(store_at(home)) as opened:
+            partitions = [f"dt={number}" for number in range(count)]
+            plan = add(opened, *partitions)
+            moves = tuple(
+                Relocation(
+                    partition=name,
+                    token="v1",
+                    previous_location=name,
+                    location=f"v1/{name}",
+                    files=(replace(NEW, path=f"v1/{name}/new.parquet"),),
+                    partition_created_at=7,
+                )
+                for name in partitions
+            )
+            commit = replace(commit_of(plan, "v1"), relocations=moves)
+            opened.complete(claimed(opened), commit, figures_of(plan), {})
+            for number in range(count):
+                sql(
+                    sqlite_at(home),
+                    "INSERT INTO carry (table_name, partition_path, source, bytes, modified_at_ms, target, begun_at_ms)"
+                    " VALUES (:table, :partition, :partition, 1, 1, '', 1)",
+                    table=TRIPS.name,
+                    partition=f"dt={number}",
+                )
+            vacated = opened.recently_vacated(TRIPS, timedelta(hours=1), count)
+            one = [location for location in vacated if location.partition == "dt=1"]
+            costs["all", count] = sqlite_steps(partial(opened.relocated_partitions, TRIPS, ["dt=1"]))
+            costs["recent", count] = sqlite_steps(partial(opened.recently_relocated, TRIPS, one))
+    assert costs["all", 500] < 2 * costs["all", 2], costs
+    assert costs["recent", 500] < 2 * costs["recent", 2], costs
+
+
+def sqlite_steps(call: Callable[[], object]) -> int:
+    """Count the steps of SQLite's virtual machine that a call takes."""
+    steps = 0
+
+    def count() -> int:
+        nonlocal steps
+        steps += 1
+        return 0
+
+    def watch(connection: sqlite3.Connection, *_: object) -> None:
+        connection.set_progress_handler(count, 1)
+
+    event.listen(Pool, "checkout", watch)
+    try:
+        call()
+    finally:
+        event.remove(Pool, "checkout", watch)
+    return steps

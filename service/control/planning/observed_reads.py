@@ -3,10 +3,10 @@
 
 import logging
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import UTC, date, datetime, timedelta
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from lake.storage.locations import canonical_location
@@ -53,43 +53,40 @@ class TableIndex:
         return next((self._by_name[name] for name in names if name in self._by_name), None)
 
 
+@dataclass(frozen=True, kw_only=True)
+class _LogSource:
+    """One kind of logs that show reads."""
+
+    name: str
+    #: the setting that names the locations of the logs
+    setting: str
+    #: True for the keys of this kind of logs
+    has_key: Callable[[str], bool]
+    #: the logs at a location, with their keys; raises OSError
+    find: Callable[[str], Iterable[tuple[str, Path]]]
+    #: reads at most so many bytes of a log, moves the position, and counts the reads by table and day; raises OSError
+    count: Callable[[Path, LogReading, int], Counter[tuple[str, date]]]
+
+
 def observe_spark_reads(store: "Store", directories: Iterable[str], max_bytes: int = _MAX_ROUND_BYTES) -> int:
     """Count the reads in new parts of the event logs below ``directories``; returns how many were found.
 
     A directory or log that can't be read is logged and left for the next round. Raises StoreError.
     """
     index = TableIndex((state.name, state.location) for state in store.table_states())
-    known, present, found = store.read_logs(), set[str](), 0
-    for directory in directories:
-        try:
-            logs = list(find_logs(directory))
-        except OSError as error:
-            logger.warning("reads.spark_event_logs %s can't be listed: %s", directory, error.strerror)
-            continue
-        for key, path in logs:
-            present.add(key)
-            try:
-                size = path.stat().st_size
-                before = known.get(key) or ReadLog(log=key, bytes=0, position=0)
-                if size == before.bytes or _is_ignored(key, known) or max_bytes <= 0:
-                    continue
-                reading, counts = LogReading(position=before.position), Counter[tuple[str, date]]()
-                for scan in read_scans(path, reading, max_bytes):
-                    if (table := index.find(scan)) is not None:
-                        counts[table, scan.at.date()] += 1
-            except OSError as error:
-                logger.warning("Spark event log %s can't be read: %s", path, error.strerror or error)
-                continue
-            max_bytes = max_bytes - (reading.position - before.position) if reading.is_finished else 0
-            # If the round ends within the log, its size is left as it was, so that the next round continues.
-            log = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
-            if reading.is_own:
-                log, counts = ReadLog(log=key, bytes=size, position=_IGNORED), Counter()
-            known[key] = log
-            store.record_reads(log, SPARK, counts)
-            found += counts.total()
-    store.forget_read_logs(present | {key for key in known if key.startswith(KEY_PREFIX)})
-    return found
+
+    def count(path: Path, reading: LogReading, most: int) -> Counter[tuple[str, date]]:
+        scans = [(index.find(scan), scan.at.date()) for scan in read_scans(path, reading, most)]
+        return Counter((table, day) for table, day in scans if table is not None)
+
+    source = _LogSource(
+        name=SPARK,
+        setting="reads.spark_event_logs",
+        has_key=lambda key: not key.startswith(KEY_PREFIX),
+        find=find_logs,
+        count=count,
+    )
+    return _observe(store, source, directories, max_bytes)
 
 
 def observe_hdfs_reads(
@@ -102,40 +99,74 @@ def observe_hdfs_reads(
     round, with a warning. Raises StoreError.
     """
     index = HdfsPaths((state.name, state.location) for state in store.table_states())
-    known, present, found = store.read_logs(), set[str](), 0
-    for log in logs:
+
+    def count(path: Path, reading: LogReading, most: int) -> Counter[tuple[str, date]]:
+        counts = Counter[tuple[str, date]]()
+        for minute in read_minutes(path, reading, most):
+            readers = {(user, index.find(file)) for user, file in minute.opens if user not in ignored_users}
+            counts.update((table, minute.at.date()) for _, table in readers if table is not None)
+        return counts
+
+    source = _LogSource(
+        name=HDFS,
+        setting="reads.hdfs_audit_logs",
+        has_key=lambda key: key.startswith(KEY_PREFIX),
+        find=_audit_logs_with_keys,
+        count=count,
+    )
+    return _observe(store, source, logs, max_bytes)
+
+
+def _audit_logs_with_keys(log: str) -> Iterator[tuple[str, Path]]:
+    paths = find_audit_logs(log)
+    if not paths:
+        logger.warning("reads.hdfs_audit_logs %s does not exist", log)
+    for path in paths:
         try:
-            paths = find_audit_logs(log)
-        except OSError as error:
-            logger.warning("reads.hdfs_audit_logs %s can't be listed: %s", log, error.strerror)
+            key = log_key(path)
+        except (OSError, EOFError) as error:
+            _warn_unreadable(path, error)
             continue
-        if not paths:
-            logger.warning("reads.hdfs_audit_logs %s does not exist", log)
-        for path in paths:
+        if key is not None:
+            yield key, path
+
+
+def _observe(store: "Store", source: _LogSource, locations: Iterable[str], max_bytes: int) -> int:
+    known = {key: log for key, log in store.read_logs().items() if source.has_key(key)}
+    present, found = set[str](), 0
+    for location in locations:
+        try:
+            logs = list(source.find(location))
+        except OSError as error:
+            logger.warning("%s %s can't be listed: %s", source.setting, location, error.strerror)
+            continue
+        for key, path in logs:
+            present.add(key)
+            before = known.get(key) or ReadLog(log=key, bytes=0, position=0)
+            reading = LogReading(position=before.position)
             try:
-                if (key := log_key(path)) is None:
-                    continue
-                present.add(key)
                 size = path.stat().st_size
-                before = known.get(key) or ReadLog(log=key, bytes=0, position=0)
-                if size == before.bytes or max_bytes <= 0:
+                if size == before.bytes or max_bytes <= 0 or _is_ignored(key, known):
                     continue
-                reading, counts = LogReading(position=before.position), Counter[tuple[str, date]]()
-                for minute in read_minutes(path, reading, max_bytes):
-                    readers = {(user, index.find(file)) for user, file in minute.opens if user not in ignored_users}
-                    counts.update((table, minute.at.date()) for _, table in readers if table is not None)
+                counts = source.count(path, reading, max_bytes)
             except (OSError, EOFError) as error:
-                logger.warning("HDFS audit log %s can't be read: %s", path, getattr(error, "strerror", None) or error)
+                _warn_unreadable(path, error)
                 continue
             max_bytes -= reading.position - before.position
-            # Until the last minute is complete, the size is left as it was, so that the next round continues.
-            place = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
-            if place != before:
-                known[key] = place
-                store.record_reads(place, HDFS, counts)
+            # If the log has more to read, its size is left as it was, so that the next round continues.
+            log = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
+            if reading.is_own:
+                log, counts = ReadLog(log=key, bytes=size, position=_IGNORED), Counter()
+            if log != before:
+                known[key] = log
+                store.record_reads(log, source.name, counts)
                 found += counts.total()
-    store.forget_read_logs(present | {key for key in known if not key.startswith(KEY_PREFIX)})
+    store.forget_read_logs(known.keys() - present)
     return found
+
+
+def _warn_unreadable(path: Path, error: Exception) -> None:
+    logger.warning("log %s can't be read: %s", path, getattr(error, "strerror", None) or error)
 
 
 def record_trino_reads(store: "Store", query_id: str, tables: Iterable[tuple[str, str]]) -> list[str]:

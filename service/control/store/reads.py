@@ -89,13 +89,12 @@ class Reads(StorePart):
             old = ReadLogRow.seen_at_ms < db_now() - timedelta_to_ms(_QUERY_RETENTION)
             connection.execute(delete(ReadLogRow).where(ReadLogRow.log.like(f"{_QUERY_PREFIX}%"), old))
 
-    def forget_read_logs(self, present: Collection[str]) -> None:
-        """Delete logs that are not ``present`` and were not read for longer than observations are kept."""
+    def forget_read_logs(self, missing: Collection[str]) -> None:
+        """Delete those ``missing`` logs that were not read for longer than observations are kept."""
         kept = db_now() - timedelta_to_ms(_RETENTION)
         with self._database.write() as connection:
-            old = connection.execute(select(ReadLogRow.log).where(ReadLogRow.seen_at_ms < kept)).scalars().all()
-            for log in set(old) - set(present):
-                connection.execute(delete(ReadLogRow).where(ReadLogRow.log == log))
+            for log in missing:
+                connection.execute(delete(ReadLogRow).where(ReadLogRow.log == log, ReadLogRow.seen_at_ms < kept))
 
     def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
         """Return the reads of a table within ``window``. Returns None if no read was observed.

@@ -271,6 +271,7 @@ class SupersededRow(Base):
     __table_args__ = (
         CheckConstraint("bytes >= 0", name="bytes_not_negative"),
         UniqueConstraint("plan_id", "path"),
+        Index(None, "plan_id", "partition_path"),
         partial_index(
             "ix_superseded_version_waiting",
             "table_name",

@@ -54,6 +54,7 @@ class LateCopyRow(Base):
     __tablename__ = "carry"
     __table_args__ = (
         UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),
+        Index(None, "table_name", "partition_path"),
         partial_index("ix_carry_open", "table_name", "partition_path", where="done_at_ms IS NULL"),
     )
 

@@ -12,6 +12,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from operator import attrgetter
 from typing import Any, Self
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, update
@@ -536,7 +537,9 @@ def load_relocated_by_number(
         superseded.partition_path.in_(partitions),
         superseded.plan_id.in_(plans),
     )
-    for row in connection.execute(select(superseded.__table__).where(*replaced_files).order_by(superseded.path)):
+    # Sorted here: to sort by path, SQLite would read the files of all partitions of a plan.
+    rows = connection.execute(select(superseded.__table__).where(*replaced_files)).all()
+    for row in sorted(rows, key=attrgetter("path")):
         recorded[row.partition_path, row.instant].append(row)
     copied: dict[str, list[LateCopy]] = defaultdict(list)
     unfinished_copies = (
