@@ -146,7 +146,7 @@ def _late_copies(
     listings: Mapping[str, Sequence[FileEntry]],
     digests: Mapping[str, str],
 ) -> Mapping[str, tuple[UnrecordedLateCopy, ...]]:
-    """Return by commit the late files in its previous locations that need no copy any more; ``records`` oldest first.
+    """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
 
     A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
     or was kept aside since an overwrite followed it.
@@ -171,7 +171,7 @@ def _find_late_copies(
     last_records: Mapping[str, CommitRecord],
     replaced: Set[LocatedFile],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that need no copy; ``replaced`` by any commit are none.
+    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit aren't.
 
     The name of a copy holds the digest of its source.
     """
