@@ -13,7 +13,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts pictures openapi metrics-doc config-doc formats-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -67,6 +67,9 @@ bench: $(READY) ## planning speed; rewriting speed of arrow against Spark SQL; w
 
 bench-layouts: $(READY) ## what readers save by sort_columns on TPC-H's lineitem; the memory of a large sorted group
 	@$(BIN)/python bench/layouts.py
+
+bench-splice: $(READY) ## an experiment: merging small row groups without decoding values, against arrow and cat
+	@$(BIN)/python bench/splice.py
 
 bench-sweep: $(READY) ## what the sweep of a large Hive table costs while nothing changes; makes a million directories
 	@$(BIN)/python bench/sweep.py

@@ -50,11 +50,11 @@ class KeptVersion:
 class CleanReport:
     """The result of a round for one table, or with ``dry_run`` its expected result.
 
-    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that are no
-    longer tracked, without deletion: their replacement was undone, they no longer exist, they belong to an earlier
-    table at this location, another file has their path, or the table deletes them by its own expiry (only the attempt
-    to delete them shows this). ``error`` is the one line of the error that ended the round early; ``deleted`` then has
-    the deletions before the error.
+    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that
+    lakefold stops tracking without a deletion. There are five reasons: their replacement was undone, they no longer
+    exist, they belong to an earlier table at this location, another file has their path, or the table's own expiry
+    deletes them (an attempt to delete them shows this). ``error`` is the one line of the error that ended the round
+    early; ``deleted`` then has the deletions before the error.
     """
 
     table: str
@@ -131,7 +131,7 @@ class _TableCleaning:
         error: Exception | None = None
         self._close_obsolete()
         while error is None:
-            # Kept versions stay due: a limit raised by their number also returns versions after them.
+            # Kept versions stay due, so the limit is raised by their number to reach the versions after them.
             due = self._store.due_for_deletion(self._table, self._retention, _PAGE + len(self._rows_still_due))
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
@@ -198,9 +198,9 @@ class _TableCleaning:
     def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
         """Lock the partitions of ``again`` and return the reasons that still hold, without partitions to be swept.
 
-        A writer may only have written an earlier location back to the catalog. The sweep then relocates the partition
-        again, and its versions still await deletion. The sweep may have done this right after the first check, so a
-        second check follows under the lock.
+        A replacement looks undone if a writer has written an earlier location back to the catalog. The sweep then
+        relocates the partition again, and its versions still await deletion. The sweep may have done this right after
+        the first check, so a second check follows under the lock.
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._locks.lock(partitions)

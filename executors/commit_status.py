@@ -17,9 +17,9 @@ class CommitStatus:
         self._claim, self._format, self._lease, self._retry_delays = claim, format_, lease, retry_delays
         #: the commit that names the plan, once it is known
         self.commit: Commit | None = None
-        #: an attempt of the plan may have begun its commit: from then on a failed check does not mean "no commit"
+        #: True once an attempt of the plan may have begun its commit: then a failed check does not mean "no commit"
         self.is_commit_possible = claim.epoch > 1
-        #: this run's own commit call ended in an error that does not prove that it was not made
+        #: True if this run's commit call ended in an error after which the commit may still exist
         self.is_own_commit_possible = False
 
     def find_commit(self) -> Commit | None:
@@ -50,8 +50,8 @@ class CommitStatus:
     def can_withdraw_unowned(self) -> bool:
         """True if this run may withdraw its own work although another executor may own the plan.
 
-        False if the work may be committed: the other executor records the commit, a later plan replaces it, and then
-        the table may no longer show it, while its files are kept for readers.
+        False if the work may be committed. Then the other executor may record the commit, and a later plan may replace
+        it: the table no longer shows the commit, but still keeps its files for readers.
         """
         return self.commit is None and not self.is_own_commit_possible
 

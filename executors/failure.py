@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Ends a run after an error: first withdraws pending work, then records the result in the database.
 
-The order matters. While pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
-inflight. The table's answer that there is no commit is final only if nothing is pending.
+The order matters. If pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
+inflight. Only if nothing is pending, a check that finds no commit is final.
 """
 
 import logging
@@ -32,7 +32,7 @@ from lake.failpoints import failpoint
 from lake.plan import Claim, PlanState
 
 log = logging.getLogger(__name__)
-#: plans with one attempt that this process did not count; it counts the next, else a plan might never end
+#: plans with one attempt that this process did not count; their next attempt counts, else a plan might never end
 _plans_with_uncounted_attempt: set[str] = set()
 
 
@@ -120,12 +120,12 @@ class RunFailure:
     def _record_end_with_retries(self, error: Exception) -> RunOutcome:
         result = RunResult.INFLIGHT
 
-        def tell() -> None:
+        def record() -> None:
             nonlocal result
             result = self._record_end(error)
 
         try:
-            retry_store_call(self._plan_id, f"recorded as ended ({one_line(error)})", tell, delays=self._retry_delays)
+            retry_store_call(self._plan_id, f"recorded as ended ({one_line(error)})", record, delays=self._retry_delays)
         except LeaseLost as lost:
             return self.end_lost(lost)
         except Exception as silent:

@@ -67,7 +67,7 @@ def settings_with_jars(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str]
 
 @contextmanager
 def _exclusive_cache(cache: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
-    """Yield True with exclusive use of ``cache``; False if that is ``needless`` or not possible within the timeout.
+    """Yield True with exclusive use of ``cache``. Yields False if that is ``needless``, or after a timeout.
 
     After a timeout the process that fills the cache is added to ``busy``.
     """

@@ -78,9 +78,9 @@ def _halt_lost(table: TableRef, store: PlanStore, lost: CommitLost) -> None:
 def record_superseded_attempt_commits(table: TableRef, format_: RelocatesPartitions, store: PlanStore) -> int:
     """Record commits of attempts that were made although a later attempt of their plan exists. Returns their number.
 
-    Either a program undid the commit right after it was made, so that the check found no commit. Or the executor was
-    suspended right before its commit call, and the call then replaced the result of the later attempt, and partitions
-    that the later attempt had left out.
+    There are two causes. A program undid the commit right after it was made, so that the check found no commit. Or the
+    executor was suspended right before its commit call: the late call replaced the result of the later attempt, and
+    partitions that the later attempt had left out.
     """
     left = store.orphaned_stagings(table)
     completed = [one.staged for one in left if store.plan_state(one.plan_id) is PlanState.COMPLETED]

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """An order-free fingerprint of rows: equal for equal multisets of rows, in any division into files and batches.
 
-Every value becomes 64 bits, by numpy over whole columns. A null is 0 and adds nothing, so that a column which
-older files do not have equals a column of nulls. A row is the mixed sum of its columns, each mixed with its
-name; rows are summed modulo 2^64 in two different ways. Encodings do not matter: width of an integer, unit of a
-timestamp, precision of a decimal, dictionary, large and view variants, payload of a NaN, sign of a zero,
-order of the entries of a map.
+Every value becomes 64 bits, by numpy over whole columns. A null is 0 and adds nothing, so that a column which older
+files do not have equals a column of nulls. The hash of a row is the mixed sum of its values, each mixed with the name
+of its column. The hashes of rows are summed modulo 2^64 in two different ways. Differences of encoding do not change
+the fingerprint: width of an integer, unit of a timestamp, precision of a decimal, dictionary, large and view variants,
+payload of a NaN, sign of a zero, order of the entries of a map.
 """
 
 import hashlib

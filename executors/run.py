@@ -3,8 +3,9 @@
 
 The design rests on two facts. The table's own commit names the plan, so the table shows whether the plan committed even
 if a process died. All work before the commit is invisible, and can be withdrawn by its instant. So a run ends in one of
-three ways. A commit is recorded. Before a commit, all work is withdrawn and the error recorded. If it is unknown
-whether the commit succeeded, the plan stays inflight, nothing is deleted, and a take-over checks the table again.
+three ways. If the plan committed, the commit is recorded. If it did not, all work is withdrawn, and the error is
+recorded. If it is unknown whether the commit succeeded, the plan stays inflight, nothing is deleted, and a take-over
+checks the table again.
 
 An adopted plan has one instant for all its attempts, and the instant belongs to another process. The work of a failed
 attempt is rolled back, but the instant stays. An executor that lost an adopted plan does not touch the instant, since
@@ -47,7 +48,7 @@ from lake.ports import Rewrite, TableFormat, TableWriter
 
 log = logging.getLogger(__name__)
 
-#: short, since a round of the sweep usually only links and moves some files
+#: seconds between two attempts to lock partitions; a round of the sweep usually only links and moves some files
 _LOCK_POLL_SECONDS = 0.2
 
 
@@ -80,7 +81,8 @@ class _PlanRun:
         self._uncommitted = uncommitted_work_of(claim, format_)
         self._commit_status = CommitStatus(claim, format_, lease, context.retry_delays)
         self._failure = RunFailure(claim, context, lease, self._uncommitted, self._commit_status, self._milliseconds)
-        #: CPU seconds of each rewrite's tasks; skipped groups cause one more rewrite. None if they were not counted
+        #: CPU seconds of the tasks of each rewrite, None if not counted; there are several rewrites if groups are
+        #: skipped
         self._cpu_seconds: list[float | None] = []
         #: the time from the beginning of the commit in which the plan can't be taken over
         self._commit_lease = timedelta()
@@ -273,7 +275,8 @@ class _PlanRun:
             raise Conflict(f"the sweep has to process the plan's partitions first: {left_out[0].reason}", left_out)
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
-        # Twice: once for the commit, and once in case this process is suspended between the check and the commit.
+        # Twice the time: once for the commit, and once in case this process is suspended between the check and the
+        # commit.
         self._commit_lease = 2 * writer.max_commit_duration
         self._lease.renew(at_least=self._commit_lease)
         self._await_exclusive_partitions()

@@ -27,7 +27,7 @@ def new_scratch_directory() -> Path:
     directory = Path(tempfile.mkdtemp(prefix=_PREFIX))
     held = os.open(directory / f"{_LOCK}.new", os.O_CREAT | os.O_RDWR, 0o600)
     fcntl.flock(held, fcntl.LOCK_EX)
-    # Other processes search for this name and treat a directory without a held lock as abandoned: lock first.
+    # Lock first: other processes search for this name, and treat a directory without a held lock as abandoned.
     (directory / f"{_LOCK}.new").rename(directory / _LOCK)
     while _lock_descriptors:
         os.close(_lock_descriptors.pop())

@@ -34,7 +34,10 @@ class SparkSessions:
         missing_formats: Callable[[], Collection[str]] = tuple,
         is_busy: Callable[[], bool] = lambda: False,
     ) -> None:
-        """``missing_formats`` are formats of waiting work that the session lacks; ``is_busy``: plans are running."""
+        """``missing_formats`` returns formats that waiting work needs and the session lacks.
+
+        ``is_busy`` returns True if plans are running.
+        """
         self._start, self._missing_formats, self._is_busy = start, missing_formats, is_busy
         self._session: Any = None
         self._failures = 0

@@ -360,7 +360,7 @@ def _disable_call_retries(gateway: Any) -> None:
 
 @contextmanager
 def _tracked_jvm(begun: "list[subprocess.Popen[bytes]]") -> Iterator[None]:
-    """Collect this process's JVM and those started in the block; kill them if it exceeds ``START_TIMEOUT_SECONDS``.
+    """Collect this process's JVM and those started in the block; kill them after ``START_TIMEOUT_SECONDS``.
 
     PySpark waits without limit for the JVM that it starts, and does not reveal its process.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sweep of a table: make table and database agree on plans that ended, and withdraw or delete uncommitted work."""
+"""The sweep of a table: makes table and database agree on ended plans, and withdraws or deletes uncommitted work."""
 
 import logging
 from collections import defaultdict

@@ -4,9 +4,9 @@
 First, the files' own statistics are compared: rows, types, and for each leaf column the null count and bounds that are
 exact on both sides. This costs next to nothing for Parquet files. The statistics of ORC files are computed from their
 values, unless all stripes were copied unchanged. With ``verification = hash`` every value is read again and compared as
-an order-free fingerprint. The footers of inputs do not show the merged rows of slices with logs, or the values of a
-column that the table has since dropped or given another type. Such inputs are always fingerprinted, as a reader of the
-table sees them.
+an order-free fingerprint. Two kinds of inputs are always fingerprinted, as a reader of the table sees them, because
+their footers do not show these values: slices with logs, and files with a column that the table has since dropped or
+given another type.
 """
 
 import itertools
@@ -92,7 +92,7 @@ def verify_rewrite(
             if part.has_logs or changed:
                 before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
                 if not changed and not added.keys() <= columns.leaves.keys():
-                    # The logs do not have the added columns either; the table's current columns may have them.
+                    # Logs do not have the added columns either, but the table's current columns may include them.
                     changed, files.casts = added, {}
                     before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=True)
                 _compare_changed_columns(changed, columns, found)
@@ -295,8 +295,9 @@ def _changed_columns(
     """Return columns whose values footers can't compare, with their differences.
 
     Such a column is missing in the new files, or has another id there, or a type that does not hold every value of its
-    old type. Either the table has evolved since the files were written, or the rewrite is wrong. The rows that a reader
-    of the table sees decide which. Raises Integrity if a column has different types in the new files.
+    old type. Either the table has evolved since the files were written, or the rewrite is wrong. A comparison with the
+    rows that a reader of the table sees decides this. Raises Integrity if a column has different types in the new
+    files.
     """
     changed = {}
     for path in sorted(expected.leaves.keys() | found.leaves.keys()) if part.outputs else ():
@@ -313,7 +314,7 @@ def _changed_columns(
 def _added_columns(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, level: VerificationLevel
 ) -> Mapping[str, Integrity]:
-    """Return columns with values that only the new files have, each with the difference.
+    """Return the columns that have values and exist only in the new files, each with the difference.
 
     Such a column may have been renamed since the inputs were written, or have a default for older rows: only the
     table's reader has the values of these rows. If footers do not show whether a column has values, it is included at

@@ -29,8 +29,8 @@ _BACKOFF_MAX_SECONDS = 60.0
 class WorkerSettings:
     """The pace of a worker. ``slots`` plans run at once; ``poll_interval`` passes between checks of an empty queue.
 
-    ``drain_timeout`` is how long ``run_once`` waits for a plan that is not due yet. A plan whose backoff, or whose
-    silent executor's lease, ends later is left to other workers.
+    ``run_once`` waits for at most ``drain_timeout`` for a plan that is not due yet. If the plan's backoff, or the lease
+    of its silent executor, ends later, other workers will run the plan.
     """
 
     slots: int = 1
@@ -59,7 +59,7 @@ class Worker:
         self._aborting = threading.Event()
         self._tally: Counter[RunResult] = Counter()
         self._tally_lock = threading.Lock()
-        #: only one slot at a time searches for work: several would only race each other
+        #: only one slot at a time searches for work, since several would compete for the same plan
         self._claim_lock = threading.Lock()
 
     def run(self) -> Counter[RunResult]:

@@ -21,8 +21,8 @@ class ActionFile:
     """A file that an action added or removed.
 
     ``path`` is relative to the table's location (``lake.storage.locations.resolve_path``). It is None if the table
-    records only the file group, whose every file is meant then. ``bytes`` is None if the table does not record the
-    size.
+    records only a file group; the entry then stands for all files of the group. ``bytes`` is None if the table does not
+    record the size.
     """
 
     partition: str
@@ -33,10 +33,10 @@ class ActionFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileChanges:
-    """The files that an action added, or those that it removed or replaced.
+    """The files that an action added, or the files that it removed or replaced.
 
-    ``files`` are the first ones, ``count`` is the number of all. ``bytes`` is the sum of all, None if a size is
-    unknown.
+    ``files`` are the first of these files, ``count`` is their whole number. ``bytes`` is the sum of all sizes, None if
+    a size is unknown.
     """
 
     count: int = 0
@@ -60,11 +60,11 @@ class FileChanges:
 class TableAction:
     """One action on a table.
 
-    ``key`` identifies the action within its table and is the cursor of the pages behind it. ``action`` is the format's
-    word for the action, ``operation`` the word for its effect (``upsert``). ``is_rewrite``: the rows are the same as
-    before. ``completed_at`` is None while the action is pending. ``plan_id`` and ``epoch`` belong to a lakefold plan.
-    ``by`` names the writer, as far as the table records it. ``partitions`` is the number of changed partitions.
-    ``notes`` are further facts, each in a phrase.
+    ``key`` identifies the action within its table; a page that begins after the action has it as its cursor. ``action``
+    is the format's word for the action, ``operation`` the word for its effect (``upsert``). ``is_rewrite`` is True if
+    the action changed no rows. ``completed_at`` is None while the action is pending. ``plan_id`` and ``epoch`` are set
+    for a lakefold plan. ``by`` names the writer, as far as the table records it. ``partitions`` is the number of
+    changed partitions. ``notes`` are further facts, each in a phrase.
     """
 
     key: str
@@ -86,7 +86,7 @@ class TableAction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActionPage:
-    """A page of actions, newest first; ``next_key`` is the key behind which the next page begins, None at the end.
+    """A page of actions, newest first; the next page begins after the key ``next_key``, None on the last page.
 
     ``notes`` are the assumptions about unknown facts, each in a sentence without a full stop.
     """

@@ -190,7 +190,7 @@ class UsesRetention(Protocol):
 class UsesDatabaseClock(Protocol):
     """The part of a ``TableWriter`` that deletes without a lock: the database's clock measures the age of its checks.
 
-    A machine may be paused between two files, for hours and with all its clocks. ``clock`` returns seconds.
+    A machine, with all its clocks, may be paused for hours between two deletions. ``clock`` returns seconds.
     """
 
     clock: Callable[[], float]
@@ -328,8 +328,8 @@ class FindsStaged(Protocol):
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """Return the tokens of ``staged`` whose files are in storage and belong to no commit. Cheap.
 
-        A table may no longer record a commit. So, whatever the log records, a token is not returned if one of its files
-        is live, or is retained by the table for readers of an older state. Raises as ``snapshot`` does.
+        A table may no longer record a commit. So a token is not returned if one of its files is live, or if the table
+        retains one for readers of an older state, whatever the table's log records. Raises as ``snapshot`` does.
         """
 
 
@@ -352,7 +352,7 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
-        Cheap, since every sweep calls it: each instant is checked at growing intervals, and finally not at all.
+        Every sweep calls this, so it must be cheap: each instant is checked at growing intervals, then no longer.
         """
 
 
@@ -408,14 +408,14 @@ class RelocatesPartitions(Protocol):
     ) -> Mapping[str, PartitionState]:
         """Return for each partition, by name, its present location and the content of each of its ``locations``.
 
-        For files that are not recorded the result shows whether they are still being written.
+        The result shows which unrecorded files are still being written.
         """
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """Return the commits of the ``staged`` attempts that were made, as far as this can be determined.
 
-        A commit was made if a partition names it. It was also made if a writer has undone it and writers' files are at
-        a location that writers can only have from this commit.
+        A commit was made if a partition names it. A writer may have undone it: then writers' files at a location that
+        only this commit can have given them show that the commit was made.
         """
 
 
@@ -453,7 +453,7 @@ class PrunesRelocations(Protocol):
         """
 
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
-        """Remove these relocations from the table's record. Returns the tokens that the table does not record then.
+        """Remove these relocations from the table's record. Returns those tokens that the table then no longer records.
 
         A relocation is retained if a partition names it as its last one, or if its location or its previous location
         may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.

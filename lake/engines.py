@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines rewrite files that a format names. They are independent of tables, and formats are independent of engines.
 
-Engines are passed in from above (``TableFormat.writer``), since they live with the executors. The format determines
-the input and output files; each group gets the first engine that can rewrite it, or the engine that is set, and
-the reason is noted. Data files are read whole: an engine would retain rows that a deletion vector or a log removes or
+The caller passes the engines to a format (``TableFormat.writer``), since engines are part of the executors. The format
+determines the input and output files. Each group gets the first engine that can rewrite it, or the configured engine;
+the reason is recorded. Engines read whole data files: they would retain rows that a deletion vector or a log removes or
 changes. A format whose slices have such deltas rewrites these slices itself, or makes no task of them.
 """
 
@@ -106,12 +106,13 @@ class FileAdditions(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FileSchema:
-    """The schema that decoded rows of a task are written with, although its Parquet inputs state other ones.
+    """The schema with which an engine writes the decoded rows of a task, if the Parquet inputs have other schemas.
 
-    ``optional_ids`` are the field ids of the columns, at any level, that may be null in the table. A file may have them
-    required if none of its own rows has a null there. New files have them optional, and also the columns that are
-    optional in an input. ``root_name`` is the name of the schema's root, and ``entries`` is the key-value metadata that
-    describes the schema. The inputs' entries under these keys, and under ``removed_keys``, are ignored.
+    ``optional_ids`` are the field ids of the columns, at any level, that may be null in the table. An input may declare
+    such a column as required if none of its rows has a null there. New files declare these columns as optional, and
+    also the columns that are optional in an input. ``root_name`` is the name of the schema's root, and ``entries`` is
+    the key-value metadata that describes the schema. The inputs' entries under these keys, and under ``removed_keys``,
+    are ignored.
     """
 
     optional_ids: frozenset[int]

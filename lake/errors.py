@@ -31,8 +31,8 @@ class SessionSpoiled(Transient):
 class EarlierAttemptPending(Transient):
     """The plan's instant is pending on the table already, and a writer of the table may be executing it.
 
-    The instant is that of an earlier attempt, or one that the plan adopted. The plan waits until the writer commits the
-    work or gives it up; the attempt does not count against ``max_attempts``.
+    An earlier attempt created the instant, or the plan adopted it. The plan waits until the writer commits the work or
+    gives it up; the attempt does not count against ``max_attempts``.
     """
 
 

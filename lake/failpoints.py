@@ -6,8 +6,8 @@
 - ``kill``: SIGKILL to this process (its JVM notices and ends by itself),
 - ``stop``: SIGSTOP to the whole process group, for a harness to continue later,
 - ``wait:PATH``: create ``PATH.reached`` and block until ``PATH`` exists,
-- ``hold``: block the first thread that reaches the point for ever, so that the kill of a process with several plans
-  under way finds each of them at another point,
+- ``hold``: block the first thread that reaches the point for ever; several such points hold the plans of a process at
+  different points until a test kills it,
 - ``hold:PATH``: the same until ``PATH`` exists; ``PATH.reached`` is created,
 - ``error``: raise Transient once.
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Processes: their names in the database, their distinction from all others, and whether they have ended.
+"""Processes: their names in the database, their identity, and whether they have ended.
 
 Only the kernel that runs a process shows whether the process has ended. A host's name does not identify the kernel and
 its processes: containers share names, and each counts its processes from 1. So a process is judged only from its own

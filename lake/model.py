@@ -33,23 +33,23 @@ SLICES_SCHEMA = pa.schema(
         pa.field("busy_reason", pa.dictionary(pa.int32(), pa.string())),
     ]
 )
-"""One row per latest file slice.
+"""The columns of slices, with one row per latest file slice.
 
 ``partition`` is the path relative to the table ('' when unpartitioned), or only a name if the partition's files are
 elsewhere. ``file_id`` is unique within a partition and is the same in all slices of a file group. ``path`` is the base
 file, relative to the table's location or, outside it, absolute (``lake.storage.locations.resolve_path``); null for a
 slice of logs only. ``bytes`` is the base file's size, 0 without a base file. ``rows`` is the number of rows stored in
-the base file, rows that deltas change or delete included; null if only the file itself has the number.
+the base file, rows that deltas change or delete included; null if the number is recorded only in the file itself.
 
 ``log_files`` are the deltas, oldest first: names relative to the partition or, outside it, absolute. A delta that
 serves several slices is named in each of them, in absolute form if they are in several partitions. A delta without a
 file of its own, such as a deletion vector within the table's log, has a name as well. ``path`` and ``log_files``
 together identify a state of the slice: every change of its rows changes one of them. ``log_bytes`` are the deltas'
-bytes. A delta that serves several slices counts with this slice's part: the format divides the file's size into whole
-bytes, so that sums over slices equal existing bytes. No other code derives ``log_bytes`` from the names.
+bytes. If a delta serves several slices, the format divides the delta's size among them, in whole bytes, so that the
+sum over all slices equals the bytes in storage. No other code derives ``log_bytes`` from the names.
 ``oldest_log_at`` is the time at which the first delta became visible, null without deltas; ``delta_kind`` is their kind
 (a ``DeltaKind``), null for log files. ``deleted_rows`` are the rows of the base file that the deltas delete; null for
-log files, and if only the deltas themselves have the number.
+log files, and if the number is recorded only in the deltas themselves.
 
 ``modified_at`` is the time of the slice's last write, in UTC and µs: when its newest file, base file or delta, became
 visible; if no commit records that, the storage's modification time. ``written_order`` orders the base files of the
@@ -107,7 +107,7 @@ class TableRef:
     (``lake.capabilities.HasIdentity``). It is null if the format has no identities, or if it has not been read yet.
     ``write_options`` are passed verbatim to the format's own writer (lock provider settings and the like).
     ``on_conflict`` matters with ``Concurrency.OCC``; null means the value in the write options, else ``PLAN_WINS``.
-    ``sessions_refresh``: its owner states that every session refreshes its cache of it.
+    ``sessions_refresh``: the table's owner states that every session refreshes its cached data about the table.
     """
 
     name: str

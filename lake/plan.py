@@ -48,7 +48,7 @@ class LockOwnerKind(StrEnum):
     """The kinds of owners of partition locks besides live plans."""
 
     CLEANER = "cleaner"  #: deletes superseded files there
-    SWEEP = "sweep"  #: handles files there from ended plans and from writers at work during a commit
+    SWEEP = "sweep"  #: handles files of ended plans, and files of writers that worked during a commit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,10 +96,10 @@ class VerificationLevel(StrEnum):
 
 
 MIN_ROW_GROUP_BYTES = 8 << 20
-"""The size from which on a row group is copied and not merged, unless a rule sets another one.
+"""Row groups of at least this size are copied and not merged, unless a rule sets another size.
 
-Measured with 2,000 files of 1 MB that become larger files: row groups of 10 MB give Spark and DuckDB the whole gain in
-reading. The files' own row groups, stitched, give Spark most of it and DuckDB a part of it.
+Measured with 2,000 files of 1 MB that become larger files: with row groups of 10 MB, Spark and DuckDB gain the most
+reading time. With copies of the files' own row groups, Spark gains most of it and DuckDB a part of it.
 """
 
 
@@ -181,7 +181,7 @@ class DeclinedPlan:
 
     plan_id: str
     declined_by: str
-    #: says that it was declined, and why
+    #: the text of the decision: that the plan was declined, and why
     explanation: str
     slices: tuple[FileSlice, ...]
 

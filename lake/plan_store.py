@@ -67,8 +67,8 @@ class PlanStore(Protocol):
     ) -> bool:
         """Renew the lease, for ``at_least`` this long. True if a cancel was requested. Raises LeaseLost.
 
-        A lease never becomes shorter. With ``at_least`` the plan also can't be taken over until that time has passed
-        once more after the end of the lease, unless its executor is known to have ended.
+        A lease never becomes shorter. With ``at_least``, a grace of the same length follows the lease: until its end
+        the plan is taken over only if its executor is known to have ended.
         """
 
     def record_staged(self, claim: Claim, staged: StagedWork) -> None:
@@ -128,7 +128,7 @@ class PlanStore(Protocol):
         """After Transient, request the plan again with a backoff. False if it ended instead.
 
         It fails after ``max_attempts``, and is cancelled if an operator requested that. With
-        ``counts_as_attempt=False`` the attempt does not count: as many attempts remain as before it.
+        ``counts_as_attempt=False`` the attempt does not count: the number of remaining attempts does not change.
         """
 
     def fail(self, claim: Claim, error: str, *, halt: bool = False, partitions: Collection[str] = ()) -> None:
@@ -168,14 +168,14 @@ class PlanStore(Protocol):
         """
 
     def renew_partitions(self, table: TableRef, partitions: Collection[str], owner: LockOwner) -> Collection[str]:
-        """Renew the locks of ``partitions`` for some minutes. Returns the ones that ``owner`` had locked without a gap.
+        """Renew the locks of ``partitions`` for some minutes. Returns the partitions that ``owner`` held without a gap.
 
         A partition is left out even if no other owner has it now: another owner may have locked and released it while
         ``owner`` was suspended.
         """
 
     def clock(self) -> float:
-        """Return the time of the database's clock, in seconds: it runs on while this machine is suspended or paused."""
+        """Return the time of the database's clock, in seconds. It continues while this machine is suspended."""
 
     def release_partitions(self, owner: LockOwner) -> None:
         """Release all locks of ``owner``."""

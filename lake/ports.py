@@ -157,12 +157,11 @@ class DeletionResult:
 class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     """Changes one table through its own format's commit protocol. Used by one thread from open to close."""
 
-    #: The longest time after the last check of the plan's ownership within which a commit can still be applied,
-    #: timeouts of a catalog included. Zero if a lock of the table excludes all other changes until the commit has
-    #: ended.
+    #: A commit may still be applied until this time after the last check of the plan's ownership; the timeouts of a
+    #: catalog are included. Zero if a lock of the table excludes all other changes until the commit has ended.
     max_commit_duration: timedelta
-    #: Set by the caller that runs a plan. ``prepare`` calls it once, for all files that it stages, before the first of
-    #: them exists. So all uncommitted work of an attempt is recorded, whenever the attempt dies.
+    #: The caller that runs a plan sets this function. ``prepare`` calls it once, for all files that it stages, before
+    #: the first of them exists. So all uncommitted work of an attempt is recorded, whenever the attempt dies.
     journal: StagingJournal
 
     def start(self) -> None:
@@ -220,11 +219,12 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
         """Delete superseded files through the format, in the order given. Returns the result.
 
-        Files already gone count as deleted. A file with a ``SupersededVersion.difference``, checked right before its
-        deletion, stays. With ``Capability.OWN_EXPIRY`` the table is asked to expire the states before the commits that
-        superseded the files, and no later state. Files of an older state that the table retains are left to its own
-        expiry. Raises Conflict if a version is live, pending or kept by a savepoint, before anything of its commit is
-        deleted. After another error, the next call deletes the remaining files.
+        Missing files count as deleted. Right before its deletion, each file is checked; a file with a
+        ``SupersededVersion.difference`` stays. With ``Capability.OWN_EXPIRY``, the method makes the table expire the
+        states before the commits that superseded the files, and no later state. If the table retains an older state,
+        its own expiry deletes the files of that state later. Raises Conflict if a version is live, pending or kept by a
+        savepoint, before anything of its commit is deleted. After another error, the next call deletes the remaining
+        files.
         """
 
     def cancel(self) -> None:
@@ -271,9 +271,9 @@ class TableFormat(FormatFeatures, Protocol):
     def find_commit(self, table: TableRef, plan_id: str) -> Commit | None:
         """Return the completed commit that names ``plan_id``, however old; None if the table has no such commit.
 
-        Callers rely on None once nothing of the plan is left to commit. So an implementation that can't check raises
-        Transient or Rejected instead, TableGone included. If a table no longer records its older commits, the result
-        for them may be None (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its
+        Callers conclude from None that the plan did not commit. So an implementation that can't check must raise
+        Transient or Rejected (TableGone is one) instead. If a table no longer records its older commits, the result for
+        them may be None (``lake.capabilities.FindsStaged``). Raises CommitLost if a commit names the plan and its
         result is gone.
         """
 

@@ -21,7 +21,8 @@ _IN_URL = re.compile(r"(\w://[^\s/:@]*:)([^\s/@]+)(?=@)")
 _IN_VALUE = re.compile(
     r"((?:passw(?:or)?d|pwd|secret|token|signature|sig)=|bearer (?=\S{8}))([^&;,\s'\"]+)", re.IGNORECASE
 )
-#: shorter texts and plain words are not replaced in texts: that would hide harmless words; names hide such settings
+#: shorter secrets, and secrets that are plain words, are not replaced in texts, since harmless words would disappear;
+#: settings with such values are hidden by their names
 _MIN_SECRET_LENGTH = 8
 
 _secrets: set[str] = set()

@@ -47,9 +47,10 @@ class RelocationStore(PlanStore, Protocol):
     ) -> DiscoveryResult:
         """Record relocations of the table that are not known under its name, oldest first.
 
-        Facts recorded under another name of the table are transferred. Relocations of an inflight plan are left to the
-        plan. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans that
-        ended before the attempt that made the commit, and inflight plans under another name whose executor is silent.
+        Records under another name of the table are transferred. The run of an inflight plan records its own
+        relocations. Three kinds of plans are completed with the ``figures`` of their commits: requested plans, plans
+        that ended before the attempt that made the commit, and inflight plans under another name whose executor is
+        silent.
         """
 
     def relocated_partitions(
@@ -58,10 +59,10 @@ class RelocationStore(PlanStore, Protocol):
         """Return the table's relocated partitions: all, or those with the given names."""
 
     def under_partition_lock(self, table: TableRef, partition: str, owner: LockOwner) -> Self:
-        """Return this store for one sweep, whose writes below each renew the partition's lock in the same transaction.
+        """Return this store for one sweep: each write below also renews the partition's lock, in one transaction.
 
-        They raise LeaseLost if ``owner`` has lost the lock, even for a moment: otherwise a sweep could undo the writes
-        of a later sweep.
+        The writes raise LeaseLost if ``owner`` has lost the lock, even for a moment: otherwise a sweep could undo the
+        writes of a later sweep.
         """
 
     def unfinished_partitions(self, table: TableRef) -> Collection[str]:

@@ -2,9 +2,9 @@
 """Budgets of bytes and CPU time per hour and per day, and the waiting plans that may start within them.
 
 Plans start in the order of the queue. A plan may start if its own cost plus the cost of all plans before it fits into
-the remaining budget; for a table's budget only the table's plans count. The order does not depend on any budget, so a
-raised budget lets the same plans start, and maybe more: the value of the started plans never falls. No plan is skipped
-in favour of a smaller one, so every plan that fits the whole budget reaches the head of the queue and starts.
+the remaining budget; for a table's budget only the table's plans count. The order does not depend on any budget. So
+with a larger budget the same plans start, and perhaps more: the value of the started plans never falls. No plan is
+skipped in favour of a smaller one, so every plan that fits the whole budget reaches the head of the queue and starts.
 """
 
 import math
@@ -140,7 +140,7 @@ def startable_plans(
 def blocked_by_table_budget(
     queue: Iterable[QueuedPlan], remaining: WorkAmount, remaining_of_table: Callable[[str], WorkAmount]
 ) -> dict[str, QueuedPlan]:
-    """Map the id of each plan of ``queue`` that the budget of one table blocks to the plan that exceeds this budget.
+    """Return the plans of ``queue`` that the budget of one table blocks: plan id → the plan that exceeds this budget.
 
     A plan that exceeds the budget of its own table maps to itself. Another plan is blocked if it would start within
     ``remaining`` without the earlier plans that exceed their tables' budgets; it maps to the first of these.

@@ -143,7 +143,7 @@ def find_candidates(
         selected = sorted(set(names).intersection(path.strip("/") for path in constraints.partitions))
     found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
 
-    # in reverse order of Reason: each decision overrides earlier decisions
+    # in the reverse order of Reason, since each decision overrides earlier decisions
     if apply_waiting:
         _decide_waiting(snapshot, found, policy, constraints, now=now)
     if constraints.quarantined:

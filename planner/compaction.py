@@ -7,10 +7,11 @@ per byte of the base file, the share of deleted rows, age of the oldest log, del
 compaction. A slice of logs only has no base file and reaches every ratio of bytes. The number of deletion vectors
 triggers nothing, since a slice never has a second one.
 
-Slices are ordered by the bytes that readers save per byte of the base file, most first. Readers merge logs and skip
-deleted rows on every read, so a compaction saves the log bytes and the deleted share of the base file. Besides the
-logs, it reads and writes the base file. The bytes of a plan are limited, so the slices with the best ratio save readers
-the most. Among base files of equal size without known deletes, the slice with the most log bytes is first.
+Slices are ordered by the bytes that a compaction saves readers per byte of the base file, most first. Readers merge
+logs and skip deleted rows on every read, so a compaction saves the log bytes and the deleted share of the base file.
+Its cost depends on the base file, which it reads and writes. A plan may read a limited number of bytes, so the slices
+with the best ratio save readers the most. Among base files of equal size without known deletes, the slice with the most
+log bytes is first.
 
 The quiet period does not apply to log files: writers may append while a slice is compacted, and a slice written all day
 would never become quiet. It does apply to delete files and deletion vectors, because a new one invalidates a rewrite of

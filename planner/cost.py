@@ -21,7 +21,7 @@ from planner.policy.fields import PlanningSettings
 
 #: CPU seconds of a plan regardless of its size: preconditions, publishing, verification, the commit
 FIXED_SECONDS = 5.0
-#: CPU seconds that each further file costs each reader: listing, opening, reading the footer, starting a task
+#: CPU seconds that each file costs each reader: listing, opening, reading the footer, starting a task
 OPEN_SECONDS = 0.02
 #: bytes of a footer and its indexes, which a reader reads from every file
 FOOTER_BYTES = 64 << 10
@@ -60,8 +60,8 @@ class Rates:
 def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     """Fit the rates to ``history``: bytes and CPU seconds of plans that this engine executed.
 
-    The fixed part and the part per byte are the constants times a factor each. The factors minimize the squares of the
-    relative errors, with the constants as one more plan for either factor. Small plans determine the fixed part, large
+    The fixed part and the part per byte are constants, each multiplied by a factor. The factors minimize the squares of
+    the relative errors; each constant counts like one more plan. Small plans determine the fixed part, large
     plans the part per byte; a part without evidence keeps its constant.
     """
     per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND[AUTO])

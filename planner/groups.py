@@ -13,12 +13,12 @@ small files, so plan → apply → plan ends for every valid policy. The plans h
 small files, each of at most ``max_bytes_per_group``.
 
 Why no gain is missed (``balanced``). No candidate is larger than the target, so one more candidate in a group never
-makes ``n - k`` smaller. If any set of a partition's candidates could become fewer files, the smallest candidates that
-fill a group could as well. The groups without gain after the cut by time are therefore cut once more, smallest slices
-first.
+makes ``n - k`` smaller. If some set of a partition's candidates could become fewer files, so could the smallest
+candidates that fill a group. Groups that have no gain after the cut by time are therefore cut once more, with the
+smallest slices first.
 
-A layout does not change the rule. A snapshot does not show whether a file has the layout already, so a lone file is
-never rewritten just to sort it: planning would repeat that rewrite for ever. Merged files are written in the layout.
+A sort order (``layout``) does not change the rule. A snapshot does not show whether a file is sorted already. So a lone
+file is never rewritten just to sort it, since planning would repeat that rewrite for ever. Merged files are sorted.
 """
 
 from collections.abc import Sequence

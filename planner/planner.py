@@ -55,9 +55,10 @@ class PlanningResult:
 
     ``decisions`` has one row per slice in the snapshot's order: partition, file_id, path, bytes, log_bytes, reason (a
     ``Reason``, dictionary-encoded), number (see ``reason_text``) and reducible. A slice is reducible if a plan takes it
-    now, or would take it if no quiet period, live plan, pending action on the table, failed plan or declined proposal
-    kept it back, or with a larger budget. Small slices that are not reducible are residual: no rewrite of them is
-    worthwhile. ``budget`` is the budget that limits plans further than ``policy`` does; None if none does.
+    now, or would take it once an obstacle is gone: a quiet period, a live plan, a pending action on the table, a failed
+    plan, a declined proposal, or a budget that is too small. Small slices that are not reducible are residual: no
+    rewrite of them is worthwhile. ``budget`` is the budget that limits plans more than ``policy`` does; None if there
+    is no such budget.
     """
 
     snapshot: Snapshot

@@ -87,15 +87,23 @@ def reason_mask(reasons: Collection[Reason]) -> npt.NDArray[np.bool_]:
 def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: str = "") -> str:
     """Return the text of a reason for people.
 
-    The meaning of ``number`` depends on the reason: bytes of the slice for ``above_limit`` and ``oversized``, bytes of
-    the group for ``over_plan``, ``over_budget`` and ``next_plan_*``; seconds of age for ``recent``; files for
-    ``few_files``, ``few_logs`` and ``no_gain`` (outputs); thousandths of the rows for ``few_deleted``; days for
-    ``no_payback``. It is an index for ``chosen`` (of the group in the plan), ``damaged`` (of the difference in the
-    snapshot), ``failed`` and ``declined`` (of the plan among the failed or declined plans).
+    The meaning of ``number`` depends on the reason:
 
-    ``detail`` is the table's text for ``busy`` and ``damaged``, the description of the event for ``failed`` and
-    ``declined``, the end of the quiet period for ``recent``, the plan id for ``held``, the group key for ``alone``, the
-    ``DeltaKind`` for ``few_logs``, and the setting and value of the budget for ``over_budget``.
+    - bytes of the slice for ``above_limit`` and ``oversized``
+    - bytes of the group for ``over_plan``, ``over_budget`` and ``next_plan_*``
+    - seconds of age for ``recent``, days for ``no_payback``
+    - files for ``few_files``, ``few_logs`` and ``no_gain`` (outputs)
+    - thousandths of the rows for ``few_deleted``
+    - an index for ``chosen`` (of the group in the plan), ``damaged`` (of the difference in the snapshot), ``failed``
+      and ``declined`` (of the plan among the failed or declined plans)
+
+    So does the meaning of ``detail``:
+
+    - the table's text for ``busy`` and ``damaged``
+    - the description of the event for ``failed`` and ``declined``
+    - the end of the quiet period for ``recent``
+    - the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``
+    - the setting and value of the budget for ``over_budget``
     """
     match reason:
         case Reason.DAMAGED:

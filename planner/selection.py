@@ -191,9 +191,9 @@ def _choose_groups(
 def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, policy: PlanningSettings) -> Ints:
     """Return the order in which the ``wanted`` groups are offered to the plan.
 
-    A format's own strategy orders by partition. Otherwise groups are ordered by the small files that they remove per
-    share of the plan's limits. The share counts bytes and groups: by bytes alone, pairs of tiny files would use up all
-    groups.
+    A format's own strategy orders by partition. Otherwise groups are ordered by the number of small files that they
+    remove, divided by the share of the plan's limits that they use. The share counts bytes and groups: if it counted
+    only bytes, pairs of tiny files would use up all groups.
     """
     rank = np.zeros(len(candidates.partitions), dtype=np.int64)
     rank[candidates.partition_order] = np.arange(len(candidates.partition_order))

@@ -2,8 +2,8 @@
 """The tail of an ORC file and the footers of its stripes, which pyarrow does not show.
 
 An ORC timestamp is a number of seconds since 2015 in the writer's time zone, which each stripe's footer names. Readers
-show the wall clock of that zone, independent of their own zone. A file with the same numbers under another zone
-therefore has other values.
+show the wall clock of that zone, independent of their own zone. So equal numbers in files with different zones are
+different values.
 """
 
 import zlib

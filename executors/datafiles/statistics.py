@@ -13,9 +13,9 @@ MASK = (1 << 64) - 1
 """Sums of hashes are taken modulo 2^64."""
 
 FieldIds = tuple[frozenset[int | None], ...]
-"""The field ids of a leaf column and of its parents, from the top; each entry has the ids in all files.
+"""The field ids of a leaf column and of its parents, from the top.
 
-None stands for files without an id.
+Each entry has the ids that the files have for this level; None stands for files without an id.
 """
 
 
@@ -64,7 +64,7 @@ class LeafStatistics:
 
     ``null_count`` is None, and ``has_exact_bounds`` is False, if the figure is inexact. ``hash_sum`` is the sum of the
     hashes of all values, independent of their order; None if the values were not read. Figures are collected by the
-    column's name: if two files have different ``field_ids`` under one name, they have different columns.
+    column's name. But if two files have different ``field_ids`` for a name, these are different columns.
     """
 
     types: frozenset[LeafType]
@@ -111,8 +111,8 @@ class LeafStatistics:
     def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
         """Return the field ids of both, in words, if files of ``other`` have another column of this name, else None.
 
-        Each id of ``other`` must be one of this column's, and each id of this column must be in ``other``, unless some
-        files of ``other`` lack an id, which may be the missing one. If one side has no ids there is nothing to compare.
+        Each id of ``other`` must be one of this column's ids. Each id of this column must be in ``other``, unless some
+        files of ``other`` have no ids. If one side has no ids at all, there is no conflict.
         """
         for mine, theirs in zip(self.field_ids, other.field_ids, strict=False):
             old, new = ({number for number in ids if number is not None} for ids in (mine, theirs))

@@ -31,7 +31,7 @@ from lake.storage.filesystems import filesystem_of
 
 _BATCH_BYTES = 8 << 20
 _BATCH_ROWS = 1 << 16
-#: as many row groups as readers can read in parallel, unless they would be small
+#: number of row groups of a file, which readers can read in parallel; fewer if the row groups would be small
 _ROW_GROUPS = 10
 _ROW_GROUP_BYTES = 8 << 20
 

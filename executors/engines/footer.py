@@ -105,7 +105,8 @@ class RawParquetFooter:
             changed._fields[_SCHEMA][1][1][number][_REPETITION] = (I32, _OPTIONAL)
         for group in changed._fields[_ROW_GROUPS][1][1]:
             for chunk in group[_COLUMNS][1][1]:
-                # They count the levels of nesting, of which there are more now; pyarrow aborts if they don't fit.
+                # They count the levels of nesting, and an optional column adds a level; pyarrow aborts if they don't
+                # fit.
                 _drop(chunk[_COLUMN_META][1], (_SIZE_STATISTICS,))
         return changed
 
@@ -157,9 +158,9 @@ class RawParquetFooter:
     ) -> bytes:
         """Return ``written``, a footer for pages of the same columns, with this footer's schema and metadata.
 
-        ``with_author`` also takes over ``created_by``. ``special_floats`` takes the row counts of the row groups and
-        returns for each the columns with NaN or zeros, by which readers would skip it wrongly. The bounds and filters
-        that these readers use are left out. ``entries`` are further key-value metadata.
+        ``with_author`` also takes over ``created_by``. ``special_floats`` maps the row counts of the row groups to each
+        row group's columns with NaN or zeros. Some readers would skip such a row group wrongly, so the bounds and
+        filters that they use are left out. ``entries`` are further key-value metadata.
         """
         fields = decode(written)
         for number in (_VERSION, _SCHEMA, _KEY_VALUES, *((_CREATED_BY,) if with_author else ())):

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The Parquet files of one group before a row is read: their footers, and the reasons why pyarrow can't rewrite them.
 
-Files are concatenated, not converted. All inputs therefore have one Parquet schema and equal metadata, and pyarrow
-writes each of their columns as it reads it. Only whether a column may be null can differ, if a format allows that.
+Files are concatenated, not converted. All inputs must therefore have one Parquet schema and equal metadata, and pyarrow
+must write each column exactly as it reads it. If a format allows it, a column may be required in one input and optional
+in another.
 """
 
 import os
@@ -22,9 +23,9 @@ from lake.storage.filesystems import filesystem_of
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
-#: the most bytes of a value as a reference to a dictionary; a plain string takes four bytes and its content
+#: maximum size of a value as a reference to a dictionary, in bytes; a plain string takes four bytes and its content
 _MAX_BYTES_PER_REFERENCE = 2
-#: with this many values per chunk, on average, a writer has determined whether a dictionary is worth it
+#: average number of values per chunk from which the writer's choice for or against a dictionary is reliable
 _MIN_VALUES_FOR_DICTIONARY = 10_000
 
 
@@ -136,7 +137,7 @@ class ColumnEncoding:
     has_bloom_filter: bool
     #: whether its chunks consist of a dictionary with few values and references to it
     has_dictionaries: bool
-    #: whether no chunk has a dictionary although there are many values: trying one would waste a tenth of the time
+    #: True if no chunk has a dictionary although there are many values: then trying one would waste a tenth of the time
     is_plain: bool
 
 

@@ -2,9 +2,9 @@
 """INT96 timestamps, checked to be within the years that Arrow's unit reaches.
 
 INT96 has a Julian day and the nanoseconds of that day. Arrow's nanoseconds reach from 1677 to 2262, its microseconds
-about 292,000 years; a timestamp outside of them silently becomes another time. Impala and Hive write any year with
-nanoseconds. Spark writes microseconds, and a negative day for its last years, which Arrow takes for a day of the far
-future. INT96 columns are therefore read a second time, in milliseconds, which reach every day, and compared.
+about 292,000 years. A timestamp outside of this range silently becomes another time. Impala and Hive write any year,
+with nanoseconds. Spark writes microseconds; for its last years it writes a negative day, which Arrow reads as a day in
+the far future. INT96 columns are therefore read a second time in milliseconds, which reach every day, and compared.
 """
 
 from collections.abc import Iterable, Iterator

@@ -18,10 +18,11 @@ from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
 
-#: the bytes of decoded values, held in memory, at which a row group is written
+#: a row group is written once this many bytes of decoded values are in memory
 ROW_GROUP_BYTES = 96 << 20
 _FALSE_POSITIVES = 0.01
-#: those of parquet-java, which most inputs have; pyarrow's level for gzip takes three times as long for the same size
+#: the compression levels of parquet-java, which wrote most inputs; for gzip, pyarrow's default level takes three times
+#: as long for the same size
 _LEVELS = {"GZIP": 6, "ZSTD": 3}
 
 
@@ -176,7 +177,7 @@ class ParquetOutput:
             )
             self._sink.close()
             if isinstance(self._filesystem, pafs.LocalFileSystem):
-                # It may soon be the only copy of the rows.
+                # The inputs may be deleted soon; then this file is the only copy of the rows.
                 sync_path(self._path)
         except BaseException:
             self._abort()
@@ -201,7 +202,7 @@ def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 
 
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:
-    """Return a writer's option for ``columns``; options that apply to single columns name these."""
+    """Return a writer's option; of a mapping or list of columns, only the entries of ``columns``."""
     if isinstance(option, dict):
         return {name: value for name, value in option.items() if name in columns} or None
     return [name for name in option if name in columns] if isinstance(option, list) else option

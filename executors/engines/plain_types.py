@@ -13,7 +13,7 @@ def without_views(schema: pa.Schema) -> pa.Schema:
 
 
 def without_dictionaries(schema: pa.Schema) -> pa.Schema:
-    """Return the schema with the types of values in place of dictionaries: a batch refers to a whole dictionary."""
+    """Return the schema with plain values in place of dictionaries, because a batch refers to its whole dictionary."""
     return replace_leaf_types(schema, lambda kind: kind.value_type if pat.is_dictionary(kind) else kind)
 
 

@@ -107,9 +107,9 @@ def _arrow_type(kind: Any) -> pa.DataType:
 def find_calendar_rebase(one: ParquetInput) -> str | None:
     """Return a date or timestamp column of a Parquet file that Spark would rebase to another calendar, or None.
 
-    Hive, and Spark before 3.0 (before 3.1 for INT96), wrote days in the calendar of their time, Julian before 1582, and
-    instants by the zones of Java's old classes. Spark rebases such values on reading, and refuses them if the file does
-    not name its writer. Other readers do not rebase.
+    Hive, and Spark before 3.0 (before 3.1 for INT96), wrote days before 1582 in the Julian calendar, and instants by
+    the zones of Java's old classes. Spark rebases such values on reading, and refuses them if the file does not name
+    its writer. Other readers do not rebase.
     """
     metadata = one.metadata.metadata or {}
     schema = one.metadata.schema

@@ -13,7 +13,10 @@ from lake.storage.filesystems import filesystem_of
 
 
 class TaskEngine:
-    """Rewrites groups by ``rewriter``, a module's function that Spark's executors import. ``backend`` runs the work."""
+    """Rewrites groups by ``rewriter``, a module-level function, so that Spark's executors can import it.
+
+    ``backend`` runs the work.
+    """
 
     def __init__(self, backend: RewriteBackend, rewriter: TaskRewriter) -> None:
         self._backend, self._rewriter = backend, rewriter

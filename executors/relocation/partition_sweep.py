@@ -102,7 +102,7 @@ class PartitionSweep:
             with self._lock.renewing(self._partition):
                 self.sweep()
         except CommitUnknown:
-            # The catalog may still execute the call: the lock is kept, outlasts the call, and expires by itself.
+            # The catalog may still execute the call: the lock is not released; it outlasts the call and then expires.
             raise
         except (Conflict, LeaseLost) as error:
             log.info("table %s, partition %s: %s; swept again", self._table.name, self._partition, one_line(error))
@@ -190,7 +190,7 @@ class PartitionSweep:
 
     def _halt(self, reason: str, *, of_table: bool = False) -> None:
         self._report.halt_reasons[self._partition] = reason
-        # An earlier reason to halt the partition explains this one, and does not concern other partitions.
+        # If the partition is halted already, that halt explains this reason, and other partitions are not affected.
         if of_table := of_table and self._partition not in self._store.halted_partitions(self._table):
             is_new = self._store.halt_table(self._table, reason)
         else:
@@ -251,10 +251,10 @@ class PartitionSweep:
     ) -> Collection[str]:
         """Remove unfinished copies of this and earlier rounds. Copies that readers see stay; returns their paths.
 
-        Otherwise readers would see the copies as soon as the partition is at their location again. If a
-        partition was dropped and recreated, its copies are removed as well: files of the old partition were dropped
-        with it. Files that are still to be copied get new names, since a suspended round may still remove a copy with
-        the old name.
+        Otherwise readers would see the copies as soon as the partition is at their location again. If a partition was
+        dropped and recreated, its copies are removed as well, since the files of the old partition were dropped with
+        it. Files that still have to be copied get new names, since a suspended round may remove a copy with the old
+        name.
         """
         is_the_same = state.token == record.latest.token or self._reverted_to is not None
         read = {record.latest.location, *([state.location] if is_the_same else [])} - {decision.target_location}

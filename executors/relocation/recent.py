@@ -21,13 +21,13 @@ from lake.relocation.model import VacatedLocation
 from lake.relocation_store import RelocationStore
 
 MAX_LOCATIONS = 20_000
-"""How many locations are checked, most recent first; a sweep finds files in the other locations."""
+"""Maximum number of checked locations, the most recent ones; a sweep finds files in the other locations."""
 
 MAX_FULL_LISTINGS = 1_000
-"""How many locations a check lists in full. Up to this number of locations, it does not check directory times first."""
+"""Maximum number of locations that a check lists. If there are more, it first selects them by directory times."""
 
 _ROTATION_SIZE = 250
-"""How many further locations each check lists in turn, regardless of their directories' times."""
+"""The number of further locations that each check lists in turn, regardless of their directories' times."""
 
 
 @dataclass(slots=True)
@@ -78,7 +78,7 @@ class RecentLocations:
 
 
 def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], most: int) -> Sequence[VacatedLocation]:
-    """Return all relocations of the partitions of these locations, in ``order``, until there are ``most``."""
+    """Return ``left`` by whole partitions, in the ``order`` of their locations, until at least ``most`` are chosen."""
     partition_of_location = {one.location: one.partition for one in left}
     of_partition: dict[str, list[VacatedLocation]] = defaultdict(list)
     for one in left:

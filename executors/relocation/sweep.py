@@ -49,7 +49,7 @@ def partitions_awaiting_sweep(
     known = _relocated_partitions(table, format, relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
     found = {one.partition: _sweep_reason(one, states[one.partition]) for one in known}
-    # Read after the inspection: a round that halts a partition may also have ended the inspected state.
+    # Read after the inspection, since a round may have halted a partition and changed its state in between.
     halted = relocations.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
@@ -82,7 +82,7 @@ def sweep_partitions(
         one.partition for one in swept if one.partition not in halted or not _needs_operator(one, states[one.partition])
     ]
     report = _sweep_each(table, format, context, due, partial(decide, grace=grace))
-    # Deferred: no directory time changes when these files stop being recent, so no change would be detected.
+    # Deferred: when these files stop being recent, no directory time changes, so the watch would detect no change.
     report.deferred += [one.partition for one in known if has_recent_files(one, states[one.partition])]
     waiting = {one.partition for one in swept}.difference(due)
     report.halt_reasons |= {partition: halted[partition] for partition in sorted(waiting)}
@@ -99,7 +99,7 @@ def resolve_partitions(
     format: TableFormat,
     partitions: Collection[str] | None = None,
 ) -> SweepReport:
-    """Execute a person's choice for each partition whose files do not show a late writer's intent.
+    """Execute a person's choice for each partition whose files do not show what a late writer intended.
 
     ``partitions`` limits it to these partitions. Partitions locked by the sweep or a plan are deferred in the report.
     """
@@ -223,7 +223,7 @@ def _sweep_each(
 
 
 def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if nothing can be done about a partition before a person has decided on the writer's intent."""
+    """True if a person has to decide what a writer intended before the partition can be swept."""
     is_at_rest = (
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)

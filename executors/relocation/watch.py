@@ -15,7 +15,7 @@ _MIN_ROTATION_SIZE = 50
 """The minimum number of partitions that each sweep inspects in rotation, even if no change was detected."""
 
 _SWEEPS_PER_ROTATION = 240
-"""The number of sweeps in which all partitions of a large table are inspected once: an hour of sweeps."""
+"""All partitions of a large table are inspected once within this number of sweeps, which take an hour."""
 
 
 @dataclass(slots=True)
@@ -25,7 +25,7 @@ class _WatchedTable:
     pending: set[str] = field(default_factory=set)
     #: the last partition of the present turn
     last_partition: str = ""
-    #: how many partitions were inspected in this rotation, and in the last one
+    #: the number of partitions that were inspected in this rotation, and in the last one
     count_so_far: int = 0
     last_count: int = 0
 

@@ -17,7 +17,7 @@ MAX_IDLE_SECONDS = 10.0
 """Seconds after which an idle connection is not reused: a proxy or firewall may have dropped it."""
 
 MAX_AGE_SECONDS = 60.0
-"""Seconds after which a connection is not reused: another server of the list may be the first reachable one now."""
+"""Seconds after which a connection is not reused, because an earlier server of the list may be reachable again."""
 
 MAX_IDLE_CONNECTIONS = 8
 """How many idle connections are kept for each metastore."""

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Decides on the sweep's actions for a relocated partition, from its record and the files found.
 
-A commit that relocates a partition leaves the previous location to writers that still use it: a job that began before
-the relocation ends in the old directory and reports success. A wrong decision would lose the job's rows. ``decide``
-reads nothing itself: the sweep passes the evidence and carries out the decision.
+After a commit has relocated a partition, a job that began earlier still writes to the previous location and reports
+success. A wrong decision would lose the job's rows. ``decide`` reads nothing itself: the sweep passes the evidence and
+carries out the decision.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -32,7 +32,7 @@ from lake.storage.locations import is_below_table
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""How long a decision may be to wait if no writer is known to be at work; after that the partition is halted."""
+"""Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
 
 
 class LocationChoice(StrEnum):
@@ -81,7 +81,7 @@ class RelocationDecision:
 def decide(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta = WRITER_GRACE
 ) -> RelocationDecision:
-    """Return the action for one relocated partition. ``waited`` is how long the decision has been WAIT.
+    """Return the action for one relocated partition. ``waited`` is the time for which the decision has been WAIT.
 
     ``state.locations`` must contain all of ``record.locations``. Ambiguous evidence results in a halt, never in a
     guess: all files stay, and readers continue to read the same files.
@@ -109,17 +109,18 @@ def decide(
     unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
     if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
-    # An overwrite by Spark also empties a partition's own directory, wherever the partition is. An overwrite of a whole
-    # table empties the table's entire directory; in an unpartitioned table, it contains every version. And an owner who
-    # moves a partition may remove its files from the previous location.
+    # A location may be emptied by other causes than an overwrite of the location itself. An overwrite by Spark also
+    # empties the partition's own directory, wherever the partition is. An overwrite of a whole table empties the
+    # table's directory, which contains every version if the table is unpartitioned. An owner who moves a partition may
+    # remove its files from the previous location.
     by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
     overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
     if unsettled := unsettled or overwriting:
         return _wait(unsettled[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
-    regrown = [one for one in changed if one.change is LocationChange.MODIFIED]
-    if regrown and here.change is LocationChange.UNCHANGED and not is_overwritten:
-        return _decide_modified(regrown, changed, record, state)
+    modified = [one for one in changed if one.change is LocationChange.MODIFIED]
+    if modified and here.change is LocationChange.UNCHANGED and not is_overwritten:
+        return _decide_modified(modified, changed, record, state)
     return replace(
         _decide_changed(changed, here, record, state, waited, grace),
         emptied_locations=tuple(one.location for one in emptied if one is not here),
@@ -127,7 +128,7 @@ def decide(
 
 
 def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if nothing is to be done about a partition, as far as the previous locations of ``record`` show.
+    """True if the previous locations of ``record`` show that a partition needs no action.
 
     The partition is where its latest relocation left it, no work is waiting or unfinished, and no writer has changed
     these locations.
@@ -167,7 +168,7 @@ def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
 def _decide_reverted(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta
 ) -> RelocationDecision:
-    """Decide as if the partition were at its latest location; if nothing else is to be done, it is put back there."""
+    """Decide as if the partition were at its latest location. Without another action, reapply that location."""
     decision = decide(record, replace(state, location=record.latest.location, token=record.latest.token), waited, grace)
     if decision.action is not RelocationAction.NOTHING:
         return decision
@@ -286,7 +287,7 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     current = state.locations[state.location]
     if waits := unready_reason(current.files, current):
         return RelocationDecision(action=RelocationAction.WAIT, reason=waits)
-    # If an overwrite has removed files and not yet named its new ones, the new ones would be left behind.
+    # An overwrite may have removed files, but not yet given its new files their names: they would be left behind.
     if (finding := inspect_current_location(record, current)).change is LocationChange.IN_PROGRESS:
         return RelocationDecision(action=RelocationAction.WAIT, reason=finding.reason)
     return RelocationDecision(
@@ -313,7 +314,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     if (there := state.locations.get(directory)) is not None and there.read_by is not None:
         return ()
     own = [previous for previous in record.previous_locations if previous.location == directory]
-    # A deletion that has begun may have ended before the first file: its files are in the way as well.
+    # If a deletion was begun, it may not have deleted its first file yet: these files have to be moved too.
     replaced = [file for previous in own for file in (*previous.expected_files, *previous.deleting_files)]
     return tuple(file for file in replaced if file.directory == directory)
 
@@ -425,7 +426,7 @@ def _decide_relocate_back(
 
 
 def _decide_modified(
-    regrown: Sequence[LocationFinding],
+    modified: Sequence[LocationFinding],
     changed: Sequence[LocationFinding],
     record: RelocatedPartition,
     state: PartitionState,
@@ -436,7 +437,7 @@ def _decide_modified(
     merged the copy, its rows can't be distinguished from other rows: then ``_decide_undo`` decides.
     """
     replaced = []
-    for one in regrown:
+    for one in modified:
         for old, new in one.modified.items():
             copy = find_copy(record, old, state)
             if copy is None:
@@ -460,7 +461,7 @@ def _decide_undo(
     record: RelocatedPartition,
     state: PartitionState,
 ) -> RelocationDecision:
-    """Relocate back to the location that the latest relocation left, where a merged file has changed since; or halt."""
+    """Relocate back to the location that the latest relocation left, if a merged file has changed there; or halt."""
     what = f"{new.path} has {new.bytes} bytes after a rewrite had read it with {old.bytes}"
     last = next((previous for previous in record.previous_locations if previous.token == record.latest.token), None)
     if last is None or last.location != one.location:

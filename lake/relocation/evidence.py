@@ -11,7 +11,7 @@ from lake.relocation.model import LocationState, PartitionState, PreviousLocatio
 
 
 class LocationChange(StrEnum):
-    """The change that writers made to a location, as far as its files show it."""
+    """The change that writers made to a location, judged by its files."""
 
     UNCHANGED = "quiet"  #: no recorded file is missing; in a previous location, there are no other files either
     APPENDED = "appended"  #: files were added to a previous location
@@ -89,8 +89,8 @@ def inspect_current_location(
 def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) -> PartitionState:
     """Return ``state`` with the recorded arrival times of files with a late copy, if they are earlier.
 
-    Both a second name (a hard link) and the removal of that name make a file look newer. An overwrite removes the
-    second name after it has written its own files.
+    Two events make a file look newer than it is: a second name (a hard link), and the removal of that name. An
+    overwrite removes the second name after it has written its own files.
     """
     recorded = {
         late_copy.source: late_copy.arrived_ms for late_copy in record.late_copies if late_copy.arrived_ms is not None
@@ -116,8 +116,8 @@ def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> s
 def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionState) -> LocatedFile | None:
     """Return the copy of ``source`` in the partition's location; None if it was merged, or ``source`` was not copied.
 
-    A sweep's copy has the name of its target. Otherwise the copy has the source's own name, since a commit that brings
-    a file along keeps its name.
+    If a sweep made the copy, it has the name of its target. If a commit linked the file into its version, the copy has
+    the name of the source.
     """
     location = record.latest.location
     names = {
@@ -133,10 +133,11 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
 def unrecorded_growth(
     record: RelocatedPartition, state: PartitionState
 ) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
-    """Return by previous location the files that grew, and whose copies a sweep replaced before a later relocation.
+    """Return previous location → files that grew, and whose copies a sweep replaced before a later relocation.
 
-    A copy keeps name, size and time of its file, and the later relocation recorded the copy as a file that it left. So
-    all rows of the file are in the partition. Only a database that was rebuilt from the table has the file's old size.
+    A copy has the name, size and time of its file, and the later relocation recorded the copy among the files that it
+    replaced. So all rows of the file are in the partition. Only a database that was rebuilt from the table records the
+    file's old size.
     """
     found = []
     for previous in record.previous_locations:
@@ -157,7 +158,7 @@ def unrecorded_growth(
 
 
 def _has_active_writer(late: Iterable[LocatedFile], there: LocationState) -> bool:
-    """True if the writer of one of these files is at work, as far as their last changes show."""
+    """True if the last changes of these files show that the writer of one of them is at work."""
     return UnreadyReason.WRITING in {there.unready.get(file.path) for file in late}
 
 
@@ -204,7 +205,7 @@ def _inspect_previous_location(
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
     previous = _without_deletion_that_removed_nothing(previous, there)
-    # A late copy that was recorded and not made is decided again: an overwrite may have come between.
+    # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
     recorded = frozenset((*previous.expected_files, *previous.possible_files))
@@ -214,7 +215,7 @@ def _inspect_previous_location(
         if file not in recorded and file not in sources and file.name not in targets
     }
     if previous.partition_created_at not in (None, record.latest.partition_created_at):
-        # The partition was dropped since: files that had arrived before it was recreated were dropped with it.
+        # The partition was dropped since then: files that had arrived before it was recreated were dropped with it.
         recreated_ms = record.latest.partition_created_at * 1000
         late = {
             file: arrived_ms
@@ -237,7 +238,7 @@ def _inspect_previous_location(
             has_active_writer=is_written,
         )
     late = {file: arrived_ms for file, arrived_ms in late.items() if file not in waits}
-    # A late copy is also done if its source was gone before it was copied.
+    # A late copy is also marked as done if its source disappeared before the copy.
     rewritten = {file.path for file in late}
     left = {one for one in sources - set(previous.possible_files) if one.path in rewritten and one not in there.files}
     copied = {one for one in left if find_copy(record, one, state) is not None}
@@ -270,7 +271,7 @@ def _inspect_previous_location(
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:
-    """Return ``previous`` as before its deletion began, if the deletion and all writers have left every file there."""
+    """Return ``previous`` without the begun deletion if neither the deletion nor a writer has removed a file there."""
     expected = (*previous.expected_files, *previous.deleting_files)
     if not all(file in there.files for file in expected):
         return previous

@@ -12,7 +12,7 @@ from lake.plan import Commit, LocatedFile, Relocation
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PreviousLocation:
-    """A location that a partition has left, last by the relocation ``token``.
+    """A location that a partition has left; ``token`` is the last relocation that left it.
 
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``deleting_files`` are the possible files whose deletion has begun and is not recorded as ended.
@@ -37,8 +37,8 @@ class PreviousLocation:
 class LateCopy:
     """A late file of a previous location, to be copied to ``target``; ``is_done`` once the catalog counts it there.
 
-    ``arrived_ms`` is the time at which the file got its name, before lakefold gave it a second name: a file system may
-    report the time of the second name as the arrival. None if that was not recorded.
+    ``arrived_ms`` is the time at which the file got its name, recorded before lakefold gave it a second name: a file
+    system may report the time of the second name as the arrival. None if the time was not recorded.
     """
 
     row_id: int
@@ -53,7 +53,7 @@ class LateCopy:
 class RelocatedPartition:
     """The database's record of one relocated partition: its latest relocation and its previous locations.
 
-    ``begun_relocations`` are later relocations that may have been made or not: the catalog was about to be called.
+    ``begun_relocations`` are later relocations of which it is unknown whether the catalog was called.
     ``plan_id`` is the plan under which files of the latest location await their deletion once the partition leaves it.
     ``is_waiting``: the last decision was to wait.
     """
@@ -118,8 +118,8 @@ class PastRelocation:
     """A relocation that was made or discarded; ``relocation_id`` is its id in the database.
 
     ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
-    ``is_by_plan``: a plan made it. In a table, only the relocations before and after any other relocation show that it
-    was made.
+    ``is_by_plan``: a plan made it. If no plan made a relocation, the table shows only by the relocations before and
+    after it that it was made.
     """
 
     relocation_id: int
@@ -134,8 +134,9 @@ class PastRelocation:
 class RelocationHistory:
     """All relocations of a partition, from the first to the last.
 
-    ``discarded`` were begun and not made. Their ``previous_location`` is the one to which they would have led, since it
-    is watched like a previous location; ``is_cleaned_up`` if they were discarded long ago.
+    ``discarded`` are relocations that were begun and not made. Their ``previous_location`` is the location to which
+    they would have led, since it is watched like a previous location. They are ``is_cleaned_up`` if they were discarded
+    long ago.
     """
 
     partition: str
@@ -146,11 +147,11 @@ class RelocationHistory:
         """Return the relocations that nothing depends on, given the locations that no longer exist.
 
         A discarded relocation may be pruned if it is cleaned up and its location is missing, or was left by another
-        one. Of the others, the first one stays, since it shows which directory was the partition's own, and so do the
-        last two. Any other one may be pruned if it is cleaned up and its previous location is missing, or is the own
-        directory and a later relocation left it again. Of consecutive prunable relocations the last one stays, and
-        stands for the earlier ones. If a relocation that no plan made stays, the relocations before and after it stay
-        as well, because they show in a table that it was made.
+        relocation. The first relocation that was made stays, since it shows which directory was the partition's own;
+        the last two stay as well. Any other relocation may be pruned if it is cleaned up and its previous location is
+        missing, or if that location is the own directory and a later relocation left it again. Of consecutive prunable
+        relocations the last one stays and stands for the earlier ones. If a relocation that no plan made stays, the
+        relocations before and after it stay as well, because only they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
@@ -242,7 +243,7 @@ class FoundRelocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryResult:
-    """The result of a search for commits that only the table has recorded: how many the database has recorded now.
+    """The result of a search for commits that only the table had recorded; ``commits`` of them are recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
     executors record them. ``left_to_plans`` are those of inflight plans under this name: the plan's run, or its

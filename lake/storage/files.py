@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files and directories of a table whose format moves them itself, on any file system.
 
-Paths are canonical locations (``lake.storage.locations``). File systems differ in whether a file can have a second
-name, whether they record when it got its name, in ownership, and in when a file survives a power failure.
+Paths are canonical locations (``lake.storage.locations``). File systems differ in four ways: whether a file can have a
+second name, whether they record when it got its name, who owns it, and when it survives a power failure.
 """
 
 from collections.abc import Sequence

@@ -236,7 +236,7 @@ class _Handler(pafs.FileSystemHandler):  # type: ignore[misc]
         return pa.PythonFile(_FileWithErrno(opened), mode="w")
 
     def open_append_stream(self, path: str, metadata: Mapping[str, str]) -> pa.NativeFile:
-        raise NotImplementedError("nothing is appended to")
+        raise NotImplementedError("appending to a file is not supported")
 
 
 class _FileWithErrno:

@@ -5,7 +5,7 @@ import os
 import re
 from pathlib import Path
 
-#: file systems in user space over object stores and plain hosts, where each host has locks of its own
+#: file systems in user space over object stores or other hosts; on these, each host has locks of its own
 _LOCKS_OF_ONE_HOST = frozenset(
     {
         "blobfuse",

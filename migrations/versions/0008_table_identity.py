@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The identity of a table besides its name and location: its catalog, and the identity that the table itself has.
 
-Earlier rows have null, which is compared with nothing.
+Earlier rows have null: their identity is not compared.
 """
 
 import sqlalchemy as sa

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arrival time of a late file, which a second name given by lakefold would change."""
+"""The arrival time of a late file. It is stored because a second name that lakefold gives the file would change it."""
 
 import sqlalchemy as sa
 from alembic import op

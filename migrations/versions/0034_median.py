@@ -16,7 +16,7 @@ _NEW_FIELDS = ("median_bytes", "waiting_seconds", "is_gone")
 
 
 def upgrade() -> None:
-    """Apply: the medians of before are estimates; the next scan of each table has the median."""
+    """Apply: remove earlier medians, which are estimates; the next scan of each table stores the median."""
     op.execute("UPDATE table_state SET good_median_bytes = NULL")
 
 

@@ -17,7 +17,7 @@ NO_COMPACTION = "no compaction"
 _NEARLY_AS_GOOD = 0.9
 #: a policy that removes a smaller share of all files is not worth it
 _MIN_REDUCTION = 0.02
-#: a shorter history says nothing about a day or a month: its figures are given as they are
+#: rates per day or month need a history of at least this length; figures of a shorter history are totals
 MIN_RATE_DAYS = 3.0
 
 

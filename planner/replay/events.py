@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The events of a history's writers, for replay on files in another layout.
 
-lakefold's rewrites are left out, since another policy would have made other rewrites. Later events are expressed in
-terms of the files that writers created. An *origin* is a file group as a writer first created it. A commit that changes
-a rewritten file changes all origins that went into this file.
+lakefold's rewrites are left out, since another policy would have made other rewrites. All events refer to *origins*: an
+origin is a file group as a writer first created it. A commit that changes a rewritten file changes all origins that
+went into this file.
 """
 
 from collections.abc import Iterable, Iterator, Mapping

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replay of one policy over a history: writers write, and the planner plans at each tick of the scan interval.
 
-Planning uses ``planner.selection`` on the files of partitions whose result may have changed. A partition is planned
-after a change of its existing files, when one of its files reaches the age that planning requires, and while it has
-worthwhile files that exceeded the limits of a plan. A plan is executed at its tick.
+Planning uses ``planner.selection`` on the files of partitions whose result may have changed. A partition is planned in
+three cases: its existing files have changed, one of its files has reached the age that planning requires, or some of
+its worthwhile files exceeded the limits of the previous plan. A plan is executed at its tick.
 """
 
 import heapq

@@ -13,7 +13,7 @@ from planner.planner import PlanningResult
 from planner.policy.fields import TableSettings
 from planner.slo.model import Objective, ObjectiveEvaluation
 
-#: an evaluation is valid until the next scan, but no longer than these scan intervals or, if longer, this time
+#: maximum validity of an evaluation without a next scan: this number of scan intervals, or this time if it is longer
 _VALID_SCAN_INTERVALS = 3
 _MIN_VALIDITY = timedelta(hours=1)
 

@@ -125,7 +125,7 @@ class CopyOnWrite:
         return [file for file in self._table.files_in(partition) if file.bytes < self.small_file_limit_bytes]
 
     def _size_for_inserts(self, file: SimulatedFile) -> int:
-        """Return the size of a small file when its free space is computed."""
+        """Return the size by which the free space of a small file is computed."""
         return file.bytes
 
     def _assign_inserts(
@@ -153,7 +153,7 @@ class CopyOnWrite:
     def _change_file(
         self, file: SimulatedFile, rows: int, size: int, updated_bytes: int | None, *, takes_inserts: bool
     ) -> FileChange | None:
-        """Change a file that gets new rows or updates; ``takes_inserts``: it is one of the files that take inserts."""
+        """Change a file that gets new rows or updates. ``takes_inserts`` is True for a file that takes inserts."""
         return self._rewrite_file(file, rows, size) if rows or updated_bytes is not None else None
 
     def _write_new_files(self, write: Write, files: Sequence[int]) -> Iterator[FileChange]:

@@ -39,7 +39,7 @@ _BASE_FILE_SETTINGS: Mapping[str, WriterSetting] = {
         parse=parse_binary_size, default=100 * MIB, meaning="a base file strictly below takes inserts; 0: no file does"
     ),
     "hoodie.parquet.compression.ratio": WriterSetting(
-        parse=parse_number, default=0.1, meaning="a file is closed this share above its maximum at the latest"
+        parse=parse_number, default=0.1, meaning="the share by which a file may exceed its maximum before it is closed"
     ),
     "hoodie.copyonwrite.record.size.estimate": WriterSetting(
         parse=parse_integer, default=1024, meaning="bytes of a row until a commit allows an estimate"

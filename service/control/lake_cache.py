@@ -41,16 +41,16 @@ Derived = TypeVar("Derived")
 
 #: the number of completed plans whose speed predicts how long the backlog will take
 _RECENT_PLANS = 20
-#: the most plans shown beside the processes that run them
+#: maximum number of plans shown beside the processes that run them
 _MAX_RUNNING = 1000
 #: older plans are ignored when writers are checked for contention
 _CONTENTION_WINDOW = timedelta(hours=6)
 #: a table counts as contested if its writers cancelled at least this many of its newest plans
 _MIN_LOST = 3
-#: in seconds: if the reading is older, a page request starts the next reading in the background, and a script waits for
-#: the next reading
+#: age of a reading in seconds from which a page request starts the next reading in the background, and a script waits
+#: for the next reading
 _FRESH_SECONDS = 1.0
-#: a reading stays fresh enough for the page for its own duration times this factor
+#: a page request starts no reading earlier than after this many times the duration of the last reading
 _READ_INTERVAL_FACTOR = 10
 #: the greatest age of a reading that is served, in seconds
 _STALE_SECONDS = 30.0

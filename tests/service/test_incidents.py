@@ -268,7 +268,7 @@ def test_a_table_whose_directory_is_gone_is_said_everywhere_until_it_is_back(lak
     folder = lakefold.table(table)
     wait_for(lambda: lakefold.completed(table), "compacted")
     away = folder.rename(lakefold.home / f"{table} away")
-    seen = found(person, rf"{table} is gone: {table}: its directory {folder} does not exist")
+    seen = found(person, rf"{table} is gone: its directory {folder} does not exist")
     assert 'mode = "off"' in seen
     if isinstance(person, Terminal):
         for command in ("tables explain", "verify"):

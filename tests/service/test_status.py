@@ -257,7 +257,7 @@ def test_a_table_that_is_gone_is_named_for_a_week_unless_it_is_off(store, told):
     scanned(store, "t", "compact", FOUND, gone)
     (entry,) = status(store)["attention"]
     assert (entry["directory_gone"], entry["scan_error"]) == (True, gone.error)
-    assert "t is gone: t: its directory /lake/t does not exist. Put it back or mount its storage" in told("status")
+    assert "t is gone: its directory /lake/t does not exist. Put it back or mount its storage" in told("status")
     store.register_table(TableRef(name="t", format="hudi", location="/lake/t"), "off")
     assert status(store)["attention"] == []
     store.register_table(TableRef(name="t", format="hudi", location="/lake/t"), "compact")

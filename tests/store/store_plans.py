@@ -76,8 +76,14 @@ def commit_of(plan: Plan, instant: str = "20260101000100000") -> Commit:
         plan_id=plan.plan_id,
         instant=instant,
         outputs=tuple(
-            OutputFile(partition=g.partition, path=f"{g.partition}/new.parquet", bytes=g.bytes, rows=2000)
+            OutputFile(
+                partition=g.partition,
+                path=f"{g.partition}/new{number or ''}.parquet",
+                bytes=g.bytes // g.output_files,
+                rows=2000,
+            )
             for g in plan.groups
+            for number in range(g.output_files)
         ),
         superseded=tuple(
             SupersededVersion(partition=s.partition, path=s.path or "", bytes=s.bytes, instant=instant)
@@ -88,10 +94,14 @@ def commit_of(plan: Plan, instant: str = "20260101000100000") -> Commit:
 
 
 def figures_of(plan: Plan) -> list[PartitionFigures]:
-    """Two files become one in each partition."""
+    """What a rewrite of the whole plan would have done."""
     return [
         PartitionFigures(
-            partition=g.partition, files_before=len(g.slices), bytes_before=g.bytes, files_after=1, bytes_after=g.bytes
+            partition=g.partition,
+            files_before=len(g.slices),
+            bytes_before=g.bytes,
+            files_after=g.output_files,
+            bytes_after=g.bytes,
         )
         for g in plan.groups
     ]

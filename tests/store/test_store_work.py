@@ -88,7 +88,7 @@ def test_what_tasks_count_of_the_rewriting_stands_for_the_time_that_it_took(data
     view = store.plan(plan.plan_id)
     assert (view.used_cpu_seconds, view.cpu_measured) == (65.0, True), "60 s measured, and 2 s of 2.5 cores"
     assert store.cpu_history("hudi", "auto") == [(plan.bytes, 65.0)]
-    assert "1m 5s of CPU (off by" in dict(describe_cost(plan_cost(view)))["actual"]
+    assert "1m 5s of CPU (12 × as much as predicted" in dict(describe_cost(plan_cost(view)))["actual"]
     store.close()
 
 

@@ -43,7 +43,7 @@ Staged = Collection[StagedWork]
 class MinimalWriter(AbstractContextManager["MinimalWriter"]):
     """Changes one table; implements ``TableWriter`` and ``Fenced``."""
 
-    #: a commit that comes too late finds the version of its withdrawal in its way
+    #: the version that a withdrawal creates prevents a late commit
     max_commit_duration = timedelta()
 
     def __init__(self, format_: "MinimalFormat", table: TableRef, engines: Sequence[RewriteEngine]) -> None:
@@ -56,7 +56,7 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
         """Nothing is open."""
 
     def start(self) -> None:
-        """The engines start what they need."""
+        """Nothing to do: the engines start their own resources."""
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -138,7 +138,7 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
         return DeletionResult(bytes_freed=freed, retained=retained)
 
     def _create_version(self, change: Callable[[Mapping[str, Any]], dict[str, Any]]) -> dict[str, Any]:
-        """Create the version that ``change`` makes of the newest one; again if another process was faster."""
+        """Create the version that ``change`` makes from the newest version; repeated if another process was faster."""
         while True:
             now = newest(self._table)
             made = {"made": now["made"], **change(now), "version": now["version"] + 1}

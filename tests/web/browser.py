@@ -67,7 +67,7 @@ def opened(browser: Browser, address: str, forgive: str = "status of 404", **opt
 
 
 #: what is cut off, broken or left behind: regions to scroll in, words of names and headings that go on in the next
-#: line, legends without their picture
+#: line, legends without their picture, texts of a picture that touch each other or leave the page
 _BROKEN = """() => {
   const wrong = [...document.querySelectorAll(".scroll")]
     .filter(region => region.scrollWidth > region.clientWidth).map(region => `${region.ariaLabel} is cut off`);
@@ -81,6 +81,18 @@ _BROKEN = """() => {
   for (const legend of document.querySelectorAll(".legend")) {
     const pictures = [...legend.parentElement.querySelectorAll("svg, .strip")];
     if (legend.checkVisibility() && !pictures.some(one => one.checkVisibility())) wrong.push("a legend of nothing");
+  }
+  for (const picture of document.querySelectorAll("svg.chart")) {
+    const drawn = [...picture.querySelectorAll("text")].filter(one => one.checkVisibility() && one.textContent.trim());
+    const boxes = drawn.map(one => [one.textContent.trim(), one.getBoundingClientRect()]);
+    boxes.forEach(([name, box], index) => {
+      if (box.left < 0 || box.right > innerWidth) wrong.push(`${name} leaves the page`);
+      for (const [other, next] of boxes.slice(index + 1)) {
+        const high = Math.min(box.bottom, next.bottom) - Math.max(box.top, next.top);
+        const wide = Math.min(box.right, next.right) - Math.max(box.left, next.left);
+        if (high > 6 && wide > -2) wrong.push(`${name} touches ${other}`);
+      }
+    });
   }
   if (document.documentElement.scrollWidth > innerWidth) wrong.push("the page is wider than the window");
   return wrong;

@@ -91,6 +91,18 @@ def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width)
     assert sum(bar.files for bar in chart.bars) == sum(now)
 
 
+@given(now=COUNTS, width=st.sampled_from([360.0, 960.0]))
+@pytest.mark.slow
+def test_numbers_of_bars_beside_each_other_never_touch(now, width):
+    chart = histogram_chart(now, None, LIMITS, width=width, height=250)
+    if chart is None:
+        return
+    numbers = [(bar.label_x, 7.0 * len(format_count(bar.files))) for bar in chart.bars if bar.label_y is not None]
+    assert numbers, "the largest number is always there"
+    for (x, wide), (next_x, next_wide) in pairwise(numbers):
+        assert next_x - x >= (wide + next_wide) / 2
+
+
 @given(now=COUNTS)
 @pytest.mark.slow
 def test_labels_of_the_axes_never_touch(now):

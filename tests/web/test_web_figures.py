@@ -280,3 +280,19 @@ def test_the_oldest_waiting_plan_says_what_it_waits_for_and_when_it_is_tried(lak
     assert (found["attempts"], "ago" in line) == (1, False)
     words = r"failed 1 time, the last time with: no space left on device\. It is tried in [\d.]+ s, at "
     assert re.search(words + f"{at:%H:%M:%S} UTC\\.$", line), line
+
+
+@pytest.mark.parametrize("names", [0, 1000])
+def test_lists_and_details_have_the_first_and_the_last_good_scan_however_many_tables_are_listed(
+    lake: Lake, names: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Above a number of tables the scans of all are read, since a database takes only so many names in a query."""
+    monkeypatch.setattr("service.cli.client.local._MAX_NAMES", names)
+    lake.configure("")
+    lake.scan()
+    shown, listed = (lake.json(*command) for command in (("tables", "show", "orders"), ("tables", "list")))
+    (entry,) = listed if isinstance(listed, list) else [listed]
+    assert entry["first_scan"]["files"] == entry["last_good_scan"]["files"] == FILES
+    assert {name: shown[name] for name in ("first_scan", "last_good_scan")} == {
+        name: entry[name] for name in ("first_scan", "last_good_scan")
+    }

@@ -84,6 +84,22 @@ def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigatio
     assert '<a href="/audit" aria-current="page">' in navigation
 
 
+@pytest.mark.parametrize("path", ["/databases", "/report"])
+def test_without_tables_no_page_says_that_none_match(fresh, path):
+    with client_of(fresh) as client:
+        assert "No tables yet." in read(client, path).words
+        assert "No tables match. Show all" in read(client, f"{path}?name=none").words
+
+
+def test_settings_are_grouped_by_the_sections_of_the_configuration(page):
+    text = page.get("/settings").text
+    groups = re.findall(r'<h3 class="spaced">([^<]+)</h3>', text)
+    assert {"Daemon", "Cost", "Notifications", "OpenID Connect", "HTTP"} <= set(groups)
+    for group, setting in (("Notifications", "notify.events"), ("Cost", "cost.currency")):
+        (section,) = re.findall(rf'aria-label="{group}, default".*?</table>', text, re.DOTALL)
+        assert setting in section.replace("<wbr>", "")
+
+
 def test_an_empty_database_says_how_to_begin(fresh):
     with client_of(fresh) as client:
         words = read(client, "/").words

@@ -10,6 +10,7 @@ from datetime import UTC, date, datetime, timedelta
 import pyarrow as pa
 import pytest
 from api_toys import client_of
+from starlette.datastructures import URL
 from store_plans import sql
 from web_lake import completed, register, scan, sizes
 from web_pages import read
@@ -17,13 +18,15 @@ from web_pages import read
 from lake.model import HISTOGRAM_EDGES_BYTES, SizeHistogram
 from lake.units import format_bytes, format_elapsed
 from planner.slo.model import Objective, ObjectiveEvaluation
+from service.control.store import TrendPoint
 from service.server.web.calendars import date_and_key, partition_calendar
-from service.server.web.charts import bucket_name
+from service.server.web.charts import axis_text, bucket_name
 from service.server.web.formatting import format_count
 from service.server.web.gantt import OUTCOMES, executor_day
 from service.server.web.size_history import count_level, size_history
-from service.server.web.time_axis import TimeAxis, round_ceiling
+from service.server.web.time_axis import TimeAxis, axis_marks, round_ceiling
 from service.server.web.time_chart import Series, time_chart
+from service.server.web.trend import trend_panel
 from service.text import format_percent, parse_timestamp
 
 LONG = "and-half-of-another-continent"
@@ -40,6 +43,25 @@ def picture_tables(text, caption):
             cells = [re.findall(r"<t[hd][^>]*>(.*?)</t[hd]>", row, re.DOTALL) for row in rows]
             found += [[html.unescape(re.sub(r"<[^>]+>", "", cell)).strip() for cell in row] for row in cells[1:]]
     return found
+
+
+@pytest.mark.parametrize("name", ["sales.orders", "events.clicks", "logs.app"])
+def test_the_histogram_before_and_now_is_that_of_two_scans_in_the_api(page, name):
+    """The first scan was only on the page, and the last good one of a table whose scans fail not in the list."""
+    document = page.get(f"/v1/tables/{name}").json()
+    listed = {entry["table"]: entry for entry in page.get("/v1/tables").json()["items"]}
+    assert (listed[name]["last_good_scan"], listed[name]["first_scan"]) == (
+        document["last_good_scan"],
+        document["first_scan"],
+    )
+    now, before = document["last_good_scan"]["histogram"], document["first_scan"]["histogram"]
+    shown = read(page, f"/tables/{name}").words
+    for index, (files, earlier) in enumerate(zip(now, before, strict=True)):
+        if files or earlier:
+            both = (
+                f" {earlier:,}" if document["first_scan"]["taken_at"] < document["last_good_scan"]["taken_at"] else ""
+            )
+            assert f"{bucket_name(index)}{both} {files:,} " in shown
 
 
 @pytest.mark.parametrize("days", [7, 30])
@@ -94,9 +116,22 @@ def test_a_chart_over_time_ends_at_its_figures_and_names_every_moment():
     assert time_chart("Files", [Series(name="files", key="first", points=points[:1], format=str)]) is None
 
 
+def test_files_over_time_change_evenly_between_two_points():
+    """Of an hour with one plan the chart showed the files of its begin up to now, and a fall at its end."""
+    points = [
+        TrendPoint(at=at, files=files, bytes=1, small_files=0, reducible_files=0, rewritten_bytes=0, freed_bytes=0)
+        for at, files in ((NOW - timedelta(hours=1), 4), (NOW, 2))
+    ]
+    files, _ = trend_panel(points, 7, URL("http://127.0.0.1/")).charts
+    assert all("L" in one.paths[0].line and "H" not in one.paths[0].line for one in files.charts)
+
+
 @pytest.mark.parametrize(
     ("span", "first", "distance"),
     [
+        (timedelta(seconds=4), "09:29:57", timedelta(seconds=1)),
+        (timedelta(minutes=3), "09:27:15", timedelta(seconds=15)),
+        (timedelta(minutes=10), "09:21", timedelta(minutes=1)),
         (timedelta(hours=24), "12:00", timedelta(hours=3)),
         (timedelta(days=7), "15 Nov", timedelta(hours=12)),
         (timedelta(days=30), "26 Oct", timedelta(days=7)),
@@ -116,6 +151,30 @@ def test_the_marks_of_time_are_round_and_apart(span, first, distance):
 )
 def test_an_axis_ends_at_a_round_figure(value, binary, most):
     assert round_ceiling(value, binary) == most
+
+
+@pytest.mark.parametrize(
+    ("top", "is_whole", "marks"),
+    [
+        (1.0, False, (0.25, 0.5, 0.75, 1)),
+        (1.0, True, (1,)),
+        (2.0, True, (1, 2)),
+        (5.0, True, (1, 2, 3, 4, 5)),
+        (10.0, True, (2, 4, 6, 8, 10)),
+        (250.0, True, (50, 100, 150, 200, 250)),
+        (50.0 * (1 << 30), True, tuple(n * 10.0 * (1 << 30) for n in range(1, 6))),
+    ],
+)
+def test_the_marks_of_an_axis_are_even_and_whole_where_figures_are(top, is_whole, marks):
+    assert axis_marks(top, is_whole) == pytest.approx(marks)
+
+
+@pytest.mark.parametrize(
+    ("text", "short"),
+    [("50.0 GiB", "50 GiB"), ("12.5 GiB", "12.5 GiB"), ("2.50 M", "2.5 M"), ("1.25 M", "1.25 M"), ("5.00 M", "5 M")],
+)
+def test_the_figures_of_an_axis_have_no_zeros_at_the_end(text, short):
+    assert axis_text(text) == short
 
 
 def test_the_heat_map_has_the_sizes_of_the_stored_scans(page):
@@ -140,12 +199,13 @@ def test_a_column_shows_the_last_scan_until_then_and_the_first_scan_stands_apart
     history = size_history(list(reversed(made[1:])), made[0], 300 * MIB)
     assert [(column.files, column.is_first_scan) for column in history.columns] == [
         (made[0].files, True),
-        (made[1].files, False),
-        (made[1].files, False),
+        *[(made[1].files, False)] * 46,
+        (made[2].files, False),
         (made[3].files, False),
     ]
+    assert [row.scanned_at for row in history.rows] == [one.taken_at for one in reversed(made)]
     for one in history.maps:
-        assert [band.text.count("first scan") for band in one.bands] == [1, 0, 0, 0]
+        assert [band.text.count("first scan") for band in one.bands] == [1, *[0] * 48]
         assert one.bands[0].x == one.left
         assert one.bands[-1].x + one.bands[-1].width == pytest.approx(one.right)
         assert one.top <= min(tick.at for tick in one.y_ticks)
@@ -158,6 +218,17 @@ def test_a_column_shows_the_last_scan_until_then_and_the_first_scan_stands_apart
 )
 def test_each_colour_of_the_heat_map_is_ten_times_as_many_files(files, level):
     assert count_level(files) == level
+
+
+def test_a_heat_map_of_two_scans_ends_at_the_newest_one():
+    """Each of two columns was half of the width, so that the axis went on for days after the newest scan."""
+    made = [scan("t", sizes(files, 4 * MIB), ago=timedelta(hours=hours)) for files, hours in ((900, 70), (50, 0))]
+    history = size_history(list(reversed(made)), None, 300 * MIB)
+    for one in history.maps:
+        newest = one.bands[-1].x
+        assert newest > one.right - 0.03 * (one.right - one.left)
+        marks = [tick.at for tick in one.x_ticks]
+        assert one.left < marks[0] < marks[-1] <= newest
 
 
 def test_a_file_is_counted_by_the_histogram_where_the_heat_map_draws_it():
@@ -319,7 +390,7 @@ def test_partitions_are_a_calendar_by_their_dates_and_a_matrix_with_their_keys(p
     assert int(first[1]) == date(2026, 1, 1).isoweekday()
     partitions = page.get("/v1/tables/events.clicks/partitions?limit=1000").json()["items"]
     text = page.get("/tables/events.clicks").text
-    (matrix,) = re.findall(r'<table class="strip matrix".*?</table>', text, re.DOTALL)
+    (matrix,) = re.findall(r'<table class="strip matrix[ a-z]*".*?</table>', text, re.DOTALL)
     assert re.findall(r'<th scope="col">([^<]+)', matrix) == ["Date", *(f"{hour:02}" for hour in range(24))]
     titles = re.findall(r'title="([^"]+)"', matrix)
     assert titles == [

@@ -128,8 +128,10 @@ def _line(reason: str, text: str, knob: str, files: int) -> dict[str, object]:
 def add_plan(store: Store, name: str, *partitions: str, files: int = 40, proposed: bool = False) -> Plan:
     """A plan of a table, requested."""
     plan = make_plan(*partitions, table=table(name), files=files)
+    target = plan.options.target_file_max_bytes
+    plan = replace(plan, groups=tuple(replace(g, output_files=-(-g.bytes // target)) for g in plan.groups))
     worth = estimate_benefit(plan, SizingPolicy(), CostInputs(prices=Prices(cpu_hour=0.05, currency="EUR")))
-    estimate = {"output_files": len(partitions), "worth": to_jsonable(asdict(worth))}
+    estimate = {"output_files": sum(g.output_files for g in plan.groups), "worth": to_jsonable(asdict(worth))}
     store.add_plan(
         plan,
         request_id=None,

@@ -42,7 +42,8 @@ def hilbert(coordinates: Sequence[Coordinates], bits: int) -> Coordinates:
     while bit > 1:
         lower = bit - np.uint64(1)
         for values in axes:
-            # Where the bit is set, the lower bits of the first coordinate are inverted, else exchanged with this one's.
+            # If the bit is set, the lower bits of the first coordinate are inverted. Otherwise they are exchanged with
+            # the lower bits of this coordinate.
             is_set = (values & bit) != 0
             exchanged = np.where(is_set, np.uint64(0), (axes[0] ^ values) & lower)
             axes[0] ^= np.where(is_set, lower, exchanged)

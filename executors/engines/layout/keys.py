@@ -78,10 +78,10 @@ class SortedColumn:
 
 
 class KeyPlaces:
-    """Finds the places of rows among distinct rows, by several columns.
+    """Finds the places of rows among ``count`` distinct rows, by several columns.
 
-    The place of a row that equals the ``i``-th of these ``count`` rows is ``2 * i + 1``. The place of a row between the
-    one before and the ``i``-th is ``2 * i``.
+    A row that equals the ``i``-th of the distinct rows has the place ``2 * i + 1``. A row between this row and its
+    predecessor has the place ``2 * i``.
     """
 
     def __init__(self, columns: Sequence[pa.Array]) -> None:

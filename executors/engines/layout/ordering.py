@@ -2,8 +2,9 @@
 """The order of rows along a curve through their ranks: the scale and the distribution of a column do not matter.
 
 A row's coordinate in a column is the share of the rows with a smaller value, plus half the share of the rows with an
-equal value. So each column takes part in a curve to the same degree. The shares are those in a sample of the rows. With
-65,536 rows a share is off by 0.2 % of all rows on average; each of 64 files covers an eighth of each of two columns.
+equal value. So each column has the same influence on the curve. The shares are estimated from a sample of the rows:
+with 65,536 rows the average error of a share is 0.2 % of all rows. This is small compared with the range of a file:
+with two columns, each of 64 files covers an eighth of each column.
 """
 
 from collections.abc import Sequence
@@ -16,9 +17,10 @@ from executors.engines.layout.curves import Coordinates, coordinate_bits, hilber
 from executors.engines.layout.keys import Indices, SortedColumn
 
 _TOLERANCE = 0.2
-"""The share by which a file may be smaller or larger than an equal share of the rest.
+"""A file may be smaller or larger than an equal share of the remaining rows by this fraction.
 
-Measured with 131,072 points in 64 and 256 files: without it a file covers up to twice the range of an aligned one.
+Measured with 131,072 points in 64 and 256 files: without this freedom a file covers up to twice the range of a file
+whose end is aligned with a cell.
 """
 LINEAR, CURVES = "linear", {"zorder": z_order, "hilbert": hilbert}
 
@@ -38,7 +40,8 @@ class RankCurve:
 
     def _coordinates(self, column: SortedColumn, values: pa.Array) -> Coordinates:
         smaller, not_greater = column.rank_ranges(values)
-        # Without the half, a frequent value would be at the edge of its cell, and files would reach over the edge.
+        # Half the share of equal values puts a frequent value into the middle of its cell, not at an edge between
+        # files.
         ranks = smaller + np.maximum(0, not_greater - smaller - 1) // 2
         share = ranks.astype(np.float64) / column.count
         most = float((1 << self._bits) - 1)
@@ -49,7 +52,7 @@ class RankCurve:
 class CellCounts:
     """The number of rows in each cell of a curve. The positions of a sample determine the cells.
 
-    Counting the rows of small cells takes a bounded amount of memory, unlike sorting all positions.
+    Counting rows by cell needs bounded memory; sorting all positions would not.
     """
 
     def __init__(self, sample: Coordinates) -> None:
@@ -75,7 +78,7 @@ class CellCounts:
         count, before = int(self._rows.sum()), np.cumsum(self._rows)[:-1]
         ends: list[int] = []
         start = 0
-        # The rows that earlier files leave out must not all end up in the last one.
+        # If earlier files are smaller, the last file must not get all of the remaining rows.
         max_rows = min(max_rows, round(count / files * (1 + 2 * _TOLERANCE)))
         for left in range(files, 1, -1):
             share = (count - start) / left
@@ -84,7 +87,7 @@ class CellCounts:
             last = min(start + round(share * (1 + _TOLERANCE)), start + max_rows, count - 1)
             low, high = np.searchsorted(before, first, "left"), np.searchsorted(before, last, "right")
             if low < high:
-                # Of the largest cells that begin there, the one next to the equal share.
+                # Of the largest cells that begin between these bounds, choose the one nearest to the equal share.
                 sizes = self._sizes[low:high]
                 largest = before[low:high][sizes == sizes.max()]
                 end = int(largest[np.argmin(np.abs(largest - end))])

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sorts the rows of a group of any size in bounded memory, through files on local disk.
 
-The sort columns are read first: a sample of their rows is taken, and rows that are in order already are only copied.
-Otherwise each row is written to a bucket by its place among rows of the sample. Then each bucket is sorted in memory,
-or in the same way if it is too large. Along a curve the rows are sorted by their position, which the sample determines;
-in a group of fewer rows than a sample has, the positions are those of the exact ranks.
+The sort columns are read first, to take a sample of the rows. If the rows are already in order, they are only copied.
+Otherwise each row is written to a bucket by its place among the rows of the sample. Then each bucket is sorted in
+memory or, if it is too large, again through buckets. For a curve, the rows are sorted by their position on the curve,
+which is computed from ranks in the sample. If the group has no more rows than a sample, the ranks are exact.
 """
 
 import shutil
@@ -35,11 +35,11 @@ _SAMPLE_ROWS = 1 << 16
 _SAMPLE_BYTES = 16 << 20
 _BUCKET_BYTES = 48 << 20
 _MAX_HELD_BYTES = 64 << 20
-"""The most memory of rows that are sorted at once. Buckets are meant to be smaller, but a sample is not exact."""
+"""Maximum size of rows that are sorted at once. Buckets are planned to be smaller, but the plan is from a sample."""
 _BYTES_A_KEY = 16
 """The memory that sorting takes for each row and sort column, besides the row itself, in bytes."""
 _MIN_BUCKETS, _MAX_BUCKETS = 4, 256
-"""With fewer buckets a sort might not end; more would be too many open files."""
+"""Minimum and maximum number of buckets: with fewer a sort might not end, and more would open too many files."""
 _BATCH_ROWS = 1 << 16
 _BATCH_BYTES = 16 << 20
 _POSITION = "__lakefold_position"
@@ -124,7 +124,7 @@ def sorted_rows(
             positions = curve.positions(sample.columns())
             cells = CellCounts(positions)
             placed = _with_positions(read(inputs, None), names, curve, cells)
-            # No row is given before all are counted: where a file ends depends on all rows.
+            # All rows are counted before the first one is returned, since the end of a file depends on all rows.
             rows = _ExternalSort(folder, [_POSITION], check).sort(placed, count, lambda: [pa.array(positions)])
             most_rows = count * options.target_file_max_bytes // max(1, task.bytes)
             yield cells.rows_per_file(files, max(-(-count // files), most_rows)), map(_without_last_column, rows)
@@ -145,7 +145,7 @@ def _without_last_column(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class KeySample:
-    """A uniform sample of so many ``rows``, of bounded size. The same rows give the same sample, as a retry needs."""
+    """A uniform sample of ``rows`` rows, of bounded size. Equal rows give an equal sample, as retries need it."""
 
     def __init__(self, rows: int) -> None:
         wanted = np.random.default_rng(_SEED).choice(rows, min(rows, _SAMPLE_ROWS), replace=False, shuffle=False)
@@ -161,7 +161,7 @@ class KeySample:
             self._bytes += self._parts[-1].nbytes
         self._rows_seen += keys.num_rows
         while self._bytes > _SAMPLE_BYTES and (rows := pa.Table.from_batches(self._parts)).num_rows > 1:
-            # Every second row of a sample is a sample. Those that are still to come are halved as well.
+            # Every second row of a sample is a sample too. From now on, half as many of the next rows are taken.
             self._wanted = self._wanted[::2]
             self._parts = rows.take(pa.array(np.arange(0, rows.num_rows, 2))).combine_chunks().to_batches()
             self._bytes = sum(part.nbytes for part in self._parts)
@@ -179,7 +179,7 @@ class InputOrder:
         self._bounds: dict[int, tuple[pa.RecordBatch, pa.RecordBatch]] = {}
 
     def add(self, number: int, keys: pa.RecordBatch) -> None:
-        """Look at the next rows of the input with this number."""
+        """Inspect the next rows of the input with this number."""
         if not self._is_possible or not keys.num_rows:
             return
         first, last = keys.take(pa.array([0])), keys.take(pa.array([keys.num_rows - 1]))
@@ -190,7 +190,7 @@ class InputOrder:
         self._is_possible = is_sorted(keys.columns)
 
     def inputs(self) -> list[int] | None:
-        """Return an order of inputs in which all rows are in order, and equal rows in that of the inputs, or None.
+        """Return an order of the inputs in which all rows are in order, or None. Equal rows keep the inputs' order.
 
         Inputs without rows are left out.
         """

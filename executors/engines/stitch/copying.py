@@ -19,9 +19,9 @@ from lake.storage.local import sync_path
 
 #: the size of a read if the kernel does not copy
 _READ_BYTES = 8 << 20
-#: reads of one file at the same time; a copy keeps these parts in memory, and the part that is being written
+#: concurrent reads of one file; a copy keeps these parts in memory, and the part that is being written
 _READS_AHEAD = 4
-#: errors that only the written file can cause; other errors may concern either file
+#: errors that only the written file can cause; the read file may cause all other errors too
 _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
 #: the bytes that the kernel copies between two checks for a cancel
 _KERNEL_COPY_BYTES = 64 << 20
@@ -109,7 +109,7 @@ class RangeWriter:
             with self._writing():
                 if self._is_local:
                     os.close(self._fd)
-                    # It may soon be the only copy of the rows.
+                    # The inputs may be deleted soon; then this file is the only copy of the rows.
                     sync_path(self._path)
                 else:
                     self._stream.close()

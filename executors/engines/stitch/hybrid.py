@@ -29,7 +29,7 @@ from lake.engines import EngineOutput, FileAdditions, RewriteTask
 from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions
 from lake.storage.filesystems import filesystem_of
 
-#: as many merged row groups as readers can read in parallel, unless they would be small
+#: number of row groups of a file, which readers can read in parallel; fewer if the row groups would be small
 _ROW_GROUPS = 10
 
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Verifies that a column chunk's bytes are whole pages with the values that its footer entry states.
 
-The footer of a stitched file is made of footers that were written before. So it can't show that the bytes below it are
-whole: files of parquet-mr before 1.2.9, for example, state a size that lacks the header of the dictionary page
-(PARQUET-816).
+The footer of a stitched file is built from the inputs' footers, which may be wrong about the copied bytes. For example,
+the size of a chunk in files of parquet-mr before 1.2.9 lacks the header of the dictionary page (PARQUET-816).
 """
 
 import pyarrow as pa

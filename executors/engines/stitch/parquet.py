@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Row groups of Parquet files copied as bytes, one file after the other, under one new footer.
 
-Column chunks and Bloom filters are copied as they are. A column that the table's format replaces comes from a temporary
-file, and is in the place of the input's column. Page indexes follow behind the last row group of the output, as
-readers expect them next to the footer. The footer and the offset indexes contain absolute positions, and each of these
-is shifted. Row groups get new ordinals. Statistics, sorting columns and field ids stay. So do key-value metadata and
-the sizes of row groups, unless the table's format adds to the file.
+Column chunks and Bloom filters are copied as they are. If the table's format replaces a column, its chunks come from a
+temporary file. Page indexes follow the last row group of the output, since readers expect them next to the footer. All
+absolute positions in the footer and in the offset indexes are shifted. Row groups get new ordinals. Statistics, sorting
+columns and field ids stay. Key-value metadata and the sizes of row groups stay too, unless the table's format adds to
+the file.
 """
 
 from bisect import bisect_right, insort
@@ -45,17 +45,17 @@ from lake.plan import RewriteOptions
 from lake.storage.filesystems import filesystem_of
 from lake.units import format_bytes
 
-# The heads of two fields of FileMetaData, the number of rows and the row groups. A head has the distance from the
-# number of the previous field.
+# The heads of two fields of FileMetaData: the number of rows, and the row groups. In Thrift, the head of a field has
+# the difference between its number and the number of the previous field.
 _ROWS_HEAD, _ROW_GROUPS_HEAD = b"\x16", b"\x19"
-# The head of a field of RowGroup, which has the number of the field, and the end of a struct.
+# The head of a field of RowGroup, with the full number of the field; and the end of a struct.
 _ORDINAL_HEAD, _END = b"\x04\x0e", b"\x00"
 _OFFSET_INDEX = {1: {1: "page"}}
 #: values of a column chunk that are positions in the file; some writers record 0 for a part that does not exist
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
 #: positions that readers ignore; the bytes there may not be copied
 _UNUSED_POSITIONS = frozenset({"index_page", "file_offset"})
-#: reads of footers at the same time: most of the time they wait for the storage
+#: concurrent reads of footers, which mostly wait for the storage
 _FOOTERS_AT_ONCE = 8
 #: an ordinal has 16 bits; only encryption uses it
 _MAX_ORDINAL = 0x7FFF
@@ -98,7 +98,7 @@ def divide_sizes(sizes: Sequence[int], outputs: int, target_bytes: int) -> list[
         else:
             low = middle + 1
     ends = _ends(sizes, high)
-    # The smallest maximum may need fewer outputs than planned; a further cut enlarges none.
+    # The smallest maximum size may give fewer outputs than planned; further cuts make no output larger.
     while len(ends) < outputs:
         ends = _cut_once_more(ends)
     for start, end in zip([0, *ends], ends, strict=False):
@@ -307,7 +307,7 @@ class _CopiedChunk:
         self._values = list(self._shift_positions())
 
     def _shift_positions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield where the footer entry has a position (start and end), and the position in the output."""
+        """Yield start and end of each position in the footer entry, and the position's value in the output."""
         for name, start, end, value in self.chunk.found:
             if name in _UNUSED_POSITIONS:
                 yield start, end, self._source.shifted(value) or 0
@@ -324,7 +324,7 @@ class _CopiedChunk:
         except ValueError as error:
             raise pa.ArrowInvalid(f"{path}: an offset index can't be read: {error}") from error
         if end != len(content) or len(found) != 1:
-            raise pa.ArrowInvalid(f"{path}: an offset index has other bytes behind it")
+            raise pa.ArrowInvalid(f"{path}: there are further bytes after an offset index")
         pages = [value for values, _, _ in found[0] for value in values]
         shift = self._source.require_shifted
         return replace_values(
@@ -390,7 +390,7 @@ class _CopiedGroup:
         return replace_parts(self._file.footer, group.footer_start, group.footer_end, sorted(parts))
 
     def _values(self, number: int) -> Iterator[tuple[int, int, int]]:
-        """Yield where the footer entry has a value outside of its chunks (start and end), and its value now."""
+        """Yield start and end of each changed value of the footer entry outside of its chunks, and the new value."""
         pairs = [(before, one.chunk) for before, one in zip(self._group.chunks, self._chunks, strict=True)]
         growth = {
             "compressed_size": sum(now.end - now.start - (before.end - before.start) for before, now in pairs),
@@ -430,7 +430,7 @@ def _copy(
         for leaf, (source, chunk) in other.items():
             (start, end), *filters = source.spans(chunk)
             moves.append((group.chunks[leaf].start, source, start, end))
-            # Behind all row groups, whose chunks stay next to each other.
+            # They follow all row groups, so that the chunks of these stay next to each other.
             moves += [(file.size, source, *span) for span in filters]
     for _, source, start, end in sorted(moves, key=itemgetter(0)):
         source.copy(start, end, sink)

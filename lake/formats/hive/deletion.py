@@ -23,7 +23,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
 _MAX_CHECK_AGE = timedelta(minutes=2)
-"""How long after a check a file may be deleted without another check; a fence protects the partition for longer."""
+"""A file may be deleted for this time after a check without another check; a fence protects the partition longer."""
 
 
 def delete(

@@ -50,10 +50,10 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import DATA_DIR, hadoop_uri, relative_path, resolve_path
 
 _MAX_CHECKS = 5
-"""How often partitions are checked before a commit, and how often the commit is put off, while writers add files."""
+"""Maximum numbers of checks before a commit, and of postponements of the commit, while writers add files."""
 
 _COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
-"""How long after the last check the call that commits may still change the metastore."""
+"""The call that commits may change the metastore until this time after the last check."""
 
 
 class HiveWriter:
@@ -284,8 +284,8 @@ class HiveWriter:
     def _verify_call_in_time(self, checked: Stopwatch) -> None:
         """Raise Integrity if the call ended so long after its check that a partition may have been changed in between.
 
-        A process may be suspended between the check and the call for any time. A change that an owner makes to a
-        partition meanwhile is undone by the call, and nothing in the table shows it.
+        A process may be suspended between the check and the call for any time. If the owner changes a partition in this
+        time, the call undoes the change, and nothing in the table shows it.
         """
         if checked.elapsed_seconds > _COMMIT_TIMEOUT.total_seconds():
             raise Integrity(

@@ -31,7 +31,7 @@ class ApiConnection:
 
     Every method raises ProblemError: with the problem that the service returned, or with the reason why the service
     did not answer. A call is repeated only if it never reached the service, if the service rejected it temporarily
-    (429), or if it is ``repeatable``, that is, harmless when repeated.
+    (429), or if it is ``repeatable``: a second execution does no harm.
     """
 
     def __init__(self, url: str, token: str | None, transport: httpx.BaseTransport | None = None) -> None:

@@ -27,6 +27,9 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 
+#: more tables than these are read all at once
+_MAX_NAMES = 1000
+
 
 class LocalClient:
     """The local implementation of ``service.cli.client.Client``.
@@ -62,7 +65,7 @@ class LocalClient:
         tables = {table.name: table for table in self.catalog.tables()}
         most = sys.maxsize if limit is None else limit
         names = self.store.list_tables(order, descending=descending, limit=most, **table_filter).names
-        states, scans = {state.name: state for state in self.store.table_states()}, self.store.last_scans()
+        states = {state.name: state for state in self.store.table_states()}
         for name in names:  # tables in the database that no source covers now
             tables.setdefault(name, configure_table(self.config, states[name].ref))
         # Tables that were never scanned have no figures to sort by. They follow, sorted by name.
@@ -70,9 +73,11 @@ class LocalClient:
             name for name, table in tables.items() if name not in states and _matches_filter(table, table_filter)
         )
         shown = [*names, *new][:most]
+        # A database takes only so many names in one query.
+        scans = self.store.reference_scans(names=shown if len(shown) <= _MAX_NAMES else None)
         return TableList(
             tables=[
-                _to_document(serializers.table_summary(tables[name], states.get(name), scans.get(name)))
+                _to_document(serializers.table_summary(tables[name], states.get(name), scans.of(name)))
                 for name in shown
             ],
             problems=tuple(self.catalog.problems),

@@ -36,7 +36,7 @@ OptionalTable = Annotated[
 PlanId = Annotated[str, typer.Argument(metavar="PLAN", help="A plan's id, or any unique part of it.")]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
-#: the most halted partitions of a table that a command names
+#: maximum number of halted partitions of a table that a command names
 MAX_PARTITIONS_NAMED = 5
 #: the address from ``--url`` or ``LAKEFOLD_URL`` for the current command; None means the local machine
 remote_url: ContextVar[str | None] = ContextVar("remote_url", default=None)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from service.control.config.loader import Config
     from service.control.planning.table_assessment import TableAssessment
 
-#: the most tables that the command lists, which takes seconds for a large table; the daemon scans the other tables
+#: maximum number of tables whose files the command lists; a large table takes seconds; the daemon scans the others
 MAX_TABLES_READ = 50
 
 

@@ -38,7 +38,7 @@ def list_(
 ) -> None:
     """List messages, newest first.
 
-    A dead message is not sent any further, because its last attempt failed: retry sends it again, drop deletes it.
+    A message is dead after its last attempt has failed. retry sends it again, drop deletes it.
     """
     if state not in (None, "waiting", "delivered", "dead"):
         raise ProblemError(USAGE, f"--state {state!r}: use waiting, delivered or dead")

@@ -18,9 +18,9 @@ Row = Sequence[Any]
 Advance = Callable[[int, int], None]
 #: the gap between two columns
 _GAP = "  "
-#: the least width of a truncated column
+#: minimum width of a truncated column
 _MIN_TRUNCATED_WIDTH = 8
-#: the most characters per line of a cell that is wrapped
+#: maximum number of characters per line of a wrapped cell
 _WRAPPED_WIDTH = 40
 
 

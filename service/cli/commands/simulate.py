@@ -37,7 +37,7 @@ def simulate(
     ] = None,
     row_bytes: Annotated[
         float | None,
-        typer.Option("--row-bytes", metavar="BYTES", help="Bytes per row of batches without their own; default 1024."),
+        typer.Option("--row-bytes", metavar="BYTES", help="Bytes per row, unless a batch gives its own; default 1024."),
     ] = None,
     settings: Annotated[
         list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="A setting of the writer, by its own name.")

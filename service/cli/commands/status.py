@@ -172,8 +172,8 @@ def _print_processes(run: CommandRun, data: Mapping[str, Any], now: datetime) ->
     if not data["has_scheduler"]:
         out.line("No scheduler is running: nothing is scanned and no request is answered; lakefold serve starts one.")
     if data["no_executor_reason"]:
-        waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}: "
-        out.line(f"{waiting if data['requested'] else ''}{data['no_executor_reason']}.")
+        waiting = f"{plural(data['requested'], 'plan')} wait{'s' if data['requested'] == 1 else ''}"
+        out.line(f"{waiting if data['requested'] else 'No plan can run'}: {data['no_executor_reason']}.")
     for group in data["unserved_groups"]:
         out.line(f"{plural(group['plans'], 'plan')} wait{'s' if group['plans'] == 1 else ''}: {group['reason']}.")
 

@@ -31,7 +31,7 @@ LOCK_OPTIONS: Mapping[str, str] = {
 """The lock options, which must be equal in every writer of a table and in lakefold.toml."""
 
 SHARED_OPTIONS: Mapping[str, str] = {
-    # The default, a bloom filter for 60,000 keys, takes 430 KiB: fourteen times the rows of one of the demo's files.
+    # The default bloom filter, for 60,000 keys, takes 430 KiB: fourteen times the size of the rows in a demo file.
     "hoodie.index.bloom.num_entries": "1000",
 }
 """The options that shape files, which every writer of the table, lakefold included, must use."""
@@ -61,8 +61,8 @@ def table_options(*, merge_on_read: bool) -> dict[str, str]:
         "hoodie.compact.inline": "false",
         "hoodie.datasource.compaction.async.enable": "false",
         "hoodie.metadata.enable": "true",
-        # If on, a write begins its part of the metadata table outside the table's lock, and lakefold's commits and
-        # cleans would wait for the end of nearly every write.
+        # With this option a write would begin its part of the metadata table outside the table's lock, and lakefold's
+        # commits and cleans would wait for the end of nearly every write.
         "hoodie.metadata.streaming.write.enabled": "false",
         "hoodie.metadata.index.column.stats.enable": "false",
         "hoodie.index.type": "SIMPLE",

@@ -20,7 +20,7 @@ _SETTINGS = {
     # Asynchronous logging needs a class that the wheel does not have.
     "hive.async.log.enabled": "false",
     "hive.metastore.warehouse.dir": "file://{warehouse}",
-    # If on, the server runs five programs for each directory that it creates.
+    # Otherwise the server runs five programs for each directory that it creates.
     "hive.warehouse.subdir.inherit.perms": "false",
 }
 

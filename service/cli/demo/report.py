@@ -125,7 +125,7 @@ class DemoReport:
         for event in observed.writer_events:
             self.show_writer_event(event)
         for plan in observed.plans:
-            # One line for each state. Repeated waits are one line, although each names another instant in its error.
+            # One line for each state. Repeated waits are one line, although their errors name different instants.
             waits = bool(plan.error) and plan.state.value == "requested"
             key = (plan.plan_id, plan.state.value, waits)
             if key not in self._reported_states:

@@ -60,7 +60,7 @@ class HttpSettings(SettingsSection):
         default=50.0,
         ge=0,
         description="the average number of requests per second that one token, or one client without a token, may "
-        "send. A burst may have as many requests as four seconds; more are refused with 429; 0: no limit",
+        "send. A burst may have the requests of four seconds; further ones are refused with 429; 0: no limit",
     )
     trusted_proxies: tuple[Annotated[str, AfterValidator(_check_network)], ...] = Field(
         default=(),

@@ -16,7 +16,7 @@ class ConfiguredLimits:
     def __init__(self, config: Config) -> None:
         self.budget = global_budget(config)
         layers = [*config.default_layers, *map(config.rule_layer, range(len(config.table_rules)))]
-        #: if False, the rules of ten thousand tables need not be resolved
+        #: False if no rule limits a table; then the rules of each table need not be resolved
         self._has_table_limits = any(
             policy_field(key) in CLAIM_TIME_FIELDS for layer in layers for key in layer.settings
         )

@@ -376,7 +376,7 @@ def _locate_policy_problem(config: Config, chosen: Mapping[str, tuple[Origin, La
         return text
     if len(named) > 1:
         text += f" ({'; '.join(f'{origin.key} from {origin.source}' for origin, _ in named)})"
-    # Of several settings, the last one is the most special one.
+    # If the text names several settings, use the place of the last one: it has the highest precedence.
     origin, layer = named[-1]
     return _locate_setting(config, layer, origin.key, text)
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from service.control.store import BulkAction, PlanFilter, PlanView, Store
 
 BulkActionName = Literal["cancel", "retry", "approve", "decline"]
-#: the most plans of one call; the answer has the cursor of the next call
+#: maximum number of plans of one call; the answer has the cursor of the next call
 MAX_PLANS = 1000
 #: the states of a plan in which each action is allowed
 ALLOWED_STATES: Mapping[BulkActionName, tuple[PlanState, ...]] = {

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""HDFS audit logs: which files each user opened, minute by minute, read from where the last reading ended.
+"""HDFS audit logs: which files each user opened in each minute. A reading continues where the last one ended.
 
 The NameNode writes one line for each operation (``FSNamesystem.logAuditEvent``), its fields separated by tabs::
 
@@ -21,10 +21,10 @@ from urllib.parse import urlsplit
 from lake.storage.locations import DATA_DIRS
 from service.control.planning.spark_event_logs import LogReading
 
-#: before the digest that names a log
+#: the prefix of a log's key; a digest follows it
 KEY_PREFIX = "hdfs-audit:"
 _GZIP = ".gz"
-#: the longest line; longer ones are no lines of an audit log
+#: maximum length of a line; an audit log has no longer lines
 _MAX_LINE_BYTES = 64 << 10
 #: seconds without a change after which no further line of the last minute is expected
 _IDLE_SECONDS = 60
@@ -52,7 +52,7 @@ class HdfsPaths:
             parts = urlsplit(location)
             if parts.scheme == "hdfs":
                 found.setdefault(parts.path.rstrip("/"), []).append(name)
-        # Of tables with one path on two clusters, an audit log does not tell which one was read.
+        # If tables on two clusters have the same path, an audit log does not show which of them was read.
         self._by_path = {path: names[0] for path, names in found.items() if len(names) == 1}
 
     def find(self, path: str) -> str | None:
@@ -66,13 +66,13 @@ class HdfsPaths:
 
 
 def _is_metadata(directory: str) -> bool:
-    # The directories of versions are hidden, but they have the data files of relocated partitions.
+    # The directories of versions are hidden, but they contain the data files of relocated partitions.
     is_hidden = directory.startswith((".", "_")) and directory not in DATA_DIRS
     return directory == _METADATA_DIRECTORY or is_hidden
 
 
 def find_audit_logs(log: str) -> list[Path]:
-    """Return the audit log at the path ``log`` and its rotated files beside it, the longest unchanged first.
+    """Return the audit log at the path ``log`` and its rotated files beside it, sorted by their last change.
 
     Raises OSError if the directory can't be listed.
     """
@@ -94,10 +94,10 @@ def log_key(path: Path) -> str | None:
 
 
 def read_minutes(path: Path, reading: LogReading, max_bytes: int) -> Iterator[MinuteOfOpens]:
-    """Yield the opened files of each complete minute behind ``reading.position``, and move the position.
+    """Yield the opened files of each complete minute after ``reading.position``, and move the position.
 
-    A minute is complete when a line of another minute follows, or when the log was not changed for a minute: so two
-    rounds never count one minute twice. Reads to the end of the minute in which ``max_bytes`` are exceeded. Raises
+    A minute is complete when a line of another minute follows, or when the log was not changed for a minute. So two
+    rounds never count the same minute. Reads to the end of the minute in which ``max_bytes`` are exceeded. Raises
     OSError.
     """
     status = path.stat()
@@ -113,7 +113,7 @@ def read_minutes(path: Path, reading: LogReading, max_bytes: int) -> Iterator[Mi
             if not line.endswith(b"\n") and len(line) < _MAX_LINE_BYTES:
                 break
             minute = line[:16]
-            # Lines of threads that overtook each other are of the minute before.
+            # Threads may write their lines out of order: lines of the previous minute do not end the current one.
             if minute not in (current, before) and _MINUTE.fullmatch(minute):
                 if current:
                     yield from _minute(current, opens)

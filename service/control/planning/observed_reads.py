@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reads of tables, observed in logs of queries: their number, and the rate in the place of the configured one."""
+"""Reads of tables that query logs show: their number, and their rate, which replaces the configured rate."""
 
 import logging
 from collections import Counter
@@ -55,16 +55,16 @@ class TableIndex:
 
 @dataclass(frozen=True, kw_only=True)
 class _LogSource:
-    """One kind of logs that show reads."""
+    """One kind of log that shows reads."""
 
     name: str
     #: the setting that names the locations of the logs
     setting: str
     #: True for the keys of this kind of logs
     has_key: Callable[[str], bool]
-    #: the logs at a location, with their keys; raises OSError
+    #: returns the logs at a location with their keys; raises OSError
     find: Callable[[str], Iterable[tuple[str, Path]]]
-    #: reads at most so many bytes of a log, moves the position, and counts the reads by table and day; raises OSError
+    #: counts the reads by table and day in at most this many bytes of a log, and moves the position; raises OSError
     count: Callable[[Path, LogReading, int], Counter[tuple[str, date]]]
 
 
@@ -153,7 +153,7 @@ def _observe(store: "Store", source: _LogSource, locations: Iterable[str], max_b
                 _warn_unreadable(path, error)
                 continue
             max_bytes -= reading.position - before.position
-            # If the log has more to read, its size is left as it was, so that the next round continues.
+            # If the log has more to read, the recorded size stays, so that the next round continues.
             log = ReadLog(log=key, bytes=size if reading.is_finished else before.bytes, position=reading.position)
             if reading.is_own:
                 log, counts = ReadLog(log=key, bytes=size, position=_IGNORED), Counter()

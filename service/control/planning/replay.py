@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from service.control.store import Store
 
 DEFAULT_DAYS = 30
-#: the most policies of one comparison, including the configured one and no compaction
+#: maximum number of policies in one comparison, including the configured policy and no compaction
 MAX_POLICIES = 24
-#: the most commits of one history
+#: maximum number of commits in one history
 MAX_COMMITS = 100_000
 MAX_PERIOD = timedelta(days=366)
 

@@ -59,7 +59,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-#: the most plans of one request for a whole table; later scans plan the rest
+#: maximum number of plans of one request for a whole table; later scans plan the other files
 MAX_PLANS_PER_REQUEST = 100
 #: when to scan reported partitions again if the table has its maximum of live plans; such a scan is cheap
 _SLOT_RETRY = timedelta(seconds=5)
@@ -218,7 +218,7 @@ def scan_written_partitions(
     held = store.locked_partitions(table.name)
     room = _free_slots(table, held)
     if not room:
-        # Plans end within minutes, but proposals may wait for days: scans plan the partitions that proposals keep out.
+        # Scan again soon only if plans fill the slots: plans end within minutes, but proposals may wait for days.
         soon = not _free_slots(table, store.locked_partitions(table.name, include_proposals=False))
         return WrittenScan(rescan_in=dict.fromkeys(partitions, _SLOT_RETRY) if soon else {})
     # Some filters depend on a partition's position among all partitions.

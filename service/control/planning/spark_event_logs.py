@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark's event logs: which tables each query scanned, read from where the last reading ended, in bounded memory.
+"""Spark's event logs: which tables each query scanned. A reading continues where the last one ended.
 
 A log is a file with a JSON event in each line, plain or compressed as a whole by ``zstd`` or ``lz4``. While its
 application runs, its name ends in ``.inprogress``. Rolling logs are files in a directory ``eventlog_v2_…``.
@@ -22,10 +22,10 @@ import zstandard
 _IN_PROGRESS = ".inprogress"
 _ROLLING_PREFIX = "eventlog_v2_"
 _CODECS = (".zstd", ".lz4")
-#: other codecs of Spark, which are not read
+#: Spark's other codecs; logs compressed by them are not read
 _UNREADABLE = (".lzf", ".snappy")
 _CHUNK_BYTES = 1 << 20
-#: a longer event is skipped: plans of thousands of partitions describe themselves at length
+#: longer events are skipped: an event describes its query plan, which may name thousands of partitions
 _MAX_LINE_BYTES = 32 << 20
 _START_EVENT = b"SparkListenerSQLExecutionStart"
 _APPLICATION_EVENT = b"SparkListenerApplicationStart"
@@ -33,7 +33,7 @@ _OWN_NAME = re.compile(rb'"App Name"\s*:\s*"lakefold"')
 _LZ4_MAGIC = b"LZ4Block"
 _LZ4_HEADER = struct.Struct("<8sBiii")
 _LZ4_RAW = 0x10
-#: the paths in the description of a scan's location; Spark cuts long ones short
+#: the paths in the description of a scan's location; Spark truncates a long list of paths
 _PATHS = re.compile(r"\[([^\]]*)(\]?)")
 
 
@@ -51,9 +51,9 @@ class LogReading:
     """The reading of one log: ``position`` is the number of uncompressed bytes that were read, ending with a line."""
 
     position: int
-    #: the log is of lakefold's own Spark application, whose scans are no reads of people
+    #: True for a log of lakefold's own Spark application, whose scans do not count as reads
     is_own: bool = False
-    #: all that the log held was read
+    #: True if the whole log was read
     is_finished: bool = False
 
 

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from service.control.store import PlanView, Store
 
 MAX_ACTIONS = 200
-"""The most actions of a page."""
+"""Maximum number of actions on a page."""
 MAX_FILES = 1000
-"""The most added and the most removed files that an action lists."""
+"""Maximum number of added files, and of removed files, that an action lists."""
 DEFAULT_FILES = 10
 """The number of added and of removed files that an action lists by default."""
 

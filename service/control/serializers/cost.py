@@ -107,10 +107,9 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     if actual is not None:
-        errors = document["errors"]
         notes = [] if actual["cpu_measured"] else ["estimated from the duration of its steps"]
-        if errors.get("cpu_seconds") is not None:
-            notes.append(f"off by {format_percent(errors['cpu_seconds'])}")
+        if document["errors"].get("cpu_seconds") is not None:
+            notes.append(_describe_error(predicted["cpu_seconds"], actual["cpu_seconds"]))
         off = f" ({', '.join(notes)})" if notes else ""
         lines.append(
             (
@@ -120,6 +119,15 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     return lines
+
+
+def _describe_error(predicted: float, actual: float) -> str:
+    """Return how far ``actual``, above 0, is from ``predicted``: as a share, or from two times on as a ratio."""
+    if predicted >= 2 * actual:
+        return f"predicted {predicted / actual:.0f} × as much"
+    if actual >= 2 * predicted > 0:
+        return f"{actual / predicted:.0f} × as much as predicted"
+    return f"off by {format_percent(abs(predicted - actual) / actual)}"
 
 
 def _reads_text(predicted: Mapping[str, Any]) -> str:

@@ -16,8 +16,8 @@ _DAY = timedelta(days=1)
 def savings(plans: "Sequence[PlanSaving]", now: datetime) -> dict[str, Any]:
     """Return cumulative figures after each of ``plans``, which are in the order of their completion, and at ``now``.
 
-    ``cpu_seconds_saved`` adds up, from the completion of each plan on, what its readers save per day by the prediction
-    that was made with the plan: as if the files that it replaced had otherwise remained as they were.
+    ``cpu_seconds_saved`` is the time that readers have saved since the completion of each plan, at the rate predicted
+    with the plan. The rate assumes that the files which the plan replaced would otherwise have remained.
     ``cpu_seconds_spent`` is the measured or estimated CPU time of the plans. ``since`` is None without plans.
     """
     points: list[dict[str, Any]] = []
@@ -73,10 +73,10 @@ def attempt_history(history: "AttemptHistory") -> dict[str, Any]:
 
 
 def load_plan_sizes(store: "Store", plan_ids: Collection[str]) -> dict[str, dict[str, Any]]:
-    """Return by plan the number of files of each size that it rewrites, and of those that it is expected to write.
+    """Return for each plan the files that it rewrites and the files that it is expected to write, counted by size.
 
-    Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
-    The expected files of a group are equal parts of its bytes.
+    Each list has the number of files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last of files above
+    16 GiB. The expected files of a group are equal parts of its bytes.
     """
     import pyarrow as pa
 

@@ -21,18 +21,16 @@ def load_table(store: "Store", found: "ConfiguredTable") -> dict[str, Any]:
     If the timeline can't be read, the reason is the only fact.
     """
     state = next(iter(store.table_states([found.name])), None)
-    scan = store.last_scan(found.name)
-    good = scan if scan is None or scan.outcome == "ok" else store.last_scan(found.name, ok=True)
+    scans = store.reference_scans(names=[found.name]).of(found.name)
     try:
         facts = _table_facts(store, found)
     except (LakefoldError, OSError) as error:
         if classify(error) is DATABASE:
             raise
         facts = {"unreadable": one_line(error)}
-    first = store.first_scan(found.name)
-    trends = serializers.trends(serializers.table_points(store, found.name, good, first))
+    trends = serializers.trends(serializers.table_points(store, found.name, scans.latest_ok, scans.first_ok))
     objectives = store.objectives([found.name]).get(found.name, ())
-    return serializers.table_details(found, state, scan, good, facts, trends, objectives)
+    return serializers.table_details(found, state, scans, facts, trends, objectives)
 
 
 def trend_document(points: "Sequence[TrendPoint]") -> dict[str, Any]:

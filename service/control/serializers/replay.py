@@ -19,9 +19,7 @@ if TYPE_CHECKING:
 def replay(
     table: "ConfiguredTable", history: "TableHistory", comparison: "PolicyComparison", rates: "Rates"
 ) -> dict[str, Any]:
-    """Return everything about a replay of ``table``; ``toml`` is the text to paste, empty if there is nothing to
-    change.
-    """
+    """Return everything about a replay of ``table``; its ``toml`` is the text to paste, '' if nothing is to change."""
     recommended = next(one for one in comparison.outcomes if one.variant.name == comparison.recommended)
     return {
         "table": table.name,

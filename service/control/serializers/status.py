@@ -41,8 +41,8 @@ if TYPE_CHECKING:
 def status(lake: "LakeState") -> dict[str, Any]:
     """Return the status of the lake at the reading's time, ``taken_at``.
 
-    ``files_removed`` is by how many files completed plans reduced their tables. Their replaced files stay in storage
-    until their retention has passed (``superseded_files``); ``freed_bytes`` are the bytes deleted since.
+    ``files_removed`` is the number of files by which completed plans reduced their tables. The replaced files stay in
+    storage until their retention has passed (``superseded_files``); ``freed_bytes`` are the bytes deleted since.
     ``backlog_seconds`` is computed from the speed of the last completed plans; None if there are no such plans, or if
     no process runs plans. ``has_scheduler`` is True if a process leads scans; without one no table is scanned and no
     request answered.
@@ -60,8 +60,8 @@ def status(lake: "LakeState") -> dict[str, Any]:
     are off are left out. ``trends`` are the changes of the tables in modes propose and compact over 7 and 30 days.
     ``source_problems`` are the parts of sources that the last search for tables could not read; tables in these parts
     are unknown; empty for a caller who may see some tables only. ``work`` has the budget of all tables and the plans
-    that are held back. ``waiting_tables`` counts the tables in modes propose and compact in which nothing but the quiet
-    period keeps files from being planned; ``next_waiting`` is the one that waits least, until ``until``, or None.
+    that are held back. ``waiting_tables`` counts the tables in modes propose and compact that only wait for their quiet
+    period. ``next_waiting`` is the table whose wait ends first, at ``until``; None without such a table.
     """
     from lake.plan import PlanState
 

@@ -13,7 +13,7 @@ from service.text import format_age, plural
 
 if TYPE_CHECKING:
     from service.control.config.tables import ConfiguredTable
-    from service.control.store import ConflictCount, Pause, ScanRecord, TableObjective, TableState
+    from service.control.store import ConflictCount, Pause, ScanRecord, TableObjective, TableScans, TableState
 
 #: how long a missing table is mentioned; it may have been dropped on purpose
 _GONE_MENTIONED = timedelta(days=7)
@@ -111,8 +111,9 @@ def describe_scan_failure(scan: "ScanRecord") -> str:
     """Return why a table could not be scanned; for a missing table, also what to do."""
     if not scan.is_gone:
         return f"could not be scanned: {scan.error}"
+    cause = (scan.error or "").removeprefix(f"{scan.table}: ")
     return (
-        f"is gone: {scan.error}. Put it back or mount its storage; for a table that was dropped on purpose, set "
+        f"is gone: {cause}. Put it back or mount its storage; for a table that was dropped on purpose, set "
         'mode = "off" in a rule, or remove its source'
     )
 
@@ -133,8 +134,8 @@ def displayed_state(table: "ConfiguredTable", state: "TableState | None") -> str
     return table.mode
 
 
-def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "ScanRecord | None") -> dict[str, Any]:
-    """Return a table for a listing; ``scan`` is its last one, None before the first."""
+def table_summary(table: "ConfiguredTable", state: "TableState | None", scans: "TableScans") -> dict[str, Any]:
+    """Return a table for a listing."""
     return {
         "table": table.name,
         "format": table.ref.format,
@@ -148,26 +149,26 @@ def table_summary(table: "ConfiguredTable", state: "TableState | None", scan: "S
         "halted_reason": state.halted_reason if state else None,
         "halted_partitions": halted_partitions(state),
         "quarantined": dict(state.quarantined) if state else {},
-        "scan": scan,
+        "scan": scans.latest,
+        "last_good_scan": scans.latest_ok,
+        "first_scan": scans.first_ok,
     }
 
 
 def table_details(
     table: "ConfiguredTable",
     state: "TableState | None",
-    scan: "ScanRecord | None",
-    good: "ScanRecord | None",
+    scans: "TableScans",
     facts: Mapping[str, str],
     trends: "list[dict[str, Any]]",
     objectives: "Sequence[TableObjective]",
 ) -> dict[str, Any]:
     """Return everything about a table.
 
-    ``good`` is its last successful scan, ``facts`` are its format's description of it, and ``objectives`` are its
-    objectives with their results at that scan.
+    ``facts`` are its format's description of it, and ``objectives`` are its objectives with their results at the last
+    successful scan.
     """
-    return table_summary(table, state, scan) | {
-        "last_good_scan": good,
+    return table_summary(table, state, scans) | {
         "trends": trends,
         "facts": facts,
         "policy": table.policy.to_settings(),

@@ -43,9 +43,9 @@ def table_points(
 
 
 def _first_point(first: "Sequence[ScanRecord]", points: "Sequence[TrendPoint]") -> "list[TrendPoint]":
-    """Return the point of the ``first`` scans of tables, unless it is not before ``points`` or older than a trend.
+    """Return the point of the tables' ``first`` scans, before which no plan had run.
 
-    No plan had run before these scans.
+    Returns an empty list if the scans are not older than all ``points``, or if they are older than the longest trend.
     """
     from service.control.store import TrendPoint
 

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Proposals: plans that wait for approval.
 
-People approve or decline a proposal; the scheduler withdraws it when it is outdated. A proposal is in state requested
-and holds its partitions, but no executor can claim it. It is decided once. The error of a second decision names the
-first one.
+People approve or decline a proposal; the scheduler withdraws an outdated one. A proposal is in state requested and
+holds its partitions, but no executor can claim it. A proposal can be decided only once: a second decision raises an
+error that names the first one.
 """
 
 import logging
@@ -27,7 +27,7 @@ from service.control.store.views import Proposal, StoreSettings
 
 logger = logging.getLogger(__name__)
 
-#: every scan leaves declined files alone, but this is recorded at most once in this time
+#: every scan leaves the files of declined plans alone; this is recorded at most once per this time
 _DECLINE_NOTE_INTERVAL_MS = timedelta_to_ms(timedelta(days=1))
 
 

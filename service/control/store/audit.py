@@ -15,7 +15,7 @@ from service.control.store.views import AccessChannel, AuditEntry
 
 #: the channel of the current action; by default a command on this machine
 current_channel: ContextVar[AccessChannel] = ContextVar("door", default=AccessChannel.CLI)
-#: the most entries that are kept, regardless of their age
+#: maximum number of entries that are kept, regardless of their age
 MAX_ENTRIES = 100_000
 
 

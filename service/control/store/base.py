@@ -30,7 +30,7 @@ from service.control.store.models import EventRow, PlanRow
 from service.control.store.table_scope import UNRESTRICTED
 from service.control.store.views import StoreSettings
 
-#: the most values in one statement, or rows in one result; SQLite allows at most 32,766 parameters
+#: maximum number of values in one statement, or of rows in one result; SQLite allows at most 32,766 parameters
 _BATCH_SIZE = 1000
 #: the maximum length of a stored text; a JVM's error can be a page long, but its beginning names the cause
 _MAX_TEXT_LENGTH = 4000
@@ -90,7 +90,7 @@ class StorePart:
 
 
 def storable_text(text: str) -> str:
-    """Return ``text`` shortened, and without secrets and without characters that PostgreSQL can't store."""
+    """Return ``text`` shortened, without secrets, and without the characters that PostgreSQL can't store."""
     return redact(text).replace("\x00", "").encode("utf-8", "replace").decode()[:_MAX_TEXT_LENGTH]
 
 
@@ -166,7 +166,7 @@ class TablesQuery:
 
 
 def fetch_packed(connection: Connection, query: Select[*tuple[Any, ...]]) -> list[list[Any]]:
-    """Return the rows of a query that is used only once, in the way of ``PackedQuery``."""
+    """Return the rows of a query that is used only once. They arrive as one value, see ``PackedQuery``."""
     return PackedQuery(query).rows(connection)
 
 

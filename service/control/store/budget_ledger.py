@@ -60,7 +60,7 @@ def _insert_charge(connection: Connection, plan_id: str, table: str, amount: Wor
 
 
 def predicted_cost(row: Any) -> WorkAmount:
-    """Return the predicted cost in a plan's row. Without a prediction, as in plans of old releases, only its bytes."""
+    """Return the predicted cost in a plan's row. Plans of old releases have no predicted CPU time; it counts as 0."""
     return WorkAmount(bytes=row.input_bytes, cpu_ms=row.predicted_cpu_ms or 0)
 
 
@@ -225,9 +225,9 @@ def attempt_cpu_ms(
 ) -> int:
     """Return the CPU time of an attempt: the measured time of its rewrite, and ``cores`` times the other steps.
 
-    If the attempt did not complete the plan, its last tasks may not have reported their CPU time. Then the rewrite
-    counts with its duration times ``cores``, if that is more. The start of Spark does not count, because the next plan
-    may not need it.
+    If the attempt did not complete the plan, its last tasks may not have reported their CPU time. Then the CPU time of
+    the rewrite is at least its duration times ``cores``. The start of Spark does not count, because the next plan may
+    not need it.
     """
     rewriting = cores * step_milliseconds.get(Step.REWRITE, 0)
     if rewrite_cpu_ms is not None:

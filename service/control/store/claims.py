@@ -29,7 +29,7 @@ from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged import staged_by
 from service.control.store.tables import is_served
 
-#: attempts to claim a plan if other executors claim it first; even with many executors far fewer are needed
+#: maximum number of tries to claim a plan: a try fails if another executor claims the plan first, which is rare
 _CLAIM_ATTEMPTS = 50
 #: the grace of an adopted plan: its next attempt must use the same instant, which a suspended executor may still use
 ADOPTED_GRACE = timedelta(minutes=30)
@@ -42,8 +42,8 @@ class Claims(StorePart):
     def claim(self, executor: str) -> Claim | None:
         """Claim the first due requested plan by compare-and-set. Returns None if there is none.
 
-        Skips plans of other resource groups, plans that wait for approval, plans of paused and halted tables, plans of
-        tables at ``max_inflight_per_table``, and plans that wait for a budget or for the hours of their table.
+        Skips plans of other resource groups, plans that wait for approval, and plans that wait for a budget or for the
+        hours of their table. Also skips the plans of tables that are paused, halted or at ``max_inflight_per_table``.
         Increments epoch and attempt.
         """
         for _ in range(_CLAIM_ATTEMPTS):
@@ -149,9 +149,9 @@ class Claims(StorePart):
     def time_until_due(self) -> timedelta | None:
         """Return the time until a requested plan can be claimed or an inflight lease expires; zero if that is now.
 
-        A plan that waits for a budget or for its table's hours counts with the time at which its wait may end. A plan
-        of a table at ``max_inflight_per_table`` counts with the next lease there that expires. Returns None if all live
-        plans wait for a person, such as those of paused and halted tables.
+        A plan that waits for a budget or for its table's hours is due when its wait may end. A plan of a table at
+        ``max_inflight_per_table`` is due when the next lease of that table expires. Returns None if all live plans wait
+        for a person, such as plans of paused and halted tables.
         """
         backoff = (
             runnable_plans(self._settings)

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Corrects times that lie in the future because the database's clock was set back.
 
-SQLite's clock is the clock of the host, and the clock of a PostgreSQL server may be behind that of the server that it
-replaces. Without a correction, the leases and roles of a process that has ended would last until the clock has caught
-up, possibly for hours. A corrected lease is as long as a new one, so that its owner, if alive, renews it in time.
+SQLite uses the clock of the host, which may be set back. A PostgreSQL server may replace another server whose clock was
+ahead. Without a correction, the leases and roles of a process that has ended would last until the clock has caught up,
+possibly for hours. A corrected lease is as long as a new one, so that its owner, if alive, renews it in time.
 """
 
 from datetime import timedelta
@@ -24,7 +24,7 @@ from service.control.store.partition_locks import MAX_LOCK_TTL
 
 #: the time for which a command holds a role without a renewal
 _COMMAND_ROLE_TTL = timedelta(seconds=30)
-#: differences below this may be due to the time between two statements of a transaction
+#: smaller differences may be caused by the time between two statements of a transaction
 _TOLERANCE_MS = 1000
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The completion of a plan: the columns and the message of its commit, with a claim or without one."""
+"""The completion of a plan, with or without a claim: the columns of its row, and the notification."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from itertools import pairwise
@@ -40,11 +40,11 @@ def complete_without_claim(
     this_plan, before = update(PlanRow).where(PlanRow.id == row.id), PlanState(row.state)
     path = [before, PlanState.COMPLETED]
     if before is PlanState.REQUESTED:
-        # Triggers allow no shorter path.
+        # The triggers do not allow a requested plan to become completed in one step.
         path.insert(1, PlanState.CANCELLED)
         connection.execute(this_plan.values(state=PlanState.CANCELLED, finalized_at_ms=db_now()))
     if before is PlanState.INFLIGHT:
-        # The epoch is the fence: an executor that only lost its lease must not believe that it made this record.
+        # The epoch is a new one, so that an executor which merely lost its lease does not take this record for its own.
         values["epoch"] = row.epoch + 1
     if row.proposed_at_ms is not None and row.decision != ProposalDecision.APPROVED:
         # The plan ran, so it was approved: the database was restored to an earlier state.
@@ -70,9 +70,9 @@ def settle_attempts(connection: Connection, settings: StoreSettings, row: Row[An
 def halt_unknown_attempt(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
     """Halt the table of the plan ``row`` if this database has no record of the attempt that made the ``commit``.
 
-    Then either the database was restored to an earlier state, which the caller's record corrects, or another lakefold
-    runs plans from a copy of the database and will continue. The next attempt of a requested plan counts as recorded:
-    it would be recorded if the plan had been claimed before its commit was found.
+    There are two possible causes. The database was restored to an earlier state; the caller's record corrects this. Or
+    another lakefold runs plans from a copy of the database, and will continue. If the plan is requested, its next
+    attempt counts as recorded, because its claim would have recorded it before the commit was found.
     """
     is_claimable = row.state == PlanState.REQUESTED and (row.proposed_at_ms is None or row.decision is not None)
     if commit.epoch is not None and commit.epoch > row.epoch + is_claimable:

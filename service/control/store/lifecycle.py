@@ -173,7 +173,7 @@ class Lifecycle(StorePart):
     def add_relocations(self, table: TableRef, commit: Commit) -> bool:
         """Record the relocations of ``commit``, whose plan completed with another commit.
 
-        Returns False if the plan did not, or if the relocations are already recorded.
+        Returns False if the plan did not complete with another commit, or if the relocations are already recorded.
         """
         other = select(PlanRow.__table__).where(
             PlanRow.id == commit.plan_id, PlanRow.state == PlanState.COMPLETED, PlanRow.instant != commit.instant

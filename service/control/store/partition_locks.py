@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Partition locks of plans and of other owners. Other owners lock a partition alongside its plan or without a plan.
+"""Partition locks of plans, and of the cleaner and the sweep.
 
-The sweep may copy late files into a partition while a plan rewrites it; to the plan they are files that a writer has
-added. The plan needs exclusive access only during its commit, because files that the sweep copies during the commit
-would remain in the previous location.
+The cleaner and the sweep can lock a partition that a plan has locked. The sweep may copy late files into a partition
+while a plan rewrites it; to the plan, they look like files of a writer. The plan needs exclusive access only during its
+commit, because files that the sweep copies during the commit would remain in the previous location.
 """
 
 from collections.abc import Callable, Collection
@@ -35,10 +35,10 @@ class PartitionLocks(StorePart):
     ) -> Collection[str]:
         """Lock ``partitions`` for ``owner`` for some minutes. Returns those that are now locked for the owner.
 
-        With ``alongside_plans``, partitions of plans that are not in their commit are locked too; the cleaner locks
-        only partitions of plans that no executor runs. If such a plan is claimed, it waits for the cleaner before its
-        commit. The owner's own expired lock is replaced without notice. An owner that relies on what it read under its
-        lock must call ``renew_partitions``, which reports a lock that has expired in between.
+        With ``alongside_plans``, the sweep also locks partitions of plans that are not in their commit, and the cleaner
+        also locks partitions of requested plans. If such a plan is claimed, it waits for the cleaner before its commit.
+        The owner's own expired lock is replaced without notice. An owner that relies on data that it read under its
+        lock must call ``renew_partitions``, which detects a lock that has expired in between.
         """
         row = LivePartitionRow
         is_own = row.keeper == owner.name
@@ -201,6 +201,6 @@ def delete_expired_locks(connection: Connection, table: str) -> None:
 
 
 def _is_open_to(co_owner: str) -> ColumnElement[bool]:
-    """Return the condition that a plan's partition has no second owner other than ``co_owner``."""
+    """Return the condition that a plan's partition has no second owner, or that this is ``co_owner``."""
     row = LivePartitionRow
     return row.guest.is_(None) | (row.guest == co_owner) | (row.guest_until_ms <= db_now())

@@ -25,8 +25,8 @@ class QueueEntry:
     """The position of a plan in the queue.
 
     ``cpu_seconds`` is the predicted cost, which budgets need. The plan runs as if it had been created earlier by
-    ``priority_offset``. ``urgency`` is added to the offset if the table misses an objective, which ``urgency_reason``
-    names. A plan that ``needs_approval`` is a proposal.
+    ``priority_offset``. If the table misses an objective, ``urgency`` is added to this offset, and ``urgency_reason``
+    names the objective. A plan that ``needs_approval`` is a proposal.
     """
 
     cpu_seconds: float | None = None
@@ -56,9 +56,8 @@ class PlanCreation(StorePart):
         """Store ``plan`` as requested and lock its partitions, in one transaction.
 
         ``settings_digest`` is a digest of everything that determines the plan, except its inputs; ``failed_plans``
-        compares it.
-        ``replaced_proposals`` are proposals (plan → reason) that the plan replaces: those that are still undecided are
-        cancelled in the same transaction.
+        compares it. ``replaced_proposals`` are proposals (plan → reason) that the plan replaces: those that are still
+        undecided are cancelled in the same transaction.
 
         An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the owners if another plan or
         process holds one of the partitions.

@@ -17,9 +17,9 @@ from service.control.store.models import EventRow, GroupRow, PlanRow
 from service.control.store.rows import unpack_slices
 from service.control.store.views import AttemptHistory, PlanAttempt, PlanSaving
 
-#: the most completed plans of a table in one answer, the newest ones
+#: maximum number of a table's completed plans in one answer; the newest are returned
 _MAX_SAVINGS = 500
-#: the most events of plans that are read for their attempts; an attempt has two
+#: maximum number of plan events that are read to find attempts; an attempt usually has two
 _MAX_EVENTS = 2000
 _PLAN, _EPOCH, _BEGIN = attrgetter("plan_id"), attrgetter("epoch"), attrgetter("began_at", "plan_id")
 
@@ -55,9 +55,9 @@ class PlanHistory(StorePart):
         return sorted(found, key=lambda saving: (saving.at, saving.plan_id))
 
     def plan_file_sizes(self, plan_ids: Collection[str]) -> Mapping[str, tuple[list[int], list[int]]]:
-        """Return the bytes of each base file that these plans rewrite, and of each file expected from them.
+        """Return plan → the bytes of each base file that it rewrites, and of each file that it is expected to write.
 
-        The expected files of a group are equal parts of its bytes. The plans are some in the scope of this store.
+        The expected files of a group are equal parts of its bytes. The caller passes only plans in this store's scope.
         """
         columns = (GroupRow.plan_id, GroupRow.input_bytes, GroupRow.output_files, GroupRow.files)
         query = select(*columns).where(GroupRow.plan_id.in_(plan_ids))
@@ -82,7 +82,7 @@ class PlanHistory(StorePart):
             .where(EventRow.epoch > 0, self._is_in_scope(PlanRow.table_name))
             .order_by(EventRow.id)  # the key, so that no other index is read
         )
-        # A plan that was claimed before the events that are read, and still runs.
+        # An inflight plan may have been claimed before the oldest event that is read.
         running = (
             select(PlanRow.id.label("plan_id"), PlanRow.claimed_at_ms, PlanRow.epoch.label("plan_epoch"), *columns[:3])
             .where(PlanRow.state == PlanState.INFLIGHT, self._is_in_scope(PlanRow.table_name))
@@ -134,8 +134,8 @@ def _saving(row: Any) -> PlanSaving:
 def _attempts_of_plan(events: Sequence[Any], since_ms: int) -> list[PlanAttempt]:
     """Return the attempts in the events of one plan, which are in their order.
 
-    Each attempt has its own epoch. If its first event was not read, it began before ``since_ms``, and is left out
-    unless it is the plan's last attempt, whose executor is known.
+    Each attempt has its own epoch. An attempt whose first event was not read began before ``since_ms``. It is returned
+    only if it is the plan's last attempt, because the executors of earlier attempts are unknown.
     """
     by_epoch = [(epoch, list(rows)) for epoch, rows in groupby(events, key=_EPOCH)]
     found = []
@@ -145,7 +145,7 @@ def _attempts_of_plan(events: Sequence[Any], since_ms: int) -> list[PlanAttempt]
         if executor is None:
             continue
         end = next((row for row in rows if row.to_state != PlanState.INFLIGHT), None)
-        # Without an end of its own, an attempt ended when the next one took the plan over.
+        # An attempt without an end event ended when the next attempt took the plan over.
         taken_over = by_epoch[number + 1][1][0] if number + 1 < len(by_epoch) else None
         last = end or taken_over
         found.append(

@@ -56,11 +56,11 @@ _GROUP_COLUMNS = tuple(column for column in GroupRow.__table__.c if column.name 
 #: the length of a whole id
 _ID_LENGTH = 36
 _ID_CHARACTERS = frozenset("0123456789abcdef-")
-#: the most ids that an error names
+#: maximum number of ids in an error
 _MAX_NAMED_IDS = 5
-#: the number of a table's newest plans in which conflicts are counted
+#: conflicts are counted among this many newest plans of a table
 CONFLICT_SAMPLE_SIZE = 5
-#: the most retrying plans that are listed
+#: maximum number of listed plans that are retried
 _MAX_RETRYING = 1000
 
 

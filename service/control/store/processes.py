@@ -12,7 +12,7 @@ from service.control.store.models import LeaderRow, ProcessRow
 from service.control.store.rows import view_of
 from service.control.store.views import Leader, ProcessFacts, ProcessView
 
-#: how long a process that ended without unregistering is listed
+#: a process that ended without unregistering is listed for this time
 _SILENT_REMEMBERED = timedelta(days=1)
 
 

@@ -20,7 +20,7 @@ from service.control.store.models import (
     SupersededRow,
 )
 
-#: the most plans or requests in one transaction, so that the transaction stays short
+#: maximum number of plans or requests that one transaction deletes, so that it stays short
 _BATCH_SIZE = 200
 _KEY = (PlanRow.table_name, PlanRow.kind, PlanRow.state)
 #: the columns of pruned plans whose sums are kept, each in a column of the same name
@@ -34,10 +34,10 @@ class Pruning(StorePart):
         """Delete some plans that ended before the last ``retention``; if there are none, old requests or bulk actions.
 
         Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
-        versions are deleted with their plan. A plan is kept if one of its superseded versions still waits for deletion,
-        or if it was declined and has kept files from being proposed since. A request is old if it was answered before
-        the last ``retention`` and all its plans are deleted; a bulk action is old if it began before then. ``figures``
-        does not change.
+        versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion. A
+        declined plan is kept while scans leave its files alone because of it. A request is old if it was answered
+        before the last ``retention`` and all its plans are deleted; a bulk action is old if it began before the last
+        ``retention``. The sums of ``figures`` do not change.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Observed reads of tables by day. They are stored together with the position in their log, so none counts twice."""
+"""Observed reads of tables by day. A transaction stores reads and the position in their log, so none counts twice."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
@@ -14,11 +14,11 @@ from service.control.store.models import ReadLogRow, TableReadRow
 #: observations are kept for the longest window
 _RETENTION = timedelta(days=31)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
-#: the source that sees the reads of all users of a file system, those in the other sources too
+#: the source that contains all reads of a file system, including those that other sources report
 HDFS = "HDFS audit logs"
-#: how long the id of a reported query is kept: deliveries are repeated for minutes
+#: the id of a reported query is kept for this time; a report may be delivered again within minutes
 _QUERY_RETENTION = timedelta(days=1)
-#: before the id of a reported query, in the place of a log's path; no path begins with it
+#: the prefix of a reported query's id in the column of log paths; no path begins with it
 _QUERY_PREFIX = "query:"
 
 
@@ -99,8 +99,8 @@ class Reads(StorePart):
     def observed_reads(self, table: str, window: timedelta) -> ObservedReads | None:
         """Return the reads of a table within ``window``. Returns None if no read was observed.
 
-        The observed time begins with the first day of which any read of any table is known. Audit logs of HDFS have the
-        reads of the other sources as well, so the larger number counts instead of the sum.
+        The observed time begins with the first day with a known read of any table. Audit logs of HDFS also contain the
+        reads that other sources report. So the result is the larger of both numbers, not their sum.
         """
         with self._database.read() as connection:
             now = int(connection.execute(select(db_now())).scalar_one())

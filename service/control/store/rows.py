@@ -147,7 +147,7 @@ def pause_of(row: Any) -> Pause | None:
 
 
 def table_state(row: Any) -> TableState:
-    """Convert a row of ``table_state`` into a ``TableState``."""
+    """Return a row of ``table_state`` as a ``TableState``."""
     return TableState(
         ref=_table_ref(row.name, row, row),
         mode=row.mode,

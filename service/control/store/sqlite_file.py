@@ -56,7 +56,7 @@ class SqliteFile:
             self._descriptor = None
 
     def check(self) -> None:
-        """Raise DatabaseReplaced if the path is now another file than the opened one, DatabaseUnreachable if none."""
+        """Raise DatabaseReplaced if another file is now at the path, DatabaseUnreachable if no file is there."""
         found = self._identity()
         if found is None:
             raise DatabaseUnreachable(

@@ -17,7 +17,7 @@ from service.control.store.models import PlanRow, SupersededRow, TableRow
 from service.control.store.rows import view_of
 from service.control.store.views import DeletionDay
 
-#: the most rows changed by one statement, well below the parameter limits of both databases
+#: maximum number of rows that one statement changes, well below the parameter limits of both databases
 _BATCH_SIZE = 1000
 _DAY = timedelta(days=1)
 

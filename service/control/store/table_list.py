@@ -40,12 +40,11 @@ class TableQueries(StorePart):
         after: str | None = None,
         **which: Unpack[TableFilter],
     ) -> TableNamesPage:
-        """Return the names of at most ``limit`` tables: the ``page`` with this number from 1, or those behind
-        ``after``.
+        """Return the names of at most ``limit`` tables: page number ``page`` (from 1), or the tables after ``after``.
 
         Tables with equal values are sorted by name. Tables without a value come last in both directions. ``after`` is
-        the ``next`` of the page before. A table whose value changes between two calls may appear twice or not at all.
-        Raises InvalidCursor.
+        the cursor ``next`` of the previous page. A table whose value changes between two calls may appear twice or not
+        at all. Raises InvalidCursor.
         """
         columns = self._bytewise(TableRow.name).label("name"), self._sort_value(order).label("value")
         keys = select(*columns).where(*self._filter_conditions(which)).subquery()
@@ -249,7 +248,7 @@ def _check_cursor_part(value: Any, kind: type) -> None:
         raise ValueError("the database can't store the number")
 
 
-#: the most problems that are stored; an unreadable file system causes one for each of its directories
+#: maximum number of stored problems; an unreadable file system causes one for each of its directories
 _MAX_PROBLEMS = 100
 
 

@@ -82,8 +82,8 @@ class Tables(StorePart):
     ) -> None:
         """Register ``table``, or update its registration to the present configuration.
 
-        A tag must not contain a blank. Every later use of the table reads the registration, including executors of
-        older plans. Pause, halts and quarantine do not change; nor does the identity if ``table`` has none.
+        A tag must not contain a blank. Every later use of the table reads the registration; so do executors of older
+        plans. Pause, halts and quarantine do not change. The identity does not change if ``table`` has none.
         """
         values = table_values(table, mode) | {"owner": owner, "tags": join_tags(tags), "resource_group": resource_group}
         with self._database.write() as connection:
@@ -265,7 +265,7 @@ class Tables(StorePart):
                 for batch in in_batches([id_ for id_, _ in cache.uncached_rows("scan", keys)])
                 for id_, record, at in _SCANS_QUERY.rows(connection, ids=batch)
             }
-        # Scans of all tables bypass the lru_cache, because they would evict the scans of the tables on a page.
+        # The scans of all tables bypass the lru_cache, because they would evict the scans of the tables on one page.
         make = _scan_from_json if names is None else _cached_scan_from_json
         scans = cache.objects_of("scan", keys, lambda key: make(*records[key[0]]))
         by_id = {id_: scan for (id_, _), scan in zip(keys, scans, strict=True)}
@@ -382,7 +382,7 @@ def _formats_of_live_plans(connection: Connection) -> frozenset[str]:
     return frozenset(connection.execute(live).scalars())
 
 
-#: the most partitions of a table that are halted one by one; one more halts the whole table
+#: maximum number of halted partitions of a table; one more halts the whole table
 MAX_HALTED_PARTITIONS = 100
 
 

@@ -15,8 +15,8 @@ from service.control.store.models import ALL_TABLES, PlanRow, PlanTotalRow, Tabl
 from service.control.store.rows import view_of
 from service.modes import PLANNED_MODES
 
-#: for the last ``_FINE_PERIOD``, one point per ``_FINE_STEP`` counted from midnight UTC; before that, one point per day
-#: until ``_RETENTION``
+#: points of the last ``_FINE_PERIOD`` are ``_FINE_STEP`` apart, counted from midnight UTC; older points are a day
+#: apart, and are deleted after ``_RETENTION``
 _FINE_STEP, _FINE_PERIOD, _RETENTION = timedelta(hours=4), timedelta(days=7), timedelta(days=30)
 _DAY_MS = timedelta_to_ms(timedelta(days=1))
 _SCAN_FIGURES = ("files", "bytes", "small_files", "reducible_files")
@@ -53,7 +53,7 @@ class Trends(StorePart):
             newest = select(func.max(TrendRow.at_ms)).where(TrendRow.table_name == ALL_TABLES)
             last = connection.execute(newest).scalar_one()
             if last is None and not _is_every_table_scanned(connection):
-                return False  # a trend that began with only some of the tables would show growth later
+                return False  # otherwise the tables that are scanned later would look like growth
             if last is not None and last >= now - now % timedelta_to_ms(_FINE_STEP):
                 return False
             columns = ("table_name", "at_ms", *_FIGURES)

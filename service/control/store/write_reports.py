@@ -24,7 +24,7 @@ from service.control.store.rows import view_of
 from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
-#: after the end of a plan, the scan is delayed by this many times the duration of the last scan
+#: a scan after the end of a plan is delayed by this many times the duration of the last scan
 _RESCAN_DELAY_FACTOR = 10
 _KEY = (WrittenPartitionRow.table_name, WrittenPartitionRow.partition_path)
 
@@ -48,8 +48,8 @@ class WriteReports(StorePart):
     def due_write_reports(self, limit: int = 10_000) -> dict[str, tuple[WriteReport, ...]]:
         """Return the reported partitions that are due now, by table.
 
-        Partitions of paused and halted tables are not due until the table is resumed, locked partitions not until their
-        lock ends.
+        Partitions of paused and halted tables are not due until the table is resumed. Locked partitions are not due
+        until their lock ends.
         """
         row = WrittenPartitionRow
         held = exists().where(

@@ -41,7 +41,7 @@ class Context:
     role: str
     tokens: TokenCache
     oidc: "OidcProvider | None" = None
-    #: tables by name, format and location, each with the configuration that it has its settings from
+    #: tables by name, format and location, each with the configuration from which it has its settings
     _configured: dict[tuple[str, str, str], tuple[Config, ConfiguredTable]] = field(default_factory=dict)
     #: the files of plans by size; the files of a plan never change
     _plan_sizes: dict[str, dict[str, Any]] = field(default_factory=dict)

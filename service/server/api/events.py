@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The routes ``/v1/events``: writers report commits, whose partitions are scanned at once, and Trino its queries."""
+"""The routes ``/v1/events``: writers report commits, Trino reports queries. Reported partitions are scanned at once."""
 
 from typing import Annotated, Any
 
@@ -44,7 +44,7 @@ class TrinoInput(BaseModel):
 
 
 class TrinoInputs(BaseModel):
-    """What a query read and wrote."""
+    """The tables that a query read and wrote."""
 
     inputs: list[TrinoInput] = Field(default_factory=list, max_length=10_000)
 
@@ -64,7 +64,7 @@ class TrinoQuery(BaseModel):
 
 @router.post("/trino", status_code=202)
 def trino_query(context: ContextDep, caller: Annotated[Caller, require("write")], query: TrinoQuery) -> Response:
-    """Report a completed query, as Trino's HTTP event listener does: each table that it read counts one read.
+    """Report a completed query, as Trino's HTTP event listener does. It counts as one read of each table that it read.
 
     A query that is delivered again within a day, by `queryId`, counts once. Tables that are not served here are
     ignored. `reads` has the tables that were counted.

@@ -13,7 +13,7 @@ from service.server.api.context import ContextDep
 health = APIRouter(prefix="/-", include_in_schema=False, default_response_class=PlainTextResponse)
 metrics = APIRouter(include_in_schema=False)
 explanations = APIRouter(include_in_schema=False)
-#: beside this module in an installed lakefold, in docs/ in a clone
+#: an installed lakefold has the pages beside this module, a clone has them in docs/
 _DOC_DIRECTORIES = (Path(__file__).parent, Path(__file__).parents[3] / "docs")
 
 

@@ -15,7 +15,7 @@ from service.server.api.table_lookup import find_table
 
 router = APIRouter(prefix="/tables", tags=["tables"])
 
-#: the number of histories that are read at once, since each reads the table's records or, in some formats, lists it
+#: concurrent readings of histories: each reads the table's records or, in some formats, lists the table's files
 HISTORY_SLOTS = RequestSlots(2, refusal="other histories are being read", retry_seconds=2)
 Files = Annotated[
     int, Query(ge=0, le=MAX_FILES, description="At most this many added and this many removed files of each action.")
@@ -37,8 +37,8 @@ def list_actions(
     """The actions on a table, newest first: when, by whom, and which files were added and removed.
 
     The answering process reads the table itself, without Spark: depending on the format, it reads the records of the
-    page's actions or lists the table's files. `notes` are remarks on what the history lacks. 422 for a format whose
-    tables show no actions, 429 while two other histories are being read.
+    page's actions or lists the table's files. `notes` describe gaps in the history. 422 for a format whose tables show
+    no actions, 429 while two other histories are being read.
     """
     found_table = find_table(context, table)
     with HISTORY_SLOTS.taken():

@@ -41,7 +41,7 @@ class PauseBody(RequestBody):
 
 @router.post("/plans/{plan_id}/cancel", tags=["plans"])
 def cancel_plan(context: ContextDep, caller: Writer, plan_id: str, cancel: CancelBody | None = None) -> Response:
-    """Cancel a plan. 202 if the plan is inflight: its executor ends it before the commit, if that has not begun."""
+    """Cancel a plan. 202 if the plan is inflight: its executor ends it, unless its commit has already begun."""
     plan_id = context.store.plan(plan_id).plan_id
     state = context.store.request_cancel(plan_id, actor=caller.actor, reason=(cancel or CancelBody()).reason)
     response = json_response(plan_cancelled(plan_id, state))

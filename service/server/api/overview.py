@@ -37,10 +37,11 @@ def report(
     table_filter: TableFilterQuery,
     by: Annotated[Literal["owner", "tag", "database"], Query(description="The grouping.")] = "owner",
 ) -> Response:
-    """Tables and savings by owner, tag or database, the `group` with the most rewritten bytes first; null has none.
+    """Tables and savings by owner, tag or database, the `group` with the most rewritten bytes first.
 
-    Files are those of the last good scans; completed plans, removed files, rewritten and freed bytes are totals since
-    the beginning. A table with several tags counts in each of them.
+    The group `null` has the tables without owner, tag or database. Files are those of the last good scans; completed
+    plans, removed files, rewritten and freed bytes are totals since the beginning. A table with several tags counts in
+    each of them.
     """
     figures = context.lake_cache.get(fresh=True).figures
     return list_response(request, serializers.report(by, context.store.table_totals(**table_filter), figures))
@@ -61,7 +62,7 @@ def attempts(context: ContextDep, request: Request) -> Response:
     """The attempts at plans that ran in the last 24 hours, on which executor, from their begin to their end.
 
     `outcome` is the plan's state after the attempt: `requested` if it is tried again, `inflight` if it still runs
-    (`ended_at` is null) or was taken over. `since` is later if there were more than about 700.
+    (`ended_at` is null) or was taken over. `since` is later if there were more than about 700 attempts.
     """
     found = serializers.attempt_history(context.store.attempts(serializers.ATTEMPTS_PERIOD))
     return list_response(request, found["items"], since=found["since"], until=found["until"])

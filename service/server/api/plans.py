@@ -40,8 +40,8 @@ def show_plan(context: ContextDep, plan_id: str) -> Response:
 def plan_sizes(context: ContextDep, plan_id: str) -> Response:
     """The number of files of each size that a plan rewrites (`before`), and that it is expected to write (`after`).
 
-    Each list has the files of up to 1 KiB, then of each size up to twice the one before, and last those above 16 GiB.
-    The expected files of a group are equal parts of its bytes.
+    Each list has the number of files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last of files above
+    16 GiB. The expected files of a group are equal parts of its bytes.
     """
     return json_response(context.plan_sizes([context.store.plan(plan_id).plan_id])[0])
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Find a registered table by its name or its location.
 
-If no location equals a local path, the directory that the path leads to is compared with the tables' directories.
+If a given local path equals no table's location, the directory behind its links is compared with the tables'
+directories.
 """
 
 import os

@@ -50,7 +50,8 @@ def list_tables(
 ) -> Response:
     """The tables, by default sorted by descending reducible bytes; `total` is their number.
 
-    Orders and states use the last good scan; `scan` is the last scan, good or not.
+    Orders and states use the last good scan, `last_good_scan`; `scan` is the last scan, good or not, and `first_scan`
+    the first good one.
     """
     if after is not None and number is not None:
         raise ProblemError(problems.USAGE, "page and after exclude each other")
@@ -72,10 +73,10 @@ def table_summaries(context: Context, names: Sequence[str]) -> list[dict[str, An
     """Return the documents of the tables with these ``names``, in the same order."""
     states, scans = (
         {state.name: state for state in context.store.table_states(names)},
-        context.store.reference_scans(names=names).latest,
+        context.store.reference_scans(names=names),
     )
     return [
-        table_summary(context.configured_table(states[name]), states[name], scans.get(name))
+        table_summary(context.configured_table(states[name]), states[name], scans.of(name))
         for name in names
         if name in states
     ]
@@ -131,7 +132,7 @@ def list_partitions(
 
 @router.get("/{table}/trend", responses=TREND_RESPONSES)
 def show_trend(context: ContextDep, table: str) -> Response:
-    """The table's trend over 30 days: a point every four hours in the last seven days, one a day before.
+    """The table's trend over 30 days: a point every four hours for the last seven days, and a point a day before that.
 
     A table has at most 68 points. The first one is its first good scan, if that is younger than 30 days; the last one
     is its last good scan. `rewritten_bytes` and `freed_bytes` of points are totals; those of `trends` are the bytes
@@ -157,7 +158,7 @@ def show_savings(context: ContextDep, table: str) -> Response:
 def list_objectives(context: ContextDep, request: Request, table: str) -> Response:
     """The table's objectives, each with the `history` of its error budget within its window, oldest first.
 
-    A point has the rest of the budget at that time, below 0 if it was overdrawn, and `missed_share`, the share of the
+    A point has the remaining budget at that time, below 0 if it was overspent. Its `missed_share` is the share of the
     time until the next point in which the objective was missed.
     """
     return list_response(request, serializers.load_objectives(context.store, find_table(context, table).name))
@@ -167,7 +168,7 @@ def list_objectives(context: ContextDep, request: Request, table: str) -> Respon
 def list_scans(context: ContextDep, request: Request, table: str, limit: Limit = 288) -> Response:
     """The newest scans, newest first: sizes, the reasons why files were left alone, or the error of a failed scan.
 
-    `histogram` has the number of files of up to 1 KiB, then of each size up to twice the one before, and last of those
-    above 16 GiB.
+    `histogram` has the number of files of up to 1 KiB, then of up to 2 KiB, 4 KiB and so on, and last of files above
+    16 GiB.
     """
     return list_response(request, context.store.scans(find_table(context, table).name, limit))

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 _RELOADED_SECTIONS = ("cost", "work")
 _FIXED_SECTIONS = tuple(section for section in SECTIONS if section not in _RELOADED_SECTIONS)
-#: of ``[defaults]``: every lease and heartbeat of the process follows them
+#: settings of ``[defaults]`` that need a restart, because every lease and heartbeat of the process depends on them
 _FIXED_DEFAULTS = ("lease", "heartbeat", "sweep_interval")
 
 

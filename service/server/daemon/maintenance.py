@@ -123,7 +123,7 @@ class Maintenance:
             yield _clean_job(self._config, state, paused=paused)
 
     def restore_locations(self) -> int:
-        """Move partitions that were relocated longer than their retention ago back to their original locations.
+        """Move partitions back to their original locations if they were relocated longer than their retention ago.
 
         Returns how many it moved. The failure of a table does not affect the others. Raises StoreError, and ConfigError
         for a bad rule.

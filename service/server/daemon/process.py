@@ -61,7 +61,7 @@ from service.server.observability.telemetry import Telemetry
 logger = logging.getLogger(__name__)
 
 _SCAN_TICK = _NOTIFY_TICK = timedelta(seconds=1)
-#: the rows of a late writer become visible within twice this time
+#: interval of the sweep of recently relocated partitions; a late writer's rows become visible within twice this time
 _RECENT_SWEEP_TICK = timedelta(seconds=5)
 _PRUNE_TICK = timedelta(minutes=10)
 _TRENDS_TICK = timedelta(minutes=5)

@@ -46,13 +46,16 @@ _WRITTEN_WORKERS = 2
 _FIRST_SEARCH_RETRY_SECONDS = 1.0
 #: the delay before reported partitions of a table that did not answer are scanned again
 _WRITTEN_RETRY_DELAY = timedelta(seconds=30)
-#: scans know the age of a file to the second
+#: ends of quiet periods with a smaller difference are equal, since a scan knows the age of a file only to the second
 _SAME_MOMENT = timedelta(seconds=2)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanHooks:
-    """The hooks of a scan: ``on_success`` follows success, ``planning_trace(table, traceparent)`` surrounds it."""
+    """The hooks of a scan.
+
+    ``on_success`` is called after a successful scan; ``planning_trace(table, traceparent)`` is its context.
+    """
 
     on_success: Callable[[], None] = lambda: None
     planning_trace: Callable[[str, str | None], AbstractContextManager[None]] = lambda table, traceparent: nullcontext()
@@ -271,8 +274,8 @@ class Scheduler:
     def _scan_after_quiet_period(self, table: ConfiguredTable) -> None:
         """Scan again when the quiet period ends, if nothing else keeps files of the table from being planned.
 
-        If the scan before waited as well and the table was written since, it waits for its interval. Otherwise a table
-        that is written all the time would be scanned all the time.
+        If the previous scan waited as well and the table was written since then, the next scan comes after the usual
+        interval. Otherwise a table that is written all the time would be scanned all the time.
         """
         before = self._waiting_until.pop(table.name, None)
         scan = self._store.last_scan(table.name, ok=True) if table.mode in PLANNED_MODES else None
@@ -395,7 +398,7 @@ class Scheduler:
 
 
 def _plans_alike(one: ConfiguredTable, other: ConfiguredTable) -> bool:
-    """True if two configurations of a table let its scans plan the same."""
+    """True if scans of a table plan the same under both configurations."""
     return (one.ref, one.mode, one.access, one.policy) == (other.ref, other.mode, other.access, other.policy)
 
 

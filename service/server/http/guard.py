@@ -106,7 +106,7 @@ class Guard:
         if token is None:
             return None
         tokens = self._context.tokens
-        # Only a query may take long: a fresh cache is read in the server's own thread.
+        # Only a query may take long, so a fresh cache is read in the server's own thread.
         found = tokens.find(token) if tokens.is_fresh else await to_thread.run_sync(tokens.find, token)
         return None if found is None else Caller(found.name, found.scope, found.table_scope, found.person)
 

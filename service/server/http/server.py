@@ -34,8 +34,8 @@ _BACKLOG = 512
 _ACCEPT_BATCH = 4
 _TIMEOUTS = ClientTimeouts()
 _OUT_OF_FILES_ERRNOS = (errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM)
-#: a computing thread, such as a refresh of the metrics, yields after this time; with Python's default of 5 ms each of
-#: the many steps of a request may wait that long
+#: a computing thread, such as a refresh of the metrics, yields after this time; with Python's default, each of the many
+#: steps of a request may wait for 5 ms
 _SWITCH_SECONDS = 0.001
 
 

@@ -34,9 +34,10 @@ class _LastWarning(logging.Handler):
 
 
 def _secret_parts(address: str) -> Iterator[str]:
-    """Yield the parts of an address that may be secret: all but its host, if that follows a login or is an IP address.
+    """Yield the parts of an address that may be secret.
 
-    Without a login the host may be a secret: slack://TokenA/TokenB/TokenC.
+    The host is not secret if a login precedes it, or if it is an IP address. Any other host may be secret:
+    slack://TokenA/TokenB/TokenC.
     """
     login, at, rest = address.partition("://")[2].rpartition("@")
     if at:

@@ -89,9 +89,9 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_reducible_files",
                 _TABLE_LABELS,
-                "Small files that a plan would take now, or would take if no quiet period, live plan, pending action, "
-                "failed plan or declined proposal kept them back, or with a larger budget; in observed tables, small "
-                "files that a plan would take.",
+                "Small files that a plan would take now, or once an obstacle is gone: a quiet period, a live plan, a "
+                "pending action, a failed plan, a declined proposal, or a budget that is too small. In observed "
+                "tables: small files that a plan would take.",
             ),
             _stored_metric("lakefold_table_residual_files", _TABLE_LABELS, "Small files that are not worth a plan."),
             _stored_metric(

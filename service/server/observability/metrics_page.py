@@ -18,7 +18,7 @@ from service.server.observability.table_series import SampleColumn, TableKey, Ta
 
 #: tables in one block of lines
 _BLOCK = 500
-#: the pause for each line, three times the longest time of a line; a column's pauses are taken together after it
+#: pause per line, three times the longest rendering time of a line; the pauses of a column follow it as one pause
 _PAUSE_SECONDS = 1e-6
 #: zlib's window bits for a gzip stream
 _GZIP = 16 + zlib.MAX_WBITS

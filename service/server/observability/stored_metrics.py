@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from service.control.lake_cache import LakeState
     from service.control.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
 
-#: every second edge of the scans' histogram, 1 KiB to 16 GiB: half the series, and small files still stand out
+#: every second edge of the scans' histogram, 1 KiB to 16 GiB: this halves the number of series
 BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
 
 _LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {

@@ -33,7 +33,7 @@ class TracingObserver(Observer):
     """The observer that exports a span for each run and step, and the scheduler's span around a planning."""
 
     def __init__(self, settings: OpenTelemetrySettings, process: str) -> None:
-        assert settings.traces_url is not None, "without an address there is nothing to trace for"
+        assert settings.traces_url is not None, "traces need an address"
         exporter = OTLPSpanExporter(
             endpoint=settings.traces_url,
             headers={name: value.get_secret_value() for name, value in settings.headers.items()},

@@ -36,7 +36,7 @@ def burn_charts(objectives: Sequence[Mapping[str, Any]]) -> tuple[BurnChart, ...
                 is_step=False,
             ),
             Series(
-                name="missed until the next time",
+                name="share of time missed",
                 key="second",
                 points=[(point["at"], point["missed_share"]) for point in history],
                 format=_percent,

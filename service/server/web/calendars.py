@@ -9,9 +9,9 @@ from typing import Generic, TypeVar
 
 Entry = TypeVar("Entry")
 
-#: the most months of one calendar, and the most calendars of one table
+#: maximum number of months of a calendar, and of calendars of a table
 _MAX_MONTHS, _MAX_CALENDARS = 24, 8
-#: the width of a row's cells in a narrow window, and of a letter of a key above them
+#: in a narrow window: the width of a row's cells, of a letter of a column's heading, and of the gap between cells
 _NARROW_WIDTH, _KEY_LETTER_WIDTH, _CELL_GAP = 285.0, 4.9, 2.0
 _MAX_KEYS = 31
 _DATE = re.compile(r"(\d{4})-?(\d\d)-?(\d\d)")
@@ -53,7 +53,7 @@ class KeyRow(Generic[Entry]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionCalendar(Generic[Entry]):
-    """Partitions by date and key: ``rows`` with a column for each of ``keys``, or ``calendars`` of each key."""
+    """Partitions by date and key: either ``rows`` with one column for each of ``keys``, or a calendar for each key."""
 
     keys: tuple[str, ...]
     rows: tuple[KeyRow[Entry], ...]
@@ -97,7 +97,7 @@ def date_and_key(path: str) -> tuple[date, str] | None:
 
 
 def partition_calendar(entries: Sequence[Entry], path_of: Callable[[Entry], str]) -> PartitionCalendar[Entry] | None:
-    """Return the calendar of ``entries``, whose partitions are those of ``path_of``.
+    """Return the calendar of ``entries``; ``path_of`` returns the partition of an entry.
 
     Short keys, such as hours, are columns beside the date; each of a few long keys has a calendar of its own. Returns
     None if a partition has no date, if two have the same date and key, or if there are too many keys or months.

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The HTML of common table cells: states, figures and times.
 
-A page of tables has hundreds of cells, and template macros would take several times as long.
+Functions build this HTML because a list of tables has hundreds of cells, and template macros are several times slower.
 """
 
 from datetime import UTC, datetime

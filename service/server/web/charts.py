@@ -6,6 +6,7 @@ The axis names this scale.
 """
 
 import math
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,12 +20,14 @@ from service.server.web.formatting import format_count
 Scale = Callable[[float], float]
 
 _SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
-#: the least height of a bar with a value above zero
+#: minimum height of a bar with a value above zero
 _MIN_BAR_HEIGHT = 1.5
-#: the least vertical distance of two labels
+#: minimum vertical distance of two labels
 _LABEL_HEIGHT = 13.0
 #: the approximate width of a letter in a label
-_LETTER_WIDTH = 6.3
+_LETTER_WIDTH = 7.2
+#: the least horizontal distance of two numbers of a histogram
+_LABEL_GAP = 4.0
 
 
 def bucket_name(index: int) -> str:
@@ -38,8 +41,13 @@ def bucket_name(index: int) -> str:
     return f"{low.removesuffix(high[high.index(' ') :])} – {high}"
 
 
+def axis_text(text: str) -> str:
+    """Return the text of a round figure on an axis: without decimals that are zero, such as ``50 GiB``."""
+    return re.sub(r"\.0+(?= )|(?<=\.[1-9])0(?= )", "", text)
+
+
 def _edge_label(index: int) -> str:
-    return format_bytes(HISTOGRAM_EDGES_BYTES[index]).replace(".0 ", " ")
+    return axis_text(format_bytes(HISTOGRAM_EDGES_BYTES[index]))
 
 
 def _axis_position(size_bytes: float) -> float:
@@ -119,7 +127,8 @@ def histogram_chart(
     positions = {name: _axis_position(limit) for name, limit in limits.items()}
     first = max(0, min(drawn[0], *(math.ceil(position) - 1 for position in positions.values())) - 1)
     last = min(_SLOTS, max(drawn[-1] + 1, *(math.ceil(position) for position in positions.values())) + 1)
-    top, left, right, base = 48.0, 40.0, width - 8.0, height - 26.0
+    # Half of the last text on the axis is right of its mark.
+    top, left, right, base = 48.0, 40.0, width - 24.0, height - 26.0
     slot = (right - left) / (last - first)
     most = max(max(now), max(before or (0,)))
 
@@ -129,8 +138,13 @@ def histogram_chart(
     def y_of(files: float) -> float:
         return base - max(math.sqrt(files / most) * (base - top), _MIN_BAR_HEIGHT if files else 0.0)
 
-    def fits(files: int, series: Sequence[int]) -> bool:
-        return _LETTER_WIDTH * len(format_count(files)) <= slot or files == max(series)
+    def fits(index: int, series: Sequence[int]) -> bool:
+        """Return True if the number of a bar touches no number beside it; the largest number is always shown once."""
+        largest = series.index(max(series))
+        if index == largest:
+            return True
+        wide, widest = _number_width(series[index]), _number_width(series[largest])
+        return wide <= slot and abs(index - largest) * slot >= (wide + widest) / 2
 
     boundary = next(iter(positions.values()), 0.0)
     gap = min(2.0, slot * 0.08)
@@ -139,7 +153,7 @@ def histogram_chart(
         files, earlier = now[index], before[index] if before else None
         y, earlier_y = y_of(files), y_of(earlier or 0)
         # The earlier number appears only well above the current bar; the current number never crosses the outline.
-        shows_before = bool(earlier) and earlier_y < y - _LABEL_HEIGHT and fits(earlier or 0, before or ())
+        shows_before = bool(earlier) and earlier_y < y - _LABEL_HEIGHT and fits(index, before or ())
         label_y = min(y, earlier_y) if abs(y - earlier_y) <= _LABEL_HEIGHT else y
         bars.append(
             Bar(
@@ -152,7 +166,7 @@ def histogram_chart(
                 before=earlier,
                 small=index + 1 <= boundary,
                 label_x=x_of(index) + slot / 2,
-                label_y=label_y - 5 if files and fits(files, now) else None,
+                label_y=label_y - 5 if files and fits(index, now) else None,
                 before_label_y=earlier_y - 5 if shows_before else None,
             )
         )
@@ -166,8 +180,12 @@ def histogram_chart(
         outline=_outline(before, first, last, x_of, y_of, base) if before else "",
         limit_lines=_limit_lines(limits, positions, x_of, left, right),
         x_ticks=_x_ticks(first, last, slot, x_of),
-        y_ticks=tuple(Tick(at=y_of(files), text=format_count(files)) for files in _round_counts(most)),
+        y_ticks=tuple(Tick(at=y_of(files), text=axis_text(format_count(files))) for files in _round_counts(most)),
     )
+
+
+def _number_width(files: int) -> float:
+    return _LETTER_WIDTH * len(format_count(files)) + _LABEL_GAP
 
 
 def _outline(before: Sequence[int], first: int, last: int, x_of: Scale, y_of: Scale, base: float) -> str:

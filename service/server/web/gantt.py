@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The day of each executor as a Gantt chart: a bar for each attempt at a plan, coloured by its outcome.
 
-The colours are those of Okabe and Ito, which people with colour vision deficiency tell apart ("Color Universal Design",
-2008, https://jfly.uni-koeln.de/color/).
+The colours are those of Okabe and Ito ("Color Universal Design", 2008, https://jfly.uni-koeln.de/color/). People with
+colour vision deficiency can distinguish them.
 
-A day may have hundreds of bars, each drawn for two widths of windows. Their HTML is made here, because a template would
-take several times as long.
+This module builds the HTML of the bars, because a template would take several times as long: a day may have hundreds
+of bars, and each is drawn for two widths of windows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -24,7 +24,7 @@ from service.server.web.formatting import format_clock
 from service.server.web.time_axis import TimeAxis
 from service.text import plural, process_label, short_id
 
-#: the most attempts drawn, and the most listed in the table; the newest ones
+#: maximum number of attempts in the chart, and in the table below it; both show the newest ones
 _MAX_DRAWN, _MAX_LISTED = 400, 100
 #: width of the picture, and letters of an executor's name, for wide and for narrow windows
 _SIZES = ((960.0, 120), (360.0, 46))
@@ -53,7 +53,7 @@ class AttemptLine:
     outcome: str
     kind: str
     text: str
-    #: the HTML before and after the place of its bar: a link to the plan, and the text
+    #: the HTML before and after the position of its bar: the begin of the link to the plan; the tooltip and the end
     bar_begin: str
     bar_end: str
 
@@ -71,13 +71,13 @@ class GanttBar:
     @property
     def html(self) -> Markup:
         """The bar as a link to its plan."""
-        place = f'x="{self.x:.1f}" y="{self.y:.1f}" width="{self.width:.1f}" height="{self.height:.1f}"'
-        return Markup(f"{self.line.bar_begin}{place}{self.line.bar_end}")
+        position = f'x="{self.x:.1f}" y="{self.y:.1f}" width="{self.width:.1f}" height="{self.height:.1f}"'
+        return Markup(f"{self.line.bar_begin}{position}{self.line.bar_end}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GanttRow:
-    """The place of an executor's name and of its bars; attempts at the same time have bars below each other."""
+    """The row of one executor: its name and its bars. Bars of attempts at the same time are below each other."""
 
     name: str
     label: str
@@ -102,7 +102,7 @@ class Gantt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExecutorDay:
-    """The attempts since ``since``; ``lines`` are the newest, newest first. ``drawn`` of ``total`` have bars."""
+    """The attempts since ``since``. The chart has ``drawn`` of ``total`` attempts; ``lines`` lists the newest ones."""
 
     since: datetime
     text: str

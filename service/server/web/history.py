@@ -19,7 +19,10 @@ ACTIONS_PER_PAGE = 25
 
 
 def history_page(context: Context, table: ConfiguredTable, after: str | None) -> PageContent:
-    """Return a page of the actions on ``table`` behind the key ``after``; ``error`` says why it can't be read."""
+    """Return a page of the actions on ``table`` that follow the key ``after``.
+
+    The field ``error`` of the page is the reason why the table can't be read.
+    """
     actions: list[dict[str, Any]] = []
     notes: tuple[str, ...] = ()
     following, message = None, ""

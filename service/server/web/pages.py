@@ -68,7 +68,7 @@ public_router = APIRouter(include_in_schema=False)
 _PLANS_OF_TABLE = 10
 #: maximum length of a search for partitions
 _MAX_PATH_LENGTH = 1000
-#: maximum length of a scenario in an address, where a letter may take twelve bytes
+#: maximum length of a scenario in an address; an address may need twelve bytes for one letter
 _MAX_SCENARIO_LENGTH = 5_000
 Reader = Annotated[Caller, require("read")]
 _ALL_TABLES = [require("read", all_tables=True)]
@@ -96,7 +96,8 @@ def show_overview(
     now, (order, descending) = datetime.now(UTC), parse_sort(request, sort)
     lake = context.lake_cache.get()
     points = lake.cached("points", lambda: lake_points(lake))
-    # Charts are drawn once for each reading. Other addresses of the page, such as another order, have other links.
+    # Charts are drawn once for each reading of the database. Links differ by the page's address, such as its sort
+    # order.
     shown_tiles = lake.cached(f"tiles {days in TREND_DAYS and days}", lambda: tiles(points, days))
     changes = trend_panel(points, days, request.url)
     tables = table_list_page(context, table_filter, order, descending, page, table_list_query(request.query_params))

@@ -55,14 +55,14 @@ def plan_list_page(
     # The figures count plans by table, kind and state, but not by time or error.
     counted = not {"error_class", "since", "until"} & plan_filter.keys()
 
-    def meant(of: str) -> bool:
-        return (not table or of == table) and name in of.lower()
+    def is_selected(table_name: str) -> bool:
+        return (not table or table_name == table) and name in table_name.lower()
 
     counts = dict.fromkeys(PlanState if counted else (), 0)
     for entry in figures.plans if counted else ():
-        if meant(entry.table):
+        if is_selected(entry.table):
             counts[entry.state] += entry.plans
-    proposed = sum(entry.plans for entry in figures.proposals if meant(entry.table)) if counted else None
+    proposed = sum(entry.plans for entry in figures.proposals if is_selected(entry.table)) if counted else None
     found = context.store.plans(**plan_filter, after=after, limit=PLANS_PER_PAGE + 1)
     shown = found[:PLANS_PER_PAGE]
     answer = both_names("bulk action", done.answer) if done is not None and done.answer is not None else None

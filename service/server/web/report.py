@@ -17,6 +17,7 @@ def report_page(context: Context, by: str, table_filter: TableFilter, query: Map
     kept = {**query, "sort": ""}
     return PageContent(
         by=by,
+        filtered=any(kept.values()),
         groupings=tuple((word, query_path("/report", kept, by=word)) for word in serializers.GROUPINGS),
         lines=tuple(
             (entry, query_path("/", kept, **{by: entry["group"]}) if entry["group"] is not None else "")

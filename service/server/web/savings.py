@@ -9,7 +9,7 @@ from typing import Any
 from lake.units import format_elapsed
 from service.server.web.time_chart import Series, TimeChart, time_chart
 
-#: the most points of the chart; points between them are left out, but not the last one
+#: maximum number of points in the chart; it leaves out other points, but never the last one
 _MAX_POINTS = 60
 
 

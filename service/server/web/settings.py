@@ -7,11 +7,13 @@ from typing import Any
 from service.control.config.loader import Config
 from service.server.web.rendering import PageContent
 
-_GROUPS = {
-    "database": "Database",
-    "daemon": "Daemon",
+#: section of the configuration → the title of its group, where this is not the section's name with a capital
+_TITLES = {
     "http": "HTTP",
-    "spark": "Spark",
+    "oidc": "OpenID Connect",
+    "openlineage": "OpenLineage",
+    "opentelemetry": "OpenTelemetry",
+    "notify": "Notifications",
     "sources": "Sources",
     "write_options": "Write options",
 }
@@ -47,6 +49,7 @@ def _matches(entry: Mapping[str, Any], search: str) -> bool:
 def _grouped(settings: Sequence[Mapping[str, Any]]) -> dict[str, list[Mapping[str, Any]]]:
     groups: dict[str, list[Mapping[str, Any]]] = {}
     for entry in settings:
-        section = entry["setting"].partition(".")[0]
-        groups.setdefault(_GROUPS.get(section, "Policy"), []).append(entry)
+        section, dot, _ = entry["setting"].partition(".")
+        title = _TITLES.get(section) or (section.capitalize() if dot else "Policy")
+        groups.setdefault(title, []).append(entry)
     return groups

@@ -15,7 +15,7 @@ from service.problems import ProblemError
 from service.server.web.rendering import PageContent
 from service.text import plural
 
-#: beside this module in an installed lakefold, in docs/ in a clone
+#: an installed lakefold has the scenarios beside this module, a clone has them in docs/
 _SCENARIO_DIRECTORIES = (Path(__file__).parent / "scenarios", Path(__file__).parents[3] / "docs" / "scenarios")
 #: files of all batches together; the limit is low because a foreign link can make a browser request the page
 _MAX_FILES = 5_000

@@ -15,17 +15,17 @@ from datetime import datetime
 from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.units import format_bytes
 from service.control.store import ScanRecord
-from service.server.web.charts import Scale, Tick, bucket_name
+from service.server.web.charts import Scale, Tick, axis_text, bucket_name
 from service.server.web.formatting import format_clock
 from service.server.web.time_axis import MomentBand, TimeAxis
 from service.text import plural
 
-#: the most columns
-_MAX_COLUMNS = 48
-#: width, row height, and the room for texts on the left, of the pictures for wide and for narrow windows
+#: maximum number of columns beside that of the first scan
+_COLUMNS = 48
+#: width, row height and left margin (for texts) of the picture for wide windows, and of that for narrow windows
 _SIZES = ((960.0, 18.0, 72.0), (360.0, 15.0, 54.0))
 _TOP, _BOTTOM, _RIGHT = 8.0, 26.0, 6.0
-#: the share of the width that the column of the first scan takes, with the gap behind it
+#: the share of the width that the column of the first scan takes, and the width of the gap after this column
 _FIRST_SHARE, _FIRST_GAP = 0.06, 8.0
 LEVELS = 6
 
@@ -35,6 +35,7 @@ class SizeColumn:
     """The files by size at one scan, which hold from this time until the next column."""
 
     at: datetime
+    scanned_at: datetime
     counts: tuple[int, ...]
     files: int
     small_files: int
@@ -71,6 +72,11 @@ class SizeHistory:
     columns: tuple[SizeColumn, ...]
     maps: tuple[HeatMap, ...]
 
+    @property
+    def rows(self) -> tuple[SizeColumn, ...]:
+        """One column of each scan that is shown, newest first."""
+        return tuple({column.scanned_at: column for column in reversed(self.columns)}.values())
+
 
 def count_level(files: int) -> int:
     """Return the level of a number of files: 0 for none, 1 for 1 to 9, 2 for 10 to 99, up to 6 from 100,000 on."""
@@ -80,16 +86,15 @@ def count_level(files: int) -> int:
 def size_history(scans: Sequence[ScanRecord], first: ScanRecord | None, small_file_limit: int) -> SizeHistory | None:
     """Return the sizes at ``scans``, newest first, and at the ``first`` scan if it is older; None for one moment only.
 
-    There are at most 48 columns of equal time. A column shows the last scan in its time, or the scan before.
+    There are 48 columns of equal time. A column shows the last scan until its time.
     """
     good = [scan for scan in reversed(scans) if scan.outcome == "ok" and any(scan.histogram)]
     if len(good) < 2 or good[0].taken_at == good[-1].taken_at:
         return None
     begin, end = good[0].taken_at, good[-1].taken_at
-    number = min(_MAX_COLUMNS, len(good))
     times = [scan.taken_at for scan in good]
     # The first column shows the oldest scan, and the last one the newest.
-    moments = [begin + (end - begin) * index / (number - 1) for index in range(number)]
+    moments = [begin + (end - begin) * index / (_COLUMNS - 1) for index in range(_COLUMNS)]
     columns = [_column(good[bisect_right(times, moment) - 1], moment) for moment in moments]
     if first is not None and first.taken_at < begin and any(first.histogram):
         columns.insert(0, _column(first, first.taken_at, is_first_scan=True))
@@ -105,6 +110,7 @@ def size_history(scans: Sequence[ScanRecord], first: ScanRecord | None, small_fi
 def _column(scan: ScanRecord, at: datetime, *, is_first_scan: bool = False) -> SizeColumn:
     return SizeColumn(
         at=at,
+        scanned_at=scan.taken_at,
         counts=tuple(scan.histogram),
         files=scan.files,
         small_files=scan.small_files,
@@ -154,9 +160,10 @@ def _heat_map(
         bands=tuple(
             MomentBand(x=x, width=wide, text=_words(column)) for column, (x, wide) in zip(columns, places, strict=True)
         ),
-        x_ticks=axis.ticks(),
+        # The last column, which shows the newest scan, goes on beyond the time of this scan.
+        x_ticks=tuple(tick for tick in axis.ticks() if tick.at <= axis.position(others[-1].at)),
         y_ticks=tuple(
-            Tick(at=y_of(edge + 1), text=format_bytes(HISTOGRAM_EDGES_BYTES[edge]).replace(".0 ", " "))
+            Tick(at=y_of(edge + 1), text=axis_text(format_bytes(HISTOGRAM_EDGES_BYTES[edge])))
             for edge in range(max(low - 1, 0), min(high, len(HISTOGRAM_EDGES_BYTES)))
             if (edge % 5 == 0 or high - low < 8) and low <= edge + 1 <= high
         ),

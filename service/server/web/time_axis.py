@@ -10,11 +10,12 @@ from service.server.web.charts import Tick
 
 #: the distances between two marks on an axis of time
 _STEPS = (
-    *(timedelta(minutes=minutes) for minutes in (5, 15, 30)),
+    *(timedelta(seconds=seconds) for seconds in (1, 5, 15, 30)),
+    *(timedelta(minutes=minutes) for minutes in (1, 5, 15, 30)),
     *(timedelta(hours=hours) for hours in (1, 3, 6, 12)),
     *(timedelta(days=days) for days in (1, 2, 7, 14, 28)),
 )
-#: the least horizontal distance of two marks, so that their texts don't touch
+#: minimum horizontal distance of two marks, so that their texts don't touch
 _MIN_DISTANCE = 62.0
 _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday, so that marks of weeks are Mondays
 
@@ -43,25 +44,41 @@ class TimeAxis:
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
     def ticks(self) -> tuple[Tick, ...]:
-        """Return marks at round times: midnights as days, other times as hours."""
+        """Return marks at round times: midnights as days, other times as hours and minutes, or seconds."""
         width = self.right - self.left
         span = self.end - self.begin
         step = next((step for step in _STEPS if step / span * width >= _MIN_DISTANCE), _STEPS[-1])
         return tuple(Tick(at=self.position(moment), text=_tick_text(moment, step)) for moment in self._moments(step))
 
     def _moments(self, step: timedelta) -> Iterator[datetime]:
+        half_text = 18.0 if step >= timedelta(minutes=1) else 28.0
         moment = _EPOCH + math.ceil((self.begin - _EPOCH) / step) * step
         while moment <= self.end:
             # A text in the middle of its mark must not leave the picture.
-            if self.left + 18 <= self.position(moment) <= self.right - 18:
+            if self.left + half_text <= self.position(moment) <= self.right - half_text:
                 yield moment
             moment += step
 
 
 def _tick_text(moment: datetime, step: timedelta) -> str:
-    if step >= timedelta(days=1) or moment.hour == moment.minute == 0:
+    if step >= timedelta(days=1) or moment.hour == moment.minute == moment.second == 0:
         return f"{moment.day} {moment:%b}"
-    return f"{moment:%H:%M}"
+    return f"{moment:%H:%M}" if step >= timedelta(minutes=1) else f"{moment:%H:%M:%S}"
+
+
+def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
+    """Return the figures of an axis that ends at ``top``, an answer of ``round_ceiling``, evenly spaced and without 0.
+
+    With ``is_whole`` the figures are whole numbers.
+    """
+    lead = top
+    while lead >= 1024:
+        lead /= 1024
+    while lead >= 10:
+        lead /= 10
+    numbers = (5, 4, 2, 1) if lead in (2.5, 5) else (4, 5, 2, 1)
+    number = next((n for n in numbers if not is_whole or (top / n).is_integer()), 1)
+    return tuple(top * index / number for index in range(1, number + 1))
 
 
 def round_ceiling(value: float, binary: bool = False) -> float:

@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from itertools import pairwise
 
-from service.server.web.charts import Tick
+from service.server.web.charts import Tick, axis_text
 from service.server.web.formatting import format_clock
-from service.server.web.time_axis import MomentBand, TimeAxis, round_ceiling
+from service.server.web.time_axis import MomentBand, TimeAxis, axis_marks, round_ceiling
 
-#: width, height and the room for texts on the left, of a chart for wide windows and of one for narrow windows
-_SIZES = ((640.0, 230.0, 64.0), (360.0, 200.0, 54.0))
+#: width, height and left margin (for texts) of a chart for wide windows, and of one for narrow windows
+_SIZES = ((640.0, 230.0, 64.0), (360.0, 200.0, 62.0))
 _TOP, _BOTTOM, _RIGHT = 10.0, 26.0, 6.0
-_Y_MARKS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,13 +68,18 @@ class TimeChart:
     rows: tuple[tuple[datetime, tuple[str, ...]], ...]
 
 
-def time_chart(title: str, series: Sequence[Series], *, is_bytes: bool = False) -> TimeChart | None:
-    """Return the chart of ``series``, which have the same moments, oldest first; None without a span of time."""
+def time_chart(
+    title: str, series: Sequence[Series], *, is_bytes: bool = False, is_whole: bool = False
+) -> TimeChart | None:
+    """Return the chart of ``series``, which have the same moments, oldest first; None without a span of time.
+
+    With ``is_bytes`` or ``is_whole`` the marks of the vertical axis are whole numbers.
+    """
     moments = [moment for moment, _ in series[0].points]
     if len(moments) < 2 or moments[0] == moments[-1]:
         return None
     highest = max((value for one in series for _, value in one.points), default=0.0)
-    top_value = round_ceiling(highest, is_bytes)
+    marks = axis_marks(round_ceiling(highest, is_bytes), is_bytes or is_whole)
     rows = tuple(
         (moment, tuple(one.format(one.points[index][1]) for one in series)) for index, moment in enumerate(moments)
     )
@@ -86,7 +90,7 @@ def time_chart(title: str, series: Sequence[Series], *, is_bytes: bool = False) 
         title=title,
         text=f"{title}: {ends}. The table below has the numbers.",
         names=tuple((one.key, one.name) for one in series),
-        charts=tuple(_figure_chart(series, rows, top_value, size) for size in _SIZES),
+        charts=tuple(_figure_chart(series, rows, marks, size) for size in _SIZES),
         rows=tuple(reversed(rows)),
     )
 
@@ -94,7 +98,7 @@ def time_chart(title: str, series: Sequence[Series], *, is_bytes: bool = False) 
 def _figure_chart(
     series: Sequence[Series],
     rows: Sequence[tuple[datetime, tuple[str, ...]]],
-    top_value: float,
+    marks: Sequence[float],
     size: tuple[float, float, float],
 ) -> FigureChart:
     width, height, left = size
@@ -102,9 +106,8 @@ def _figure_chart(
     axis = TimeAxis(begin=rows[0][0], end=rows[-1][0], left=left, right=right)
 
     def y_of(value: float) -> float:
-        return base - max(value, 0.0) / top_value * (base - _TOP)
+        return base - max(value, 0.0) / marks[-1] * (base - _TOP)
 
-    marks = (top_value * number / _Y_MARKS for number in range(1, _Y_MARKS + 1))
     return FigureChart(
         width=width,
         height=height,
@@ -115,7 +118,7 @@ def _figure_chart(
         paths=tuple(_path(one, axis, y_of, base) for one in series),
         bands=_bands(series, rows, axis),
         x_ticks=axis.ticks(),
-        y_ticks=tuple(Tick(at=y_of(value), text=series[0].format(value)) for value in marks),
+        y_ticks=tuple(Tick(at=y_of(value), text=axis_text(series[0].format(value))) for value in marks),
     )
 
 

@@ -44,9 +44,9 @@ class TrendPanel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tile:
-    """One figure of the lake now, the ``change`` that led to it, and its chart; None if there are too few points.
+    """One figure of the lake: its present value, its recent ``change``, and its ``chart``.
 
-    ``href`` is the page with more about it; '' if there is none.
+    ``chart`` is None if there are too few points. ``href`` is the page with more about the figure; '' if there is none.
     """
 
     name: str
@@ -149,7 +149,10 @@ def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendP
 
 
 def _charts(points: Sequence[TrendPoint]) -> tuple[TimeChart, ...]:
-    """Return the chart of files and the chart of bytes of ``points``."""
+    """Return the chart of files and the chart of bytes of ``points``.
+
+    The lines are straight between two points: these are hours apart, and a step would show each change at its end.
+    """
     rewritten, freed = (
         _growth(points, lambda point: point.rewritten_bytes, True),
         _growth(points, lambda point: point.freed_bytes, True),
@@ -163,21 +166,24 @@ def _charts(points: Sequence[TrendPoint]) -> tuple[TimeChart, ...]:
                     key="first",
                     points=[(point.at, point.files) for point in points],
                     format=_files,
+                    is_step=False,
                 ),
                 Series(
                     name="reducible files",
                     key="second",
                     points=[(point.at, point.reducible_files) for point in points],
                     format=_files,
+                    is_step=False,
                     is_filled=True,
                 ),
             ),
+            is_whole=True,
         ),
         time_chart(
             "Bytes rewritten and freed",
             (
-                Series(name="rewritten", key="first", points=rewritten, format=_bytes),
-                Series(name="freed", key="second", points=freed, format=_bytes, is_filled=True),
+                Series(name="rewritten", key="first", points=rewritten, format=_bytes, is_step=False),
+                Series(name="freed", key="second", points=freed, format=_bytes, is_step=False, is_filled=True),
             ),
             is_bytes=True,
         ),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a table as Spark's JSON, by which engines read files: as Spark has stored it, or from Hive's types."""
+"""The schema of a table as Spark's JSON, for engines that read files: stored by Spark, or built from Hive's types."""
 
 import json
 import re
@@ -21,8 +21,8 @@ _DECIMAL_TYPE = re.compile(r"decimal(?:\((\d+)(?:,(\d+))?\))?")
 def spark_schema_json(table: MetastoreTable) -> str | None:
     """Return the columns of the table's files, without partition columns. None if a type is unknown.
 
-    Spark's schema has what Hive's types lack: capital letters and types of Spark's own. If Hive's writers may change
-    the table as well, Spark's schema counts only while it agrees with Hive's, which is also Spark's rule.
+    Spark's schema has capital letters and types that Hive's types lack. If Hive's writers may change the table as well,
+    Spark's schema is used only while it agrees with Hive's; Spark has the same rule.
     """
     noted, of_hive = _stored_spark_schema(table), _schema_from_hive_types(table.storage.columns)
     by_spark = table.parameters.get("spark.sql.sources.provider", "hive").lower() != "hive"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables and their partitions as the metastore has them now, for a ``TableRef`` that was found in the metastore."""
+"""Tables and their partitions as the metastore has them now, for a ``TableRef`` that was found there."""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -55,7 +55,7 @@ class CatalogPartition:
         return canonical_location(self.storage.location)
 
     def with_location(self, location: str) -> "CatalogPartition":
-        """Return the same partition in another directory. Spark's own note of a table's location is changed too."""
+        """Return the same partition in another directory. Also changes the location in the property that Spark sets."""
         storage = self.storage.with_location(location)
         if isinstance(self.metastore_object, MetastoreTable) and storage.spark_path is not None:
             storage = storage.with_spark_path(location)
@@ -148,8 +148,8 @@ def list_partitions(
 def _verify_not_renamed(metastore: MetastoreClient, table: MetastoreTable) -> None:
     """Raise Transient or TableGone if the table was renamed.
 
-    A metastore answers from several queries: it may find a table by its name before a rename, and read the locations of
-    partitions as the rename has changed them, or find no partitions by the old name. Both would look like another
+    A metastore answers one call by several queries of its own. If a table is renamed between these queries, the answer
+    may have the changed locations of partitions, or no partitions under the old name. Both would look like another
     program's change.
     """
     label = f"{table.database}.{table.name}"
@@ -177,9 +177,9 @@ def find_lost_update(
 ) -> str | None:
     """Return how a partition differs from the one that a call has just ``written``. None if no partition differs.
 
-    The metastore refuses the call if a partition is missing. A partition that is missing now, or has another creation
-    time, was therefore dropped after the call. So the call has undone no change of the owner, and the owner has undone
-    only a change to a partition that is dropped anyway.
+    A partition that is missing now, or has another creation time, does not count as different. The metastore refuses
+    the call if a partition is missing, so the owner dropped it after the call. Then the call undid no change of the
+    owner.
     """
     now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
     for name, one in written.items():

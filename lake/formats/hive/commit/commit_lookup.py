@@ -64,7 +64,7 @@ def find_commit(
             # The executor that made the call may have been killed before it marked it.
             mark_committed(ref, record.commit.instant)
             return record.commit
-    # Of several attempts whose calls were made, the last one counted when the partition was dropped.
+    # If the calls of several attempts were made, the last one was in force when the partition was dropped.
     for record in sorted(records, key=lambda one: one.written_ns, reverse=True):
         if _is_applied_and_dropped(metastore, table, ref, record):
             return record.commit
@@ -91,7 +91,7 @@ def _lost_commit_message(table: MetastoreTable, ref: TableRef, plan_id: str, par
 
 
 def withdrawable_versions(metastore: MetastoreClient, ref: TableRef, versions: Collection[str], now: float) -> set[str]:
-    """Return the ``versions`` in storage that belong to no commit: neither to one that was made nor to one in flight.
+    """Return the ``versions`` in storage that belong to no commit, neither completed nor in flight.
 
     A version that a partition or another table is read from is not withdrawable: an ``INSERT OVERWRITE`` of the whole
     table may have removed the record and written its rows into the version. A directory with the name of a version but
@@ -130,7 +130,7 @@ def committed_versions(
 def applied_commits(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, versions: Collection[str]
 ) -> Sequence[Commit]:
-    """Return the commits of ``versions`` whose call was made, as far as the table shows it."""
+    """Return the commits of ``versions`` for which the table shows that their call was made."""
     records = [record for record in (read_record(ref, version) for version in versions) if record is not None]
     return [one.commit for one in records if _is_applied(metastore, table, ref, one)]
 
@@ -141,13 +141,13 @@ def _is_named_by_partition(metastore: MetastoreClient, table: MetastoreTable, re
 
 
 def _is_located_by_plan(ref: TableRef, partition: CatalogPartition, plan_id: str) -> bool:
-    """True if a partition names a plan as its last and is in that plan's version: its owner has not moved it since."""
+    """True if a plan made the last commit of a partition, and the owner has not moved the partition since then."""
     version = version_of_directory(ref, partition.location)
     return partition.parameters.get(PLAN_KEY) == plan_id and version is not None and plan_id_of(version) == plan_id
 
 
 def _is_applied(metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord) -> bool:
-    """True if the call of a commit was made, as far as the table or the mark of the commit shows it."""
+    """True if the table, or the mark of the commit, shows that the call of a commit was made."""
     return _is_shown_by_table(metastore, table, ref, record) or _is_applied_and_dropped(metastore, table, ref, record)
 
 

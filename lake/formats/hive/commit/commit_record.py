@@ -35,7 +35,7 @@ from lake.storage.locations import LEGACY_DATA_DIR
 
 log = logging.getLogger(__name__)
 
-#: a day shorter than the watch on staged work, so that the sweep still finds the version afterwards
+#: a day shorter than ``STAGED_WATCH_PERIOD``, so that the sweep still watches the version when this time has passed
 _IN_FLIGHT_FOR = STAGED_WATCH_PERIOD - timedelta(days=1)
 
 _ARCHIVE_DIR = "_commits"
@@ -217,9 +217,9 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:
-    """Return the archived record under the name that a relocation's commit has. None if there is no such record.
+    """Return the archived record of the commit that made a relocation. None if there is no such record.
 
-    The record may be that of another attempt at the same plan.
+    The record may belong to another attempt at the same plan.
     """
     return archived_record(ref, plan_id_of(token) if version_started_ns(token) is not None else token)
 
@@ -256,9 +256,9 @@ def archive_record(ref: TableRef, version: str) -> None:
 
 
 def can_be_in_flight(ref: TableRef, version: str, now: float) -> bool:
-    """True if the call that commits a version may still be made, by an executor that was suspended before it.
+    """True if an executor that was suspended before the call that commits a version may still make the call.
 
-    Nothing can stop that call, and the version's files have to exist then. Such a version therefore stays for
+    Nothing can stop that call, and readers would then need the version's files. So the version stays for
     ``_IN_FLIGHT_FOR`` after its record was written.
     """
     try:
@@ -276,7 +276,7 @@ def withdraw_record(ref: TableRef, version: str) -> None:
 def remove_emptied_version(ref: TableRef, version: str) -> None:
     """Remove a version in which no partition's directory is left. The archive keeps the record of its commit.
 
-    A version with anything else in it than the record and the directory of attempts stays.
+    A version stays if it contains anything besides the record and the directory of attempts.
     """
     directory, old = version_directory(ref, version), archived_record(ref, plan_id_of(version))
     if old is None or old.commit.instant != version:

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The one call of the metastore that commits. It compares nothing, so partitions are checked right before and after it.
 
-If the owner changes a partition in the moment between the check and the call, the call undoes that change. A metastore
-offers no client a way to prevent this. Files that a writer adds to the partition then are late files.
+If the owner changes a partition between the check and the call, the call undoes that change. A metastore offers no way
+to prevent this. Files that a writer adds to the partition between the check and the call are late files.
 """
 
 from collections.abc import Callable, Mapping
@@ -42,8 +42,8 @@ def try_commit(
 ) -> Transient | None:
     """Make the call if the partitions are still as expected. Returns why it was not made or was refused, or None.
 
-    ``check_before_call`` raises if the call must not be made. ``refuse_additions``: added files prevent the call as
-    well. If the metastore answers with an error, the table is read to find out whether the call was made. Raises
+    ``check_before_call`` raises if the call must not be made. With ``refuse_additions``, added files prevent the call
+    as well. If the metastore answers with an error, the table is read to find out whether the call was made. Raises
     CommitUnknown if that remains unknown.
     """
     ref, table = update.ref, update.table
@@ -97,7 +97,7 @@ def _find_changed_partition(
     moved = next((name for name, one in expected.items() if now.get(name) != one.partition), None)
     if moved is not None:
         return moved
-    # After the metastore, since files are added more often than anything else changes.
+    # Storage is read after the metastore, since writers add files more often than owners change partitions.
     listings = list_partition_files(ref.name, [one.partition for one in expected.values()])
     files = {listing.partition.name: file_identities(listing) for listing in listings}
     for name, one in expected.items():

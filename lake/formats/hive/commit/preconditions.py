@@ -108,7 +108,7 @@ def read_partitions(
 ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
     """Return the table and the existing ones of ``partitions``, as they are now. Raises TableGone, Transient."""
     table = load_table(metastore, ref)
-    # Only all partitions of all tables together show whether a directory belongs to one partition alone.
+    # All partitions of all tables are needed to see whether a directory belongs to only one partition.
     alone = excluded_partitions(table, list(list_partitions(metastore, table)))
     wanted = list(list_partitions(metastore, table, partitions))
     alone = {**shared_partitions(metastore, table, wanted), **alone}
@@ -136,8 +136,9 @@ def unchanged_groups(
 ) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
     """Return the groups of ``plan`` whose partitions are as they were planned, and the other groups with the reason.
 
-    A changed file skips all groups of its partition, since the program that changed it may change more. A file that its
-    writer has not finished skips only its own group; the file is quarantined until its size changes.
+    If a file changed, all groups of its partition are skipped, since the program that changed the file may change
+    others. If a writer has not finished a file, only the group of this file is skipped, and the file is quarantined
+    until its size changes.
     """
     stale: dict[str, str] = {}
     begun: dict[int, tuple[str, ...]] = {}

@@ -23,9 +23,9 @@ PLAN_KEY, EPOCH_KEY, VERSION_KEY = "lakefold.plan", "lakefold.epoch", "lakefold.
 """The properties of a partition that a plan's commit has relocated."""
 
 RELOCATION_KEY = "lakefold.moved"
-"""The property that replaces the other three if no plan made a partition's last relocation.
+"""The property that a partition has instead of the other three if the sweep made its last relocation.
 
-The sweep makes such relocations: back to an overwritten location, or to the partition's own directory.
+The sweep moves partitions back to an overwritten location, or to the partition's own directory.
 """
 
 _TOKEN_KEYS = frozenset({PLAN_KEY, EPOCH_KEY, VERSION_KEY, RELOCATION_KEY})
@@ -33,13 +33,13 @@ _TOKEN_KEYS = frozenset({PLAN_KEY, EPOCH_KEY, VERSION_KEY, RELOCATION_KEY})
 #: matches the names that ``new_version_name`` returns
 _VERSION_NAME = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
 
-#: properties that are wrong once files were added or replaced; readers answer counts from them
+#: counts that become wrong when files are added or replaced; readers answer queries from these properties
 _STALE_STATISTICS = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
 
 RECORD_FILE = "commit.json"
 
 FILE_ARCHIVE_DIR = "_aside"
-"""The directory in which replaced files wait for deletion if readers would read them in their own location."""
+"""The directory to which replaced files are moved until their deletion if readers would read them at their location."""
 
 
 def data_dir(ref: TableRef) -> str:

@@ -5,8 +5,8 @@ The index is cached for each metastore. The first load reads every partition of 
 read the tables, the names of their partitions (one call per table), and only partitions with new names. A partition
 that was given another directory under its name is noticed once its table's entry is older than the caller allows.
 
-For a partition in its table's own directory only a hash of the name is kept: a directory that overlaps the partition's
-overlaps the table's too.
+For a partition in its table's own directory, the index keeps only a hash of the name: any directory that overlaps the
+partition's directory also overlaps the table's directory.
 """
 
 import threading
@@ -24,7 +24,7 @@ from lake.metastore import MetastoreClient, MetastoreTable
 from lake.storage.locations import canonical_location
 
 _MAX_LISTS = 10
-"""How often tables, and a table's partitions, are listed while some are renamed or dropped before they are read."""
+"""Maximum number of listings of tables, or of a table's partitions, if some vanish before they are read."""
 
 _MAX_CLOCK_DIFFERENCE = 600
 """By how many seconds the clock of the metastore's host may be behind."""
@@ -110,7 +110,7 @@ class DirectoryCache:
         unread: dict[str, str] = {}
         now: dict[tuple[str, str], _TableEntry] = {}
         listed: set[tuple[str, str]] = set()
-        # A table that is renamed meanwhile keeps its creation time; only a later list has its new name.
+        # A table that is renamed in between keeps its creation time; only a later list has its new name.
         created_before = time.time() - _MAX_CLOCK_DIFFERENCE
         for number in range(_MAX_LISTS):
             new, is_settled = _list_new_tables(metastore, listed, unread), number > 0
@@ -175,7 +175,7 @@ def _list_new_tables(
 def _read_partitions(metastore: MetastoreClient, table: MetastoreTable, entry: _TableEntry) -> _TableEntry:
     before, found = set(entry.name_hashes), dict(entry.external_directories)
     names: Sequence[str] = ()
-    # Only a later list has the new name of a partition that is renamed before it is read.
+    # If a partition is renamed before it is read, only a later list has its new name.
     for _ in range(_MAX_LISTS):
         names = metastore.partition_names(table.database, table.name)
         new = [name for name in names if hash(name) not in before]

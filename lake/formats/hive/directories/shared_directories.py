@@ -118,8 +118,8 @@ def _find_other_directory(
 ) -> TableDirectory | None:
     """Return a directory of another table that ``matches`` and overlaps ``path``, which ends with a slash, or None.
 
-    The owner of a cached directory that is no longer current may have been renamed, so all tables are listed again.
-    Raises Transient if owners change each time.
+    If a cached directory is no longer current, its owner may have been renamed, so all tables are listed again. Raises
+    Transient if directories change during every listing.
     """
     for _ in range(_MAX_LOADS):
         others = _load_index(metastore, max_age, max_partition_age).overlapping(path)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Finds files that their writers have not finished; ``LOAD DATA LOCAL`` and ``hdfs put`` fill files that readers see.
+"""Finds unfinished files of writers: ``LOAD DATA LOCAL`` and ``hdfs put`` write into files that readers see already.
 
 A reader of Parquet or ORC begins at the end of a file. A file without that end is therefore not copied from a previous
 location. While it is younger than an hour, it is not rewritten and not linked by a commit either.
@@ -54,7 +54,7 @@ def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous
             return None if _is_readable(entry.path) else UnreadyReason.STALLED
     except FileNotFoundError:
         return UnreadyReason.WRITING
-    # abs(): to a clock far behind the storage's, each file would look young for as long as the clock is behind.
+    # abs(): if this clock is far behind the storage's, the age is negative, and every file would look young.
     return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
 
 

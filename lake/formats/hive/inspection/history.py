@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The history of a table, reconstructed from its files and from replaced files that lakefold has not deleted yet.
 
-A metastore keeps no history. But a writer's file is as old as its commit, and replaced files are recorded with their
-age. Files that a rewrite linked are identified by name, size and age.
+A metastore keeps no history. But the modification time of a writer's file shows the time of its commit, and lakefold
+records the modification times of replaced files. Files that a rewrite linked are identified by name, size and time.
 """
 
 from collections.abc import Iterable, Iterator, Sequence

@@ -26,13 +26,13 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path, resolve_path
 
 MAX_PARTITIONS_PER_CHECK = 1_000
-"""How many partitions a check reads from the metastore, in turn."""
+"""The number of partitions that each check reads from the metastore; checks take turns through all partitions."""
 
 MAX_DIRECTORIES_PER_CHECK = 100_000
-"""The number of directories after which a check ends; the next check continues there."""
+"""Maximum number of directories that one check lists; the next check continues there."""
 
 _MIN_RELIABLE_AGE_SECONDS = 60
-"""How old a directory's time must be to show all changes: two changes within one clock tick have the same time."""
+"""A directory's time shows all changes only if it is older than this: changes in one clock tick have equal times."""
 
 
 class HiveChangeDetector:

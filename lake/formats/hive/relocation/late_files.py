@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Late files, which writers left in previous locations: copied to the partition's location and added to its counts."""
+"""Late files: copies them from previous locations to the partition's location, and adds them to its counts."""
 
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -103,7 +103,7 @@ def replace_copy(
     try:
         if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
             raise Conflict(f"{target} or {path} changed meanwhile")
-        # A copy that is a second name of the file has grown with it.
+        # A copy that is a link to the file has grown with the file.
         if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
             files.remove_own_file(scratch)
             files.link_or_copy(path, scratch)
@@ -126,9 +126,8 @@ def remove_copies(
 ) -> None:
     """Remove copies that must not be read. Copies under their target names are removed only if ``published`` has them.
 
-    Raises Conflict if another copy is under its target name now. The sweep that made it was suspended right before it
-    renamed the copy, and since then the copy may count as one of the partition's files. A copy whose hidden file was
-    removed can't be renamed later.
+    Raises Conflict if another copy has its target name now: a suspended sweep continued and renamed the copy, which may
+    already count as one of the partition's files. A copy whose hidden file was removed can't be renamed later.
     """
     files = file_io_of(ref.location)
     for name in targets:

@@ -23,10 +23,7 @@ _MAX_CONCURRENT_LISTINGS = 8
 
 
 ReaderLookup = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Takes a directory of each of some partitions, by name.
-
-Returns the partitions from whose directory another partition or table is read, each with the reader, in words.
-"""
+"""Maps partition → directory to partition → another partition or table that is read from the directory, in words."""
 
 
 def list_locations(
@@ -96,7 +93,7 @@ def _cleaned_locations(
     """Return previous locations whose missing files lakefold has deleted without a record in the database.
 
     The database was restored to a time before the deletion. Without this, late files in such a location would look like
-    an overwrite, since they are all that is there.
+    an overwrite, since the location contains no other files.
     """
     missing = [
         previous

@@ -36,7 +36,7 @@ def find_unrecorded_relocations(
     made = _oldest_first([one for one in these if _is_applied(ref, one, named, these)])
     if not made:
         return ()
-    # A restored database may know a relocation but not the late files that were copied from its previous location.
+    # A restored database may have a relocation, but not the late files that were copied from its previous location.
     before = [
         one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
     ]
@@ -127,7 +127,7 @@ def _recorded_paths(record: CommitRecord) -> Iterator[str]:
 
 
 def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
-    """Return the paths of the replaced files that lakefold has deleted, without files that an overwrite removed."""
+    """Return the paths of replaced files that lakefold deleted; files that an overwrite removed are not among them."""
     cleaned, gone = commit_record.cleaned_partitions(ref, record.commit.instant), set[str]()
     for move in record.commit.relocations:
         there = {entry.path for entry in listings[move.previous_location]}

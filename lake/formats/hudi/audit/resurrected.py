@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The resurrected file groups, live again since the replacing commit was archived, and the reasons against removal.
+"""File groups that readers see again since the commit that replaced them was archived; reasons against their removal.
 
 Hudi's readers find replaced file groups in the active timeline alone. If a replacement is archived while the replaced
 files are still in storage, readers read these files again, each of their rows twice. The archived timeline still
 records the replacement. On this evidence the files are deleted, through Hudi's clean action like all deletions, so that
 they can't become live again.
 
-Replaced files are deleted only if their successors exist, are undamaged and are read. A replacement may have been
-undone although the archived timeline records it (by a restore to an earlier commit, or of a backup of the table), or
-its own files may be lost: then only the replaced files hold the rows.
+Replaced files are deleted only if their successors exist, are undamaged and are read. In two cases only the replaced
+files hold the rows: the replacement was undone although the archived timeline records it (by a restore to an earlier
+commit, or from a backup), or the files that it wrote are lost.
 """
 
 from collections import defaultdict

@@ -59,7 +59,7 @@ _MUTABLE_PROPERTIES = ("hoodie.table.metadata.partitions", "hoodie.table.checksu
 #: how long a commit or a clean waits for a gap between streaming writes
 STREAMING_WRITER_TIMEOUT = timedelta(seconds=60)
 _STREAMING_POLL_SECONDS = 0.5
-#: by what Hudi sorts rows that a plan does not sort
+#: Hudi's setting for the sort of rows that it writes
 _SORT_MODE = "hoodie.bulkinsert.sort.mode"
 _CALENDARS = [f"spark.sql.parquet.{kind}RebaseModeIn" for kind in ("datetime", "int96")]
 

@@ -33,7 +33,7 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """Return the option for Hudi's wait after forming a time, so that no other writer's clock is behind that time.
+    """Return the option for Hudi's wait after it has formed a time: until no writer's clock can be behind that time.
 
     Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short if
     there are other writers.

@@ -74,11 +74,11 @@ def choose_engine(
     """Choose the engine for ``plan`` by its ``engine`` setting; ``can_copy`` is True if the Hudi bundle has the copy.
 
     ``find_obstacle`` returns why one of ``WRITERS`` can't rewrite the plan; None if it can. ``read_footers`` returns
-    the footers of the inputs by path, in the order of the plan. It is called only if the footers matter.
-    Missing and damaged inputs have no footer: the publication or the rewrite reports them. Inputs with numbers in one
-    of ``text_columns`` are copied, whatever the size of their row groups. The same holds for inputs with dates and
-    timestamps that Spark, unlike other readers, would rebase to today's calendar; these inputs are searched for only if
-    the table has columns of these types (``has_dates``).
+    the footers of the inputs by path, in the order of the plan. It is called only if the footers matter. Missing and
+    damaged inputs have no footer: the publication or the rewrite reports them. Two kinds of inputs are always copied,
+    whatever the size of their row groups: inputs with numbers in one of ``text_columns``, and inputs with dates or
+    timestamps that Spark, unlike other readers, would rebase to today's calendar. Inputs of the second kind are
+    searched for only if the table has columns of these types (``has_dates``).
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """

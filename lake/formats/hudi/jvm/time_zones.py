@@ -5,9 +5,9 @@ A table's ``hoodie.table.timeline.timezone`` is UTC or LOCAL, the default, which
 write the table. Hudi keeps the zone in a static variable of the JVM, and LOCAL is the JVM's default zone. lakefold
 serves many tables in one JVM, and the JVM's default zone may be fixed for other reasons (ORC timestamps).
 
-The zone is therefore set at the beginning of each section that changes a table. Sections of tables with different zones
-exclude each other in this process. LOCAL means the zone of lakefold's process (``TZ``), regardless of the JVM's default
-zone.
+The zone is therefore set at the beginning of each section that changes a table. In this process, sections of tables
+with different zones never run at the same time. LOCAL means the zone of lakefold's process (``TZ``), regardless of the
+JVM's default zone.
 """
 
 import threading

@@ -26,9 +26,9 @@ def delete_versions(
     A file stays if its size is not the recorded size. Its time is not compared, since Hudi uses no name twice and
     copying a table changes times.
 
-    Raises Conflict, before anything of the batch is deleted, if a version is live, pending, kept by a savepoint or has
-    to wait for older files, or if the timeline shows that a rewrite of any lakefold installation replaced it within
-    ``retention``. Raises Transient if Hudi did not delete a file.
+    Raises Conflict, before anything of the batch is deleted, if a version has to stay: it is live, pending or kept by a
+    savepoint, it has to wait for older files, or a rewrite of any lakefold installation replaced it within
+    ``retention`` according to the timeline. Raises Transient if Hudi did not delete a file.
     """
     freed, left = 0, dict[int, str]()
     ordered = sorted(enumerate(versions), key=lambda numbered: (numbered[1].instant, numbered[1].path))

@@ -119,11 +119,11 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
 def _select_deletable_in_order(
     client: HudiClient, timeline: Timeline, paths: Mapping[str, list[str]], start: str
 ) -> tuple[dict[str, list[str]], str]:
-    """Return the ``paths`` that can be deleted now, and an instant: no later commit superseded one of these files.
+    """Return the ``paths`` that can be deleted now, and an instant not older than the commits that superseded them.
 
-    ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. With a
-    ``start``, and if the archiver can be given a bound of its own, all ``paths`` can be deleted. Otherwise files are
-    deleted in the order of the commits that superseded them.
+    ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. All ``paths``
+    can be deleted if there is a ``start`` and the archiver can be given a bound of its own. Otherwise files are deleted
+    in the order of the commits that superseded them.
     """
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):

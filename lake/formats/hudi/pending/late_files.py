@@ -30,8 +30,8 @@ from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
 DIRECTORY = ".hoodie/.lakefold/instants"
-#: the next check is due once the record's age has grown by a quarter since the last check, or is a quarter above this
-#: time: some fifty checks in all
+#: a check is due when the age of the record has grown by a quarter since the last check; the first one is due when the
+#: age is a quarter above this time. An instant is checked about fifty times in all
 _FIRST_CHECK_INTERVAL = timedelta(seconds=24)
 _CHECK_INTERVAL_GROWTH = 1.25
 
@@ -122,9 +122,9 @@ def read_instant_record(storage: TableStorage, instant: str) -> InstantRecord | 
 def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) -> bool:
     """True if a writer, not lakefold, began the inflight ``instant``: writers may execute any pending plan.
 
-    An inflight file without a record of its time is lakefold's if lakefold was about to begin the instant, the file
-    appeared right after that, and no file was written under it since, as if the process died in Hudi's call. A writer
-    that began the instant right then would fail at its commit, since that requires the inflight file.
+    If the process dies in Hudi's call, the time of the inflight file is not recorded. Such a file counts as lakefold's
+    if it appeared right after lakefold recorded that it would begin the instant, and if no file was written under the
+    instant since. If a writer had begun the instant at that moment, a wrong guess would only make its commit fail.
     """
     known = read_instant_record(storage, instant)
     written_at = _inflight_written_at(storage, timeline, instant)

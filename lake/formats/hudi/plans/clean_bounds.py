@@ -89,7 +89,7 @@ def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
 
 
 def read_cleaner_progress(timeline: Timeline) -> CleanerProgress:
-    """Return the progress of the table's own cleaner, which the newest clean records or, if lakefold's, repeats."""
+    """Return the progress of the table's own cleaner from the newest clean; cleans by lakefold repeat it."""
     clean, saved = newest_clean(timeline), tuple(sorted(timeline.savepoints()))
     if clean is None:
         return CleanerProgress(savepoints=saved)
@@ -133,8 +133,9 @@ def compute_clean_bounds(
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
     if not apart:
-        # lakefold deletes in the order of the commits, so only a clean of another process may have deleted too much.
-        # The rows of the newest state then take precedence.
+        # Without a bound of its own for the archiver, both bounds are one instant. lakefold deletes files in the order
+        # of their commits. Only if another process deleted out of order do the bounds conflict; then the bound for
+        # readers wins, so that the rows of the newest state are right.
         earliest = min(earliest, held) if superseded_by <= held else readable
     elif held < earliest:
         savepoints.append(held)

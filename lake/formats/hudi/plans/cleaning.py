@@ -29,7 +29,7 @@ from lake.formats.hudi.plans.preconditions import (
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
 
 _CLEANING = "cleaning"
-#: the most files of one clean plan: the table's lock is held while they are deleted
+#: maximum number of files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 
 

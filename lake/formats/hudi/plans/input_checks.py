@@ -22,7 +22,7 @@ from lake.plan import Plan
 from lake.ports import PreparedPlan, Rewrite
 from lake.units import format_duration
 
-#: the most comparisons: a commit or a clean in between can cause a difference
+#: maximum number of comparisons: a commit or a clean between two readings can cause a difference
 _ATTEMPTS = 3
 
 

@@ -35,8 +35,8 @@ _VERIFYING = "verifying a commit"
 def verify_commit(client: HudiClient, prepared: PreparedPlan, action: str) -> None:
     """Verify that the completed commit of ``prepared`` removed no row although the lock may have been lost.
 
-    Raises Conflict if this rolled the commit back, CommitLost if it has to be rolled back and can't be, CommitUnknown
-    if another process rolled it back or the lock can't be taken.
+    Raises Conflict if this function rolled the commit back. Raises CommitLost if the commit has to be rolled back and
+    can't be, CommitUnknown if another process rolled it back or the lock can't be taken.
     """
     try:
         with client.locked(_VERIFYING):

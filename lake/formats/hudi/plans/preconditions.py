@@ -80,8 +80,8 @@ def check_preconditions(
     act on it. ``prepare`` makes all preparations, so that only the act itself remains. ``is_withdrawal`` is True if
     only uncommitted work is deleted, which is allowed beside a pending savepoint and on a damaged metadata table.
 
-    Raises Transient for conditions that pass or are repaired outside of lakefold, Rejected if the metadata table is
-    damaged or a restore missed a rewrite, and the errors of ``check``, ``prepare`` and ``fence``.
+    Raises Transient for conditions that pass or are repaired outside of lakefold. Raises Rejected if the metadata table
+    is damaged or a restore missed a rewrite. The errors of ``check``, ``prepare`` and ``fence`` pass through.
     """
     for _ in range(_ATTEMPTS):
         observed = _observe_timelines(client)
@@ -109,7 +109,7 @@ def check_preconditions(
 
 
 def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
-    """Return a check for ``check_preconditions``: nothing completed and no plan was scheduled after ``expected``.
+    """Return a check for ``check_preconditions``: no instant completed and no plan was scheduled after ``expected``.
 
     The check raises Transient otherwise. ``expected`` is the timeline as the caller listed it.
     """
@@ -379,8 +379,8 @@ def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> No
     nearest = before if before > storage_time else after
     raise Transient(
         f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's "
-        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike, allowed are "
-        f"{_milliseconds(skew)} ms ({MAX_SKEW})"
+        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike: a "
+        f"difference of {_milliseconds(skew)} ms ({MAX_SKEW}) is allowed"
     )
 
 

@@ -63,7 +63,9 @@ def publish_plan(
     """Revalidate ``plan`` and write it to the timeline as one requested instant, all under the table's lock.
 
     ``fence`` checks under the lock that the plan still belongs to this executor; see ``lake.capabilities.Fenced``.
-    Waits until no writer is inflight on the plan's partitions: of plan and writer, the second to commit loses its work.
+    Waits until no writer is inflight on the plan's partitions: if plan and writer overlap, the one that commits second
+    loses its work.
+
     Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
     lock is taken or a writer has just begun, Rejected if the table can't be written to.
     """

@@ -26,10 +26,10 @@ from lake.formats.hudi.timeline.timeline import (
 )
 from lake.units import format_bytes
 
-#: sorts behind every instant
+#: sorts after every instant
 _NEWEST = ("~", "")
 _KEY = re.compile(r"(\d{14,17})\.([a-z]+)")
-#: the archive of layout 1 has no index: a page of a larger one would read all of it
+#: maximum size of an archive of layout 1 that is read: it has no index, so that each page reads all of it
 _MAX_UNINDEXED_BYTES = 64 << 20
 _NO_COMMIT = "null"
 
@@ -51,7 +51,7 @@ class _Entry:
 def list_actions(timeline: Timeline, *, limit: int, max_files: int, before: str | None = None) -> ActionPage:
     """Return a page of actions, as ``ListsActions.actions`` does.
 
-    The records of the page's instants are read, and of the archive the times of older instants until the page is full.
+    Reads the records of the page's instants, and the times of archived instants until the page is full.
     """
     end = _parse_key(before)
     active = {(i.time, i.action): i for i in timeline.instants if (i.time, i.action) < end}
@@ -123,7 +123,7 @@ def _read_active(timeline: Timeline, instant: Instant) -> _Entry:
         action=instant.action,
         state=ActionState(instant.state.value),
         completed_at=instant.completed_at,
-        # A writer's request has no plan; that of a clean or a rollback lists files that the completion lists as well.
+        # A writer's request has no plan. The request of a clean or a rollback lists files that the completion repeats.
         plan=timeline.plan(instant) if instant.kind in REWRITE_KINDS or instant.action == "replacecommit" else None,
         metadata=timeline.metadata(instant),
         is_empty=timeline.is_empty(instant),
@@ -173,9 +173,9 @@ def _added(entry: _Entry) -> Iterator[ActionFile]:
 
 
 def _removed(entry: _Entry) -> Iterator[ActionFile]:
-    """Yield the files that the action deleted, or that readers no longer see since.
+    """Yield the files that the action deleted, or that readers no longer see since then.
 
-    A commit that does not name them names their file groups.
+    Some commits do not name these files, but only their file groups.
     """
     named = list(_planned(entry.plan))
     yield from named

@@ -225,9 +225,9 @@ def find_obsolete_deletions(
 ) -> dict[int, str]:
     """Return the reasons why deletions of ``versions`` are obsolete, by index.
 
-    Either the commit that replaced the version was undone, or a foreign clean deleted the file. The commit is also
-    missing in a table recreated at the same location, so files of that table are never mistaken for old files of the
-    same name.
+    Either the commit that replaced the version was undone, or a foreign clean deleted the file. If the table was
+    recreated at the same location, the commit is missing too, so that a new file is never mistaken for an old file of
+    the same name.
     """
     completed = _completed_times(timeline, versions)
     closed = {

@@ -58,7 +58,7 @@ def _last_commit(timeline: Timeline) -> str:
 
 
 def _commits_since_services(timeline: Timeline) -> str:
-    """Return how many commits writers made since each service last ran."""
+    """Return, for each service, the number of writers' commits since it last ran."""
     writes = [i.completed_at or i.time for i in timeline.commits if i.kind not in PLANNED_KINDS]
     words, never = [], []
     for service in ("compaction", "clustering", "clean") if is_merge_on_read(timeline) else ("clustering", "clean"):

@@ -100,7 +100,7 @@ def list_latest_slices(
 ) -> list[ListedSlice]:
     """List the latest slices that Hudi's readers see, in all partitions or in ``partitions``.
 
-    With ``partitions`` no other partition is listed in storage. ``listing`` is an earlier listing to use instead.
+    With ``partitions``, only these are listed in storage. ``listing`` is an earlier listing to use instead.
     Raises Transient if the listing fails, Rejected if hudi-rs does not support a column's type.
     """
     if partitions is not None:

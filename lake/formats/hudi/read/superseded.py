@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The superseded files in storage: files of older states of the table that the newest state does not contain.
 
-Hudi answers ``as.of.instant`` and ``savepoint`` from the files in storage. A file is needed by all states from the
-commit that wrote it up to, but without, the commit that superseded it. So a clean that deletes the file has to declare
-that states before the superseding commit are no longer readable.
+Hudi answers ``as.of.instant`` and ``savepoint`` from the files in storage. A file belongs to all states from the commit
+that wrote it until just before the commit that superseded it. So a clean that deletes the file has to declare that
+states before the superseding commit are no longer readable.
 """
 
 from bisect import bisect_right

@@ -67,9 +67,9 @@ def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, mad
 def find_undone_commits(storage: TableStorage, timeline: Timeline, times: frozenset[str]) -> dict[str, str]:
     """Return those of the commits ``times`` that were undone or whose files are gone, each with a description.
 
-    Archived commits are left out. Storage is asked only for the files that these commits wrote. One missing file makes
-    the replaced files of all partitions of its commit undeletable: the remedy rolls the whole commit back, and then the
-    rows of each partition are only in these files.
+    Archived commits are left out. Only files that these commits wrote are looked up in storage. If one file is missing,
+    the replaced files of the whole commit must not be deleted: the remedy rolls the whole commit back, and then the
+    rows of all its partitions are only in these files.
     """
     commits = {commit.time: commit for commit in timeline.commits if commit.time in times}
     rollbacks = _find_rollbacks(timeline, commits)
@@ -84,7 +84,7 @@ def find_undone_commits(storage: TableStorage, timeline: Timeline, times: frozen
 def describe_undone_rewrites(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
     """Yield a description of each of lakefold's commits that a writer's rollback undid, with the remedy.
 
-    Nothing is read from storage unless a rollback names such a commit.
+    Reads storage only if a rollback names such a commit.
     """
     rewrites = {commit.time: commit for commit in timeline.commits if commit.kind in REWRITE_KINDS}
     for time, rollback in _find_rollbacks(timeline, rewrites).items():

@@ -65,7 +65,7 @@ log = logging.getLogger(__name__)
 #: how long tasks of a failed job may take to end
 _TASKS_END_SECONDS = 10.0
 _TAKEOVER_POLL_SECONDS = 0.5
-#: how long to wait for the commit of a process that took over an instant, to see which files it commits
+#: if another process took an instant over, its commit is awaited for this time, to see which files it names
 FOREIGN_COMMIT_TIMEOUT = timedelta(minutes=10)
 _FOREIGN_COMMIT_POLL_SECONDS = 2.0
 
@@ -163,8 +163,8 @@ def _replace_write(
 ) -> None:
     """Replace Hudi's write of a plan in its metadata ``java`` by the work of an engine, or by a faster way to read.
 
-    The inputs of Hudi's row writer are read in column batches if possible. The row writer takes over from an engine
-    that can't run here, unless the engine is set: the commit removes the files of the engine.
+    If Hudi's row writer is used, its inputs are read in column batches if possible. If an engine can't run here, the
+    row writer takes over, unless the plan requires the engine; the commit removes files that the engine wrote.
     """
     plan = prepared.plan
     if plan.kind is not PlanKind.CLUSTERING or client.engine.is_copy:

@@ -29,7 +29,7 @@ _MIN_STAMPS = 3
 MAX_WRITE_DELAY = timedelta(seconds=5)
 #: the longest delay for requests of layout 1, whose writers first roll back failed writes of other processes
 _MAX_REQUEST_DELAY = timedelta(seconds=30)
-#: the shortest span of the writes' times, and its smallest ratio to the spread of the offsets; else files were copied
+#: minimum span of the writes' times, and its minimum ratio to the spread of the offsets; below them files may be copies
 _MIN_SPAN, _MIN_SPAN_RATIO = timedelta(milliseconds=500), 5
 #: the offset of every zone from UTC is a multiple of the first; no two zones are further apart than the second
 _ZONE_STEP, _MAX_ZONE_DIFFERENCE = timedelta(minutes=15), timedelta(hours=26)
@@ -116,7 +116,10 @@ _ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
 
 
 def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
-    """Yield all stamps, then all but the most lagging, and so on; to rule out chance, at least ``_MIN_STAMPS``."""
+    """Yield all stamps, then all except the stamp that lags most, and so on, down to ``_MIN_STAMPS`` stamps.
+
+    If fewer stamps agree, this may be chance.
+    """
     yield stamps
     for count in range(len(stamps) - 1, _MIN_STAMPS - 1, -1):
         yield stamps[:count]

@@ -26,7 +26,7 @@ class Json(TypeDecorator[Any]):
         return None if value is None else json.loads(value)
 
 
-#: step → its name in the database, which an earlier release that uses the same database can read
+#: step → its name in the database; an earlier release that uses the same database can read this name
 _STORED_STEPS = {Step.FIND_COMMIT.value: "ask", Step.VERIFY.value: "receipt"}
 _STEPS = {stored: step for step, stored in _STORED_STEPS.items()}
 

@@ -95,7 +95,7 @@ class ProcessRow(Base):
 
 
 class ReadLogRow(Base):
-    """How far a log of queries was read, or a query that reported itself and is counted."""
+    """Either the position up to which a log of queries was read, or the id of a reported query that was counted."""
 
     __tablename__ = "read_log"
 

@@ -135,7 +135,7 @@ class PlanRow(Base):
     error: Mapped[str | None] = mapped_column(Text)
     #: the class of the error (``ErrorClass``); None if a person cancelled the plan
     error_class: Mapped[str | None] = mapped_column(String)
-    #: a digest of the settings with which the plan is made and run; None for plans that are not compared by it
+    #: a digest of the settings with which the plan was made and runs; None for plans that no scan compares by settings
     settings: Mapped[str | None] = mapped_column(String)
     #: why a failed plan's slices are left alone under the same settings (``FailureKind``); None after a resume
     failure: Mapped[str | None] = mapped_column(String)

@@ -50,7 +50,7 @@ class TableRow(Base):
     #: partition → reason and time (``at_ms``) of its own halt
     halted_partitions: Mapped[Any] = mapped_column(Json, server_default="{}")
     quarantined: Mapped[Any] = mapped_column(Json, server_default="{}")
-    #: known sizes of the quarantined files: a file of another size at the path is not quarantined
+    #: the recorded sizes of the quarantined files: a file of another size at the same path is not quarantined
     quarantined_bytes: Mapped[Any] = mapped_column(Json, server_default="{}")
     registered_at_ms: Mapped[int] = mapped_column(BigInteger)
     #: bytes of superseded files that the cleaner deleted, including those of pruned plans

@@ -70,12 +70,12 @@ class DiscoveredRelocations(StorePart):
     ) -> DiscoveryResult:
         """Record relocations that the table shows, oldest first. Returns which commits are recorded.
 
-        Relocations of an inflight plan under this name are left to its run. Those of a live plan under another name are
-        left to the executor that made them, but only while it renews its lease: the table no longer has the other name,
-        so no later executor would find the commit. Later commits of their partitions wait for them: the run records its
-        commit as the last one. In all other cases a plan that has not completed is completed here,
-        under this name and with the ``figures`` of its commit. Excepted are plans that ended although this database has
-        a record of the commit's attempt: the sweep checks whether a program undid the commit.
+        The run of an inflight plan under this name records its own relocations. The executor of a live plan under
+        another name records them too, but only while it renews its lease: the table no longer has the other name, so no
+        later executor would find the commit. Later commits of their partitions wait for them, because a run records its
+        commit as the last one. In all other cases, this method completes a plan that has not completed, under this name
+        and with the ``figures`` of its commit. The exception is an ended plan if this database has a record of the
+        attempt that committed: the sweep checks whether a program undid that commit.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         left_to_executors: list[str] = []
@@ -87,7 +87,7 @@ class DiscoveredRelocations(StorePart):
             newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
-            # A claim locks this row before its plan as well: in another order the two could wait for each other.
+            # A claim also locks this row before its plan. In the opposite order, the two could deadlock.
             connection.execute(with_row_locks(select(TableRow.name).where(TableRow.name == table.name)))
             for one in found:
                 commit = one.commit
@@ -175,8 +175,9 @@ def _plan_query(commit: Commit) -> Any:
 def _is_left_to_plan(row: Row[Any], commit: Commit) -> bool:
     """True if the plan of ``row``, under this name of the table, is live and a run of it records ``commit``.
 
-    An inflight plan is always run to its end, or taken over. But a requested plan may not be claimed for days, for
-    example in a paused table; only a relocation by the sweep waits for it, which follows the plan's own.
+    An inflight plan always reaches its end, if necessary after a takeover. But a requested plan may not be claimed for
+    days, for example if its table is paused. So only a relocation by the sweep waits for a requested plan: it follows
+    the relocation that the plan itself made.
     """
     return row.state == PlanState.INFLIGHT or (row.state == PlanState.REQUESTED and commit.epoch is None)
 
@@ -184,8 +185,8 @@ def _is_left_to_plan(row: Row[Any], commit: Commit) -> bool:
 def _is_recorded_elsewhere(row: Row[Any], commit: Commit) -> bool:
     """True if the plan of ``row`` has ended under this name, and other code records ``commit`` or has recorded it.
 
-    No other code records that the sweep relocated a partition after the plan, or a second commit of a plan whose
-    staging this database lacks.
+    No other code records a relocation by the sweep that followed the plan, or a second commit of a plan if this
+    database lacks the staging of that commit.
     """
     if row.state == PlanState.COMPLETED:
         return commit.epoch is not None and (row.instant == commit.instant or bool(row.has_staged_commit))
@@ -195,7 +196,7 @@ def _is_recorded_elsewhere(row: Row[Any], commit: Commit) -> bool:
 def _lacks_commit(row: Row[Any], commit: Commit) -> bool:
     """True if the plan of ``row`` has not completed, and is to be completed with ``commit``.
 
-    A plan that ended before the attempt that made the commit is that of a restored database.
+    If an ended plan has a lower epoch than the commit, the database was restored to a state before that attempt.
     """
     if row.state == PlanState.COMPLETED or commit.epoch is None:
         return False
@@ -205,10 +206,10 @@ def _lacks_commit(row: Row[Any], commit: Commit) -> bool:
 def _is_held(row: Row[Any], commit: Commit) -> bool:
     """True if the live plan of ``row``, which made ``commit``, is to be left to its executor.
 
-    The executor that made the commit records it while it has its lease. Another one doesn't find the table by the other
-    name. It is only waited for if it has staged files: then its own commit may take effect until the end of its grace,
-    and until then its files must not become uncommitted work of an ended plan. A process that took the plan over stages
-    none, and takes the plan over again after each lease.
+    The executor that made the commit records it while it has its lease. Any other executor can't find the table by the
+    other name. The sweep waits for such an executor only if it has staged files: its own commit may take effect until
+    the end of its grace, so its plan must not end before. An executor that took the plan over stages no files, and
+    would take the plan over again after each lease.
     """
     if commit.epoch in (None, row.epoch):
         return bool(row.is_leased)
@@ -298,7 +299,7 @@ def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Com
             rank_ms=db_now(),
         )
     )
-    # The transitions of a plan that ended and whose commit was found afterwards: triggers allow no shorter path.
+    # The transitions of a plan that ended and whose commit was found afterwards; the triggers allow no direct one.
     this = PlanRow.id == commit.plan_id
     ended = {"state": PlanState.CANCELLED, "finalized_at_ms": db_now()}
     connection.execute(update(PlanRow).where(this).values(ended))

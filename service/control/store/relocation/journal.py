@@ -28,7 +28,7 @@ from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
 from service.control.store.partition_locks import renew_locks
 
-#: the most partitions read by one statement
+#: maximum number of partitions that one statement reads
 _CHUNK = 500
 
 
@@ -335,10 +335,10 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
     Returns the partitions whose replaced files the caller must not record, because they are already recorded or wait
     for deletion under a later relocation.
 
-    A new relocation is inserted before all recorded relocations that were applied after it. If the first of these began
-    at another location than the one where the new relocation ended, the new relocation was undone in between. Then the
-    files that its commit wrote wait for deletion, other files in their location are late, and the replaced files are
-    recorded with the first later relocation. A relocation that is already recorded as applied does not change.
+    A new relocation is inserted before all recorded relocations that were applied after it. If the first of these did
+    not begin at the location where the new relocation ended, the new relocation was undone in between. Then the files
+    that its commit wrote wait for deletion, and other files in that location are late. The first later relocation
+    already has the replaced files. A relocation that is already recorded as applied does not change.
     """
     row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -384,7 +384,7 @@ def _later_relocations(
     """Return the relocations of ``known`` that were applied after the new relocation ``move``.
 
     If the move ``is_restored``, the sweep made it, and it may end in a location that an earlier relocation had left.
-    Then only relocations after the last arrival at the location where the move began can be later than the move.
+    Then a recorded relocation can be later only if it follows the last arrival at the location where the move began.
     """
     applied = [index for index, one in enumerate(known) if one.made_at_ms is not None]
     if is_restored and (arrivals := [index for index in applied if known[index].place == move.previous_location]):

@@ -24,7 +24,7 @@ from service.control.store.relocation.journal import (
 
 T = TypeVar("T")
 
-#: the most rows read or changed by one statement
+#: maximum number of rows that one statement reads or changes
 _CHUNK = 500
 _MIN_HISTORY = 4
 """Relocations of a partition are pruned only if there are at least this many: the first and the last two are kept."""

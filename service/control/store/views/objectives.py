@@ -13,13 +13,14 @@ _RECORDING_DELAY = timedelta(minutes=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableObjective:
-    """An objective of a table as the last good scan evaluated it at ``judged_at``; met, or missed, since ``since``.
+    """An objective of a table, as the last good scan evaluated it at ``judged_at``.
 
-    ``value`` must be at most ``bound`` during the share ``goal`` of the time in ``window``. The result is valid for
-    ``valid_for`` if no other scan follows. ``met_seconds`` and ``missed_seconds`` are totals since the objective was
-    set. ``share_met`` is the share of the known time in the window in which the objective was met; None if no time is
-    known. ``budget_left`` is the remaining share of the error budget, below 0 if the budget is overspent. ``burn`` has
-    the burn rates by the windows of ``planner.slo.error_budget``.
+    ``since`` is the time since which the objective has been met, or missed. ``value`` must be at most ``bound`` during
+    the share ``goal`` of the time in ``window``. The result is valid for ``valid_for`` if no other scan follows.
+    ``met_seconds`` and ``missed_seconds`` are totals since the objective was set. ``share_met`` is the share of the
+    known time in the window in which the objective was met; None if no time is known. ``budget_left`` is the remaining
+    share of the error budget, below 0 if the budget is overspent. ``burn`` has the burn rates by the windows of
+    ``planner.slo.error_budget``.
     """
 
     table: str

@@ -93,7 +93,7 @@ class Leader:
 class ProcessFacts:
     """The facts that a process reports. ``spark`` is none, starting, running, or broken with a ``problem``.
 
-    ``config_problem`` tells why the configuration in force is not that of the file; None if it is.
+    ``config_problem`` is the reason why the process does not use the present configuration file; None if it does.
     """
 
     name: str
@@ -138,7 +138,7 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProblem:
-    """A part of a source that the last search for tables could not read: one line of text, and when it began."""
+    """A part of a source that the last search for tables could not read: one line of text, and the first such time."""
 
     problem: str
     since: datetime

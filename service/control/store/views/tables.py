@@ -21,7 +21,7 @@ EXTRA_STATE_FILTERS = ("unreadable", "objective_missed")
 class TableOrder(StrEnum):
     """The orders of a list of tables; figures are of the last good scan."""
 
-    ATTENTION = "attention"  #: first halted tables, then paused ones and mode compact; each by the bytes to rewrite
+    ATTENTION = "attention"  #: halted tables, then paused and compacted ones, then others; each by bytes to rewrite
     NAME = "name"
     STATE = "state"
     FORMAT = "format"
@@ -231,12 +231,27 @@ class ScanRecord:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TableScans:
+    """The newest, the newest successful and the oldest successful scan of one table; None if there is none."""
+
+    latest: ScanRecord | None
+    latest_ok: ScanRecord | None
+    first_ok: ScanRecord | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ReferenceScans:
     """The newest, the newest successful and the oldest successful scan of each table, by the table's name."""
 
     latest: Mapping[str, ScanRecord]
     latest_ok: Mapping[str, ScanRecord]
     first_ok: Mapping[str, ScanRecord]
+
+    def of(self, name: str) -> TableScans:
+        """Return the scans of one table."""
+        return TableScans(
+            latest=self.latest.get(name), latest_ok=self.latest_ok.get(name), first_ok=self.first_ok.get(name)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
