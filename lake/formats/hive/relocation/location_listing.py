@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files in the previous and current locations of relocated partitions."""
 
+import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from itertools import chain
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
@@ -21,8 +21,10 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path, resolve_path
 
 _MAX_CONCURRENT_LISTINGS = 8
-#: a local listing takes less time than its way through the thread pool
-_MAX_LISTINGS_PER_TASK = 16
+#: an average listing that takes longer waits for the storage
+_QUICK_LISTING_SECONDS = 0.0005
+#: how much longer some listings may take before their average counts
+_PATIENCE_SECONDS = 0.005
 
 
 ReaderLookup = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -46,13 +48,10 @@ def list_locations(
     listed = sorted({location for one in relocated for location in one.locations})
     recorded = frozenset(file for one in relocated for file in one.recorded_files)
 
-    def list_some(locations: Sequence[str]) -> list[LocationState]:
-        return [_list_location(ref.location, one, recorded, now, one not in current) for one in locations]
+    def list_one(location: str) -> LocationState:
+        return _list_location(ref.location, location, recorded, now, location not in current)
 
-    size = max(1, min(_MAX_LISTINGS_PER_TASK, len(listed) // _MAX_CONCURRENT_LISTINGS))
-    with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
-        found = list(pool.map(list_some, [listed[start : start + size] for start in range(0, len(listed), size)]))
-    seen = dict(zip(listed, chain.from_iterable(found), strict=True))
+    seen = dict(zip(listed, _list_each(listed, list_one), strict=True))
     states = {
         one.partition: PartitionState(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
@@ -66,6 +65,20 @@ def list_locations(
         for one in relocated
     }
     return {**states, **_states_with_readers(ref, relocated, states, find_readers)}
+
+
+def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState]) -> list[LocationState]:
+    """List all locations: one after the other while this is quick, otherwise several at once.
+
+    Threads help only if a listing waits for the storage. Quick listings would wait for Python's global lock instead.
+    """
+    found, begun = list[LocationState](), time.perf_counter()
+    for location in locations:
+        if time.perf_counter() - begun > _PATIENCE_SECONDS + len(found) * _QUICK_LISTING_SECONDS:
+            break
+        found.append(list_one(location))
+    with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
+        return [*found, *pool.map(list_one, locations[len(found) :])]
 
 
 def _states_with_readers(
