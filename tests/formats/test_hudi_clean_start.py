@@ -4,6 +4,7 @@
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,11 @@ from hudi_tables import copy, rows, small_files, write
 from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
 from kept_tables import kept
 
+from lake.errors import Transient
 from lake.formats.hudi.files.names import parse_file_name
-from lake.formats.hudi.plans import clean_bounds
+from lake.formats.hudi.plans import clean_bounds, cleaning
+from lake.formats.hudi.plans.clean_bounds import find_passing_clean
+from lake.formats.hudi.writer import HudiWriter
 from lake.plan import Commit
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
@@ -129,6 +133,60 @@ def test_f1_a_clustering_that_a_writers_own_clean_has_passed_is_held_back_all_th
     assert trips.timeline().find(done[0].instant) is not None, "its replaced files exist"
     assert len(same_for_both(trips)) == 180 + 14
     assert FORMAT.find_commit(trips.ref, "0198-pending") == done[0]
+
+
+def plan_clean(writer: HudiWriter) -> Any:
+    """A client of another process that has planned a clean by file versions."""
+    client = writer._open()
+    by_versions = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"}
+    cleaner = client.new_unlocked_client(by_versions)
+    kind = client.jvm.org.apache.hudi.common.model.TableServiceType.CLEAN
+    assert cleaner.scheduleTableService(client.empty_option, kind).isPresent()
+    return cleaner
+
+
+def test_a_clustering_commits_after_a_clean_of_a_writer_that_is_running_and_is_held_back(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table()
+    trips.upsert(0, 60, 1)
+    planned: list[Any] = []
+
+    def look(*arguments: Any) -> Any:
+        found = find_passing_clean(*arguments)
+        if found is not None:
+            planned.pop().clean(False)  # it ends while the commit waits
+        return found
+
+    with trips.writer() as other, pending_clustering(trips, TWO) as done:
+        planned.append(plan_clean(other))
+        monkeypatch.setattr(cleaning, "find_passing_clean", look)
+    assert planned == []
+    assert [instant.action for instant in trips.timeline().completed].count("clean") == 2
+    insert(trips, 6, start=2000, **ARCHIVING)
+    assert trips.timeline().find(done[0].instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 12
+    assert FORMAT.find_commit(trips.ref, "0198-pending") == done[0]
+
+
+def test_a_clean_that_does_not_end_refuses_the_commit_and_not_the_next_attempt(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table()
+    trips.upsert(0, 60, 1)
+    plan = trips.plan("0198-pending", partitions=[TWO])
+    monkeypatch.setattr(cleaning, "PASSING_CLEAN_TIMEOUT", timedelta(seconds=1))
+    with trips.writer() as other, trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        cleaner = plan_clean(other)
+        with pytest.raises(Transient, match=r"the pending clean \d+ counts files as deleted"):
+            writer.commit(rewrite)
+        assert writer.withdraw(plan.plan_id, None) == 1
+        commit = writer.commit(writer.rewrite(writer.prepare(plan, 2), ignore))
+        cleaner.clean(False)
+    insert(trips, 6, start=2000, **ARCHIVING)
+    assert trips.timeline().find(commit.instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 12
 
 
 # -- the table's own cleaner ---------------------------------------------------------------------------------------

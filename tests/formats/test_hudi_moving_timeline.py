@@ -208,6 +208,9 @@ def run(script: Script, *, withdraws: bool) -> None:
 @example(script=[(("fence", 1), "restore")], withdraws=False)
 @example(script=[(("fence", 1), "rollback of a commit")], withdraws=True)
 @example(script=[(("listing", 1), "restore"), (("follow", 1), "end of restore")], withdraws=False)
+@example(
+    script=[(("listing", 1), "rollback of a commit"), (("follow", 1), "end of rollback of a commit")], withdraws=False
+)
 @example(script=[(("fence", n), "write") for n in range(1, 6)], withdraws=False)
 @example(script=[(("ready", 1), "metadata commit of a clock ahead")], withdraws=False)
 @example(script=[(("confirm", 1), "restore")], withdraws=False)

@@ -30,7 +30,14 @@ import fastavro
 from lake.errors import Transient
 from lake.failpoints import failpoint
 from lake.formats.hudi.client.locks.table_lock import CONCURRENCY_MODE, TableLock, concurrency_options
-from lake.formats.hudi.client.write_options import COMPRESSION, index_options, key_options, plan_options, skew_options
+from lake.formats.hudi.client.write_options import (
+    COMPRESSION,
+    STATISTICS_COLUMNS,
+    index_options,
+    key_options,
+    plan_options,
+    skew_options,
+)
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
@@ -139,12 +146,19 @@ class HudiClient:
         self.has_metadata_table: bool = config.isMetadataTableAvailable() and metadata_table.metadata_table_exists(
             self.storage
         )
+        self.index_settings = metadata_table.read_index_settings(self.storage, self.properties)
+        if self.index_settings.is_record_index_partitioned:
+            self.bundle.require_partitioned_record_index(self.table.name)
 
     def _fixed_options(self) -> dict[str, str]:
         """Return the write options that the table's properties and the plan determine."""
         config = self.meta.getTableConfig()
         version = config.getTableVersion().versionCode()
-        indexes = index_options([str(name) for name in config.getMetadataPartitions()])
+        indexes = index_options(
+            [str(name) for name in config.getMetadataPartitions()],
+            self.index_settings,
+            self.table.write_options.get(STATISTICS_COLUMNS, ""),
+        )
         return {
             "hoodie.write.auto.upgrade": "false",
             "hoodie.write.table.version": str(version),
@@ -193,7 +207,11 @@ class HudiClient:
                 f"{current.get(key, 'unset')} while {doing}; the plan is tried again with the table as it is now"
             )
         has_metadata_table = has_metadata_table and "files" in metadata_table.index_names(current)
-        if not differing and has_metadata_table == self.has_metadata_table:
+        same_indexes = (
+            has_metadata_table == self.has_metadata_table
+            and metadata_table.read_index_settings(self.storage, current) == self.index_settings
+        )
+        if not differing and same_indexes:
             return
         log.info("%s: its metadata table was changed; the client follows the change while %s", self.table.name, doing)
         self._read_table()

@@ -8,15 +8,26 @@ from typing import Any
 from lake.errors import Rejected
 from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, EngineChoice
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
+from lake.formats.hudi.timeline.metadata_table import RECORD_INDEX, IndexSettings
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import Concurrency, TableRef
 from lake.plan import Plan, PlanKind
 
 COMPRESSION = "hoodie.parquet.compression.codec"
+STATISTICS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
+NO_INDEX_SETTINGS = IndexSettings()
 
 
-def index_options(partitions: Collection[str]) -> dict[str, str]:
-    """Return the options that keep and update every index of the table's metadata table."""
+def index_options(
+    partitions: Collection[str], settings: IndexSettings = NO_INDEX_SETTINGS, given_columns: str = ""
+) -> dict[str, str]:
+    """Return the options that keep and update every index of the table's metadata table.
+
+    ``settings`` are those of the present indexes, ``given_columns`` the columns with statistics in the table's
+    ``write_options``. A record index is kept by the option of its kind: by the other option Hudi would enter new
+    locations where no writer looks for them. If a column with statistics were left out, the next writer would compute
+    the bounds of a partition without the new files, and readers would skip their rows.
+    """
     have = set(partitions)
     options = {
         "hoodie.metadata.auto.delete.partitions": "false",
@@ -24,9 +35,14 @@ def index_options(partitions: Collection[str]) -> dict[str, str]:
         "hoodie.metadata.index.partition.stats.enable": str("partition_stats" in have).lower(),
         "hoodie.metadata.index.bloom.filter.enable": str("bloom_filters" in have).lower(),
     }
-    if "record_index" in have:
-        options["hoodie.metadata.record.index.enable"] = "true"
-        options["hoodie.metadata.global.record.level.index.enable"] = "true"
+    columns = dict.fromkeys([*settings.statistics_columns, *filter(None, map(str.strip, given_columns.split(",")))])
+    if columns:
+        options[STATISTICS_COLUMNS] = ",".join(columns)
+    if RECORD_INDEX in have:
+        is_global = str(not settings.is_record_index_partitioned).lower()
+        options["hoodie.metadata.record.index.enable"] = is_global
+        options["hoodie.metadata.global.record.level.index.enable"] = is_global
+        options["hoodie.metadata.record.level.index.enable"] = str(settings.is_record_index_partitioned).lower()
     if any(name.startswith("expr_index_") for name in have):
         options["hoodie.metadata.index.expression.enable"] = "true"
     return options

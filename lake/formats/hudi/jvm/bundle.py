@@ -144,6 +144,8 @@ class Bundle:
     can_begin_before_sorting: ClassVar[bool] = True
     #: whether plans of other processes and the table's own services can be run in the steps that lakefold needs
     can_run_foreign_plans: ClassVar[bool] = True
+    #: whether the line knows the record index that looks up a key in one partition
+    has_partitioned_record_index: ClassVar[bool] = True
     #: Java classes below ``org.apache.hudi.`` and their methods, public or not, that differ between lines
     symbols: ClassVar[tuple[Mapping[str, tuple[str, ...]], ...]] = (
         _SINCE_1_1,
@@ -188,6 +190,14 @@ class Bundle:
             raise Rejected(
                 f"{table}: {doing} needs Hudi bundle {Bundle11.line} or newer, this session has {self.version}; "
                 f"{_SET_PACKAGES_REMEDY}{Bundle.release}"
+            )
+
+    def require_partitioned_record_index(self, table: str) -> None:
+        """Raise Rejected if this bundle can't update a record index by partition, which ``table`` has."""
+        if not self.has_partitioned_record_index:
+            raise Rejected(
+                f"{table}: its record index (hoodie.metadata.record.level.index.enable) needs Hudi bundle "
+                f"{Bundle11.line} or newer, this session has {self.version}; {_SET_PACKAGES_REMEDY}{Bundle.release}"
             )
 
     def table_schema(self, meta: Any, *, meta_columns: bool) -> Any:
@@ -371,6 +381,7 @@ class Bundle10(Bundle11):
     can_copy_row_groups = False
     can_begin_without_writing = False
     can_run_foreign_plans = False
+    has_partitioned_record_index = False
     symbols = (
         _AVRO_SCHEMA,
         {

@@ -77,11 +77,12 @@ def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, pa
     """True if a requested compaction must be executed, because a log file is named after it or may still be.
 
     Up to table version 6 a writer names its logs after the pending compaction. Without the compaction these logs would
-    belong to no slice.
+    belong to no slice. An upgrade of the table keeps both the names and the pending compaction.
     """
-    if timeline.layout != 1 or instant.kind != "compaction":
+    if instant.kind != "compaction":
         return False
-    return any(i.kind == "deltacommit" for i in timeline.pending) or _has_logs(storage, instant.time, partitions)
+    may_be_named = timeline.layout == 1 and any(i.kind == "deltacommit" for i in timeline.pending)
+    return may_be_named or _has_logs(storage, instant.time, partitions)
 
 
 def _has_logs(storage: TableStorage, time: str, partitions: Collection[str]) -> bool:

@@ -77,8 +77,19 @@ def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
     Returns '' if all are held back. ``options`` are the table's ``write_options``.
     """
     clean = newest_clean(timeline)
-    if clean is None:
-        return ""
+    return "" if clean is None else _archival_bound_of(timeline, clean, options)
+
+
+def find_passing_clean(timeline: Timeline, options: Mapping[str, str], instant: str) -> Instant | None:
+    """Return a pending clean that, once completed, makes the archiver hold back only replacements after ``instant``.
+
+    Returns None if there is none. ``options`` are the table's ``write_options``.
+    """
+    pending = (clean for clean in timeline.pending if clean.kind == "clean")
+    return next((clean for clean in pending if _archival_bound_of(timeline, clean, options) > instant), None)
+
+
+def _archival_bound_of(timeline: Timeline, clean: Instant, options: Mapping[str, str]) -> str:
     plan = timeline.plan(clean) or {}
     # Without a start, as with KEEP_LATEST_FILE_VERSIONS, Hudi treats all files replaced before the clean as deleted.
     earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or clean.time)

@@ -6,10 +6,13 @@ Hudi's archiver treats all files replaced before the clean as deleted and archiv
 exist. These files become live again, and all their rows are doubled.
 """
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import timedelta
 from typing import Any
 
+from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.plans.clean_bounds import (
@@ -18,6 +21,7 @@ from lake.formats.hudi.plans.clean_bounds import (
     CleanerProgress,
     archival_bound,
     compute_clean_bounds,
+    find_passing_clean,
     read_cleaner_progress,
 )
 from lake.formats.hudi.plans.preconditions import (
@@ -31,6 +35,9 @@ from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, ex
 _CLEANING = "cleaning"
 #: maximum number of files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
+#: how long a commit waits for the end of a clean by another process
+PASSING_CLEAN_TIMEOUT = timedelta(seconds=60)
+_PASSING_CLEAN_POLL_SECONDS = 0.2
 
 
 def clean_files(
@@ -80,10 +87,34 @@ def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, par
     """Make the archiver hold back the pending replacement ``instant`` after its completion; call it under the lock.
 
     A clean by another process may have passed the instant while it was pending, as cleans by hours and by file versions
-    do. A clean in ``partition`` that deletes no file then corrects this.
+    do. A clean in ``partition`` that deletes no file then corrects this. Raises Transient while such a clean is
+    pending: it would end after the correction.
     """
+    refuse_passing_clean(client, timeline, instant)
     if archival_bound(timeline, client.table.write_options) > instant:
         clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
+
+
+def await_passing_clean(client: HudiClient, instant: str) -> None:
+    """Wait until no pending clean passes the pending replacement ``instant``, at most ``PASSING_CLEAN_TIMEOUT``.
+
+    Call it without the lock, which the clean needs to end.
+    """
+    deadline = time.monotonic() + PASSING_CLEAN_TIMEOUT.total_seconds()
+    while time.monotonic() < deadline:
+        if find_passing_clean(client.read_timeline(), client.table.write_options, instant) is None:
+            return
+        time.sleep(_PASSING_CLEAN_POLL_SECONDS)
+
+
+def refuse_passing_clean(client: HudiClient, timeline: Timeline, instant: str) -> None:
+    """Raise Transient if a pending clean passes the pending replacement ``instant``; see ``hold_back_archival``."""
+    clean = find_passing_clean(timeline, client.table.write_options, instant)
+    if clean is not None:
+        raise Transient(
+            f"{client.table.name}: the pending clean {clean.time} counts files as deleted that {instant} replaces; the "
+            "plan is tried again. If the process of that clean died, the next clean of the table's writer finishes it"
+        )
 
 
 def publish_clean(

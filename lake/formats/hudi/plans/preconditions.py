@@ -88,14 +88,17 @@ def check_preconditions(
         client.follow_table_changes(
             observed.timeline.properties, has_metadata_table=observed.metadata_timeline is not None, doing=doing
         )
-        _refuse_excluding_actions(
-            client,
-            observed.timeline,
-            doing,
-            is_withdrawal=is_withdrawal,
-            completed_instant=own.time if own is not None and own.is_pending else None,
-            inputs=own.inputs if own is not None else (),
-        )
+        try:
+            _refuse_excluding_actions(
+                client,
+                observed.timeline,
+                doing,
+                is_withdrawal=is_withdrawal,
+                completed_instant=own.time if own is not None and own.is_pending else None,
+                inputs=own.inputs if own is not None else (),
+            )
+        except FileNotFoundError:  # a pending action ended after the timeline was listed
+            continue
         if not is_withdrawal:
             _refuse_faults(client, observed.timeline)
         _refuse_clock(client, observed, doing, own.time if own is not None and not own.is_pending else None)

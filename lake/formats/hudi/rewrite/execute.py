@@ -48,7 +48,7 @@ from lake.formats.hudi.pending.late_files import (
 from lake.formats.hudi.pending.markers import write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
-from lake.formats.hudi.plans.cleaning import hold_back_archival
+from lake.formats.hudi.plans.cleaning import await_passing_clean, hold_back_archival
 from lake.formats.hudi.plans.clustering import check_clustering_commit
 from lake.formats.hudi.plans.input_checks import input_paths, require_pending
 from lake.formats.hudi.plans.lock_loss import verify_commit
@@ -327,6 +327,8 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
     )
     called = is_lock_held = False
     try:
+        if not compacts:
+            await_passing_clean(client, instant)
         with client.locked("committing", owner=inflight):
             _refuse_taken_over(client, prepared)
             metadata = written.write_metadata.getCommitMetadata().get()

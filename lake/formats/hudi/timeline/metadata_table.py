@@ -5,13 +5,26 @@ Readers list the table's files by the metadata table. If the properties name a m
 writers fail. If it is behind the table's commits, rows are hidden, and every further commit makes the loss permanent.
 """
 
+import json
+import re
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
+from lake.errors import Transient
+from lake.formats.hudi.files.cache import WeightedCache
+from lake.formats.hudi.files.names import PARTITION_MARKER
 from lake.formats.hudi.files.storage import PROPERTIES, TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 
 DIRECTORY = ".hoodie/metadata"
 _PARTITIONS = "hoodie.table.metadata.partitions"
+RECORD_INDEX = "record_index"
+"""The name of the record index, whether it looks up a key in the whole table or in one of its partitions."""
+_COLUMN_STATISTICS, _DEFINITIONS = "column_stats", "hoodie.table.index.defs.path"
+#: the file groups of an index by partition have the escaped path of the partition in their names
+_FILE_OF_RECORD_INDEX = re.compile(r"\.?record-index-(?:(?P<partition>[^-]*)-)?\d{4,}-\d+_")
+#: whether a table's record index is by partition; by the time of the marker that Hudi writes when it builds the index
+_kind_cache: WeightedCache[bool] = WeightedCache(10_000)
 #: the name of a metadata table's first instant is not a time if the table was initialized from existing files
 _BOOTSTRAP_PREFIX = "0000"
 _REBUILD_REMEDY = (
@@ -23,6 +36,58 @@ _REBUILD_REMEDY = (
 def index_names(properties: Mapping[str, str]) -> list[str]:
     """Return the indexes that the table's properties name; ``files`` is one of them if there is a metadata table."""
     return [name for name in properties.get(_PARTITIONS, "").split(",") if name]
+
+
+class IndexSettings(NamedTuple):
+    """The settings of the indexes of a metadata table that its writers share.
+
+    ``statistics_columns`` are the columns with statistics, without Hudi's own; readers skip files by these. It is empty
+    if the table does not record them.
+    """
+
+    is_record_index_partitioned: bool = False
+    statistics_columns: tuple[str, ...] = ()
+
+
+def read_index_settings(storage: TableStorage, properties: Mapping[str, str]) -> IndexSettings:
+    """Return the settings of the table's indexes. Raises Transient if their definitions can't be read."""
+    return IndexSettings(
+        is_record_index_partitioned=is_record_index_partitioned(storage, properties),
+        statistics_columns=_read_statistics_columns(storage, properties),
+    )
+
+
+def _read_statistics_columns(storage: TableStorage, properties: Mapping[str, str]) -> tuple[str, ...]:
+    path = properties.get(_DEFINITIONS)
+    if not path or _COLUMN_STATISTICS not in index_names(properties):
+        return ()
+    try:
+        definitions = json.loads(storage.read(path))["indexDefinitions"]
+        columns = (definitions.get(_COLUMN_STATISTICS) or {}).get("sourceFields") or ()
+        return tuple(name for name in columns if not name.startswith("_hoodie_"))
+    except FileNotFoundError:
+        return ()
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise Transient(f"{storage.display_path(path)}: not the definitions of a table's indexes ({error})") from error
+
+
+def is_record_index_partitioned(storage: TableStorage, properties: Mapping[str, str]) -> bool:
+    """True if the table's record index looks up a key in one partition (``hoodie.metadata.record.level.index.enable``).
+
+    Only the names of the index's file groups show this. Its definition (``hoodie.table.index.defs.path``) stays as it
+    was if a writer drops the index and builds one of the other kind.
+    """
+    if RECORD_INDEX not in index_names(properties):
+        return False
+    directory = f"{DIRECTORY}/{RECORD_INDEX}"
+    key = storage.location, storage.info(f"{directory}/{PARTITION_MARKER}").mtime
+    found = _kind_cache.get(key)
+    if found is None:
+        names = (_FILE_OF_RECORD_INDEX.match(name) for name in storage.list_file_names(directory))
+        found = any(match["partition"] is not None for match in names if match is not None)
+        if key[1] is not None:
+            _kind_cache.put(key, found, 1)
+    return found
 
 
 def metadata_table_exists(storage: TableStorage) -> bool:
