@@ -37,7 +37,7 @@ class RelocationStore(PlanStore, Protocol):
         """Record the relocations of a second commit of a completed plan. Returns False if nothing is recorded."""
 
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
-        """Return the tokens of all relocations of the table that are known under its name."""
+        """Return the tokens of all relocations of the table that are recorded as applied under its name."""
 
     def add_discovered_relocations(
         self,

@@ -47,6 +47,8 @@ _MEASURED = "| what was done | result |\n"
 
 
 _FIGURE = "figure"
+#: for Iceberg's JDBC catalogs
+JDBC_DRIVERS = ("org.xerial:sqlite-jdbc:3.49.1.0", "org.postgresql:postgresql:42.7.14")
 
 
 def pytest_configure() -> None:
@@ -272,7 +274,7 @@ def spark() -> Iterator["SparkSession"]:
             **HEAP,
             "spark.sql.shuffle.partitions": "2",
             "spark.jars.packages": ",".join(
-                (f"{HUDI.rpartition(':')[0]}:{BUNDLE}", ICEBERG, "org.xerial:sqlite-jdbc:3.49.1.0", *S3_PACKAGES)
+                (f"{HUDI.rpartition(':')[0]}:{BUNDLE}", ICEBERG, *JDBC_DRIVERS, *S3_PACKAGES)
             ),
             "spark.jars.excludes": S3_EXCLUDES,
         },

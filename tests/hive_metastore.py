@@ -27,9 +27,13 @@ def end_with_parent() -> None:
 
 
 class MetastoreServer:
-    """A metastore that can be stopped and started again; its database lives until ``remove``."""
+    """A metastore that can be stopped and started again; its database lives until ``remove``.
 
-    def __init__(self) -> None:
+    ``locks``: it has the database tables of Hive's locks.
+    """
+
+    def __init__(self, *, locks: bool = False) -> None:
+        self._locks = locks
         self.home = Path(tempfile.mkdtemp(prefix="lakefold-metastore-"))
         self.port = free_port()
         self.uri = f"thrift://127.0.0.1:{self.port}"
@@ -43,6 +47,11 @@ class MetastoreServer:
     def start(self) -> None:
         """Start it and wait until it answers."""
         command = server_command(self.home, self.port, self.place / "warehouse")
+        if self._locks:
+            java, path = command[0], command[command.index("-cp") + 1]
+            source = Path(__file__).with_name("MetastoreLocks.java")
+            made = [java, "-cp", path, f"-Dderby.stream.error.file={self.home}/derby.log", str(source)]
+            subprocess.run(made, cwd=self.home, check=True, capture_output=True)
         if LOCAL_FILES.exists():  # else it runs a program for each directory that it makes
             classes = command.index("-cp") + 1
             command[classes] = f"{LOCAL_FILES}:{command[classes]}"
@@ -89,9 +98,9 @@ class MetastoreServer:
 
 
 @contextmanager
-def running() -> Iterator[MetastoreServer]:
+def running(*, locks: bool = False) -> Iterator[MetastoreServer]:
     """A server for as long as it is needed."""
-    server = MetastoreServer()
+    server = MetastoreServer(locks=locks)
     try:
         server.start()
         yield server

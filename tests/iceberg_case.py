@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg tables as a case of the contract's suite: made, written to and read by Spark, past the adapter."""
 
-import sqlite3
+import json
 import time
-from collections.abc import Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from iceberg_tables import hadoop_settings, jdbc_settings
+from iceberg_tables import hadoop_settings, hive_settings, jdbc_settings, postgresql_settings, rest_settings
 from toys.cases import FILES, PARTITIONS, PARTS, ROWS_EACH
 
 import lake.formats
@@ -44,10 +43,15 @@ catalog_settings._unsafe_reason = _reason_outside_of_one_jvm
 
 @dataclass(kw_only=True)
 class IcebergCase:
-    """Writers append, update and delete by copy-on-write. See ``contract.case.Case``."""
+    """Writers append, update and delete by copy-on-write. See ``contract.case.Case``.
+
+    ``kind`` is that of the catalog: ``hadoop``, ``jdbc`` (on SQLite), ``postgresql``, ``hive`` or ``rest``. ``server``
+    is the address of the last three.
+    """
 
     session: Any
     kind: str = "hadoop"
+    server: str = ""
     version: int = 2
     format: IcebergFormat = FORMAT
     engines: Sequence[RewriteEngine] = field(default_factory=lambda: (ArrowEngine(InProcessBackend()),))
@@ -63,10 +67,18 @@ class IcebergCase:
         """A commit is never applied after its check."""
 
     def create(self, location: Path, *, name: str) -> TableRef:
-        warehouse, table = location.parents[1], f"{location.parent.name}.{location.name}"
-        catalog = f"{self.kind}_{sha256(str(warehouse).encode()).hexdigest()[:12]}"
+        warehouse = location.parents[1]
+        of_warehouse = sha256(str(warehouse).encode()).hexdigest()[:12]
         warehouse.mkdir(parents=True, exist_ok=True)
-        settings = hadoop_settings(warehouse, catalog) if self.kind == "hadoop" else jdbc_settings(warehouse, catalog)
+        namespace, settings = location.parent.name, {}
+        if self.server:
+            # All tests share the server's catalog, and by it the connections of one client.
+            catalog, namespace = f"{self.kind}_{sha256(self.server.encode()).hexdigest()[:12]}", f"n{of_warehouse}"
+            if f"spark.sql.catalog.{catalog}" not in _settings:
+                settings = self.catalog_settings(warehouse, catalog)
+        else:
+            catalog = f"{self.kind}_{of_warehouse}"
+            settings = self.catalog_settings(warehouse, catalog)
         _settings.update(settings)
         lake.formats.configure(_settings)
         self.format.configure(_settings)
@@ -76,10 +88,10 @@ class IcebergCase:
             name=name,
             format="iceberg",
             location=str(location),
-            catalog=CatalogRef(kind="iceberg", name=catalog, table=table),
+            catalog=CatalogRef(kind="iceberg", name=catalog, table=f"{namespace}.{location.name}"),
         )
-        self._forget_in_catalog(warehouse / "catalog.db", location)
-        self.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{location.parent.name}")
+        self.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
+        self._forget_in_catalog(ref)
         properties = {
             "format-version": str(self.version),
             "write.distribution-mode": "none",
@@ -88,24 +100,33 @@ class IcebergCase:
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         by = "PARTITIONED BY (dt)" if len(self.parts) > 1 else ""
-        where = f"LOCATION 'file:{location}'" if self.kind == "jdbc" else ""
+        where = f"LOCATION 'file:{location}'" if self.kind != "hadoop" else ""
         self.sql(f"CREATE TABLE {self.name(ref)} ({COLUMNS}) USING iceberg {by} {where} TBLPROPERTIES ({listed})")
         for number in range(PARTITIONS * FILES):
             part = self.parts[number * len(self.parts) // (PARTITIONS * FILES)]
             self.append(ref, part, number * ROWS_EACH, (number + 1) * ROWS_EACH)
         return ref
 
-    @staticmethod
-    def _forget_in_catalog(database: Path, location: Path) -> None:
+    def catalog_settings(self, warehouse: Path, catalog: str) -> dict[str, str]:
+        """The settings of the catalog for Spark."""
+        if self.kind == "hadoop":
+            return hadoop_settings(warehouse, catalog)
+        if self.kind == "jdbc":
+            return jdbc_settings(warehouse, catalog)
+        if self.kind == "postgresql":
+            return postgresql_settings(self.server, warehouse, catalog)
+        if self.kind == "hive":
+            return hive_settings(self.server, warehouse, catalog)
+        assert self.kind == "rest", self.kind
+        return rest_settings(self.server, catalog)
+
+    def _forget_in_catalog(self, table: TableRef) -> None:
         """Remove the entry of a table whose directory was removed, as an owner has to."""
-        if not database.exists():
-            return
-        with closing(sqlite3.connect(database)) as connection, connection:
-            if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'iceberg_tables'").fetchone():
-                connection.execute(
-                    "DELETE FROM iceberg_tables WHERE table_namespace = ? AND table_name = ?",
-                    (location.parent.name, location.name),
-                )
+        if self.kind != "hadoop" and not Path(table.location).exists():
+            assert table.catalog is not None
+            iceberg = self.session._jvm.org.apache.iceberg
+            catalog = iceberg.spark.Spark3Util.loadIcebergCatalog(self.session._jsparkSession, table.catalog.name)
+            catalog.dropTable(iceberg.catalog.TableIdentifier.parse(table.catalog.table), False)
 
     def name(self, table: TableRef) -> str:
         """What Spark calls it."""
@@ -135,6 +156,12 @@ class IcebergCase:
     def _where(partition: str) -> str:
         return f"dt = '{partition.removeprefix('dt=')}'" if partition else "dt IS NOT NULL"
 
+    def settings_file(self, home: Path) -> Path:
+        """The settings of all catalogs so far in a file in ``home``, for a process of its own."""
+        file = home / "spark.json"
+        file.write_text(json.dumps(_settings | {"spark.jars": self.session.conf.get("spark.jars")}))
+        return file
+
     def java_table(self, table: TableRef) -> Any:
         """Iceberg's own ``Table``, loaded by Spark's name."""
         util = self.session._jvm.org.apache.iceberg.spark.Spark3Util
@@ -155,3 +182,7 @@ class IcebergCase:
         summaries = [row["summary"] for row in self.sql(f"SELECT summary FROM {self.name(table)}.snapshots").collect()]
         named = [one for one in summaries if "lakefold.plan-id" in one]
         return sorted((one["lakefold.plan-id"], int(one["lakefold.epoch"])) for one in named)
+
+
+NewCase = Callable[..., IcebergCase]
+"""Makes a case of a kind of catalog, whose server it starts if none is running yet."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.catalog.sql import SqlCatalog
+from sqlalchemy import make_url
 
 from lake.formats.iceberg.format import IcebergFormat
 from lake.model import TableRef
@@ -34,6 +35,45 @@ def hadoop_settings(warehouse: Path, name: str = CATALOG) -> dict[str, str]:
         key: SPARK_CATALOG,
         f"{key}.type": "hadoop",
         f"{key}.warehouse": f"file:{warehouse}",
+        f"{key}.cache-enabled": "false",
+    }
+
+
+def hive_settings(uri: str, warehouse: Path, name: str = CATALOG) -> dict[str, str]:
+    """A catalog of a Hive metastore, as its owner pastes it."""
+    key = f"spark.sql.catalog.{name}"
+    return {
+        key: SPARK_CATALOG,
+        f"{key}.type": "hive",
+        f"{key}.uri": uri,
+        f"{key}.warehouse": f"file:{warehouse}",
+        f"{key}.cache-enabled": "false",
+    }
+
+
+def postgresql_settings(url: str, warehouse: Path, name: str = CATALOG) -> dict[str, str]:
+    """A JDBC catalog on PostgreSQL, as its owner pastes it; ``url`` is SQLAlchemy's."""
+    key, parts = f"spark.sql.catalog.{name}", make_url(url)
+    return {
+        key: SPARK_CATALOG,
+        f"{key}.type": "jdbc",
+        # The driver's own statements would be sent as numbers once they have been repeated, which a proxy can't tell.
+        f"{key}.uri": f"jdbc:postgresql://{parts.host}:{parts.port}/{parts.database}?prepareThreshold=0",
+        f"{key}.jdbc.user": str(parts.username),
+        f"{key}.jdbc.password": str(parts.password),
+        f"{key}.jdbc.schema-version": "V1",
+        f"{key}.warehouse": f"{warehouse}",
+        f"{key}.cache-enabled": "false",
+    }
+
+
+def rest_settings(uri: str, name: str = CATALOG) -> dict[str, str]:
+    """A REST catalog, as its owner pastes it."""
+    key = f"spark.sql.catalog.{name}"
+    return {
+        key: SPARK_CATALOG,
+        f"{key}.type": "rest",
+        f"{key}.uri": uri,
         f"{key}.cache-enabled": "false",
     }
 

@@ -19,6 +19,7 @@ _KINDS = {
     "browser": (re.compile(r"\bbrowser\b, "), 1, 2),
     "s3": (re.compile(r"\b(?:s3_server|bucket)\b[,:)]"), 1, 1),
     "installation": (re.compile(r"\binstalled\b[,:]"), 1, 1),
+    "iceberg catalogs": (re.compile(r"\bIcebergCase\b"), 1, 3),
     "spark": (re.compile(r"\bmark\.spark\b"), 2, 1),
 }
 

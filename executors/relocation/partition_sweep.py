@@ -129,18 +129,19 @@ class PartitionSweep:
         if begun is not None:
             self._fenced_store.end_relocation(self._table, begun)
             record, state = self._inspect()
-        elif record.begun_relocations:
-            # Their round's lock lasted longer than this client waits for the catalog, which may still execute the call.
-            for relocation in record.begun_relocations:
-                self._writer.discard_relocation(relocation)
-            self._fenced_store.discard_relocations(self._table, record.begun_relocations)
-            record, state = self._inspect()
-        if state.token not in (None, record.latest.token):
+        elif record.begun_relocations or state.token not in (None, record.latest.token):
+            # In a database that was restored from a backup, a later relocation may show that a begun one was applied.
             discovered = record_discovered_relocations(self._table, format=self._format, store=self._store)
             record_unrecorded_commits(self._table, format=self._format, store=self._store)
             record, state = self._inspect()
             if state.token in (*discovered.left_to_executors, *discovered.left_to_plans):
                 raise Conflict(f"the commit {state.token} is not recorded yet; its plan is inflight")
+        if record.begun_relocations:
+            # Their round's lock lasted longer than this client waits for the catalog, which may still execute the call.
+            for relocation in record.begun_relocations:
+                self._writer.discard_relocation(relocation)
+            self._fenced_store.discard_relocations(self._table, record.begun_relocations)
+            record, state = self._inspect()
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()
@@ -211,10 +212,11 @@ class PartitionSweep:
         The database was restored from a backup that is older than the round that made the copies. Without the record
         their sources would be copied once more.
         """
-        known = {late_copy.source for late_copy in record.late_copies}.union(
+        there = [file.path for file in state.locations[record.latest.location].files]
+        # Of a copy that had begun at the backup, a later round may have made another copy.
+        known = {one.source for one in record.late_copies if one.is_done or one.target in there}.union(
             *((*one.expected_files, *one.possible_files) for one in record.previous_locations)
         )
-        there = [file.path for file in state.locations[record.latest.location].files]
         pairs = []
         for previous in record.previous_locations:
             for source in state.locations[previous.location].files.keys() - known:

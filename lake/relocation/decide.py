@@ -28,6 +28,7 @@ from lake.relocation.evidence import (
     with_recorded_arrivals,
 )
 from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition
+from lake.storage.locations import is_below_table
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
@@ -301,12 +302,15 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
     If the owner has added the partition again, these are the replaced files in the directory that it has now: readers
-    already see them. A partition that only lost its properties has no such files. Returns none while another table or
+    already see them. A partition that only lost its properties has no such files, nor has a dropped one whose directory
+    was outside of the table's: only its owner may name that directory again. Returns none while another table or
     partition is read from the directory.
     """
     if (state.location is not None and not _is_recreated(record, state)) or _is_exchanged(record, state):
         return ()
     directory = record.original_location if state.location is None else state.location
+    if state.location is None and not is_below_table(directory):
+        return ()
     if (there := state.locations.get(directory)) is not None and there.read_by is not None:
         return ()
     own = [previous for previous in record.previous_locations if previous.location == directory]

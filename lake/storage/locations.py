@@ -62,6 +62,11 @@ def relative_path(location: str, path: str) -> str:
     return "" if path == location else path.removeprefix(f"{location}/")
 
 
+def is_below_table(path: str) -> bool:
+    """True if ``path``, as ``relative_path`` returns it, is a table's own location or lies below it."""
+    return _ABSOLUTE.match(path) is None
+
+
 def location_identity(location: str) -> Hashable:
     """Return a value that is equal for all names of one location: a local directory's inode, else the spelling.
 

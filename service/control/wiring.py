@@ -41,9 +41,12 @@ def open_config(explicit_path: Path | None = None) -> Config:
         raise
 
 
-def open_config_for_source(source: Mapping[str, str]) -> Config:
-    """Return and activate the configuration of the environment, with only this ``source``. Raises ConfigError."""
-    return _activate(load_config_for_source(source))
+def open_config_for_source(source: Mapping[str, str], spark: Mapping[str, str]) -> Config:
+    """Return and activate the configuration of the environment, with only this ``source`` and these ``spark`` settings.
+
+    Raises ConfigError.
+    """
+    return _activate(load_config_for_source(source, spark))
 
 
 def _activate(config: Config) -> Config:

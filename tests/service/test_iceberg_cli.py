@@ -2,6 +2,7 @@
 """From an Iceberg catalog that exists to a plan, with the catalog's own settings pasted; no JVM is started."""
 
 import json
+import tomllib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -58,10 +59,12 @@ def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run:
 
 def test_a_catalog_that_lakefold_can_not_open_is_one_line_with_setting_value_and_remedy(run: Run, home: Path):
     file = home / "lakefold.toml"
-    file.write_text(file.read_text().replace('.type" = "jdbc"', '.type" = "rest"'))
+    file.write_text(file.read_text().replace('.type" = "jdbc"', '.type" = "nessie"'))
     code, out, err = run("config", "check")
     assert code != 0
-    assert "spark.sql.catalog.prod.type = rest: lakefold opens catalogs of type hadoop and jdbc" in out + err
+    assert (
+        "spark.sql.catalog.prod.type = nessie: lakefold opens catalogs of type hadoop, hive, jdbc and rest" in out + err
+    )
 
 
 @pytest.mark.usefixtures("home")
@@ -72,3 +75,59 @@ def test_settings_that_iceberg_tables_can_not_honour_are_refused(run: Run, home:
         code, out, err = run("config", "check")
         assert code != 0
         assert words in out + err
+
+
+@pytest.fixture
+def defaults(home: Path) -> Path:
+    """Spark's configuration as an owner has it, with the catalog and other settings, and no lakefold.toml."""
+    (home / "lakefold.toml").unlink()
+    key = "spark.sql.catalog.prod"
+    lines = [f"{name} {value}" for name, value in jdbc_settings(home).items()]
+    lines += [f"{key}.jdbc.password=pass-word-1", "spark.sql.catalog.other org.example.Catalog"]
+    lines += ["# a comment", "", "spark.executor.memory 4g", "spark.jars.packages : org.xerial:sqlite-jdbc:3.49.1.0"]
+    file = home / "spark-defaults.conf"
+    file.write_text("\n".join(lines))
+    return file
+
+
+def test_init_writes_a_configuration_from_the_catalog_in_spark_s_own_file(
+    run: Run, home: Path, defaults: Path, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.chdir(home)
+    code, out, err = run("init", "prod", "--spark-defaults", str(defaults), "--database", "s*")
+    assert code == 0, err
+    (shown,) = [line for line in out.splitlines() if line.startswith("sales.orders")]
+    assert "iceberg" in shown
+    assert "uncomment its rule" in err
+    file = home / "lakefold.toml"
+    assert file.stat().st_mode & 0o077 == 0, "it has the catalog's password"
+    written = tomllib.loads(file.read_text())
+    assert written["sources"] == [{"catalog": "prod", "database": "s*"}]
+    assert written["spark"] == jdbc_settings(home) | {
+        "spark.sql.catalog.prod.jdbc.password": "pass-word-1",
+        "spark.jars.packages": "org.xerial:sqlite-jdbc:3.49.1.0",
+    }
+    rule = '# [[tables]]\n# match = "sales.orders"\n# mode = "compact"\n'
+    assert rule in file.read_text()
+    file.write_text(file.read_text().replace(rule, rule.replace("# ", "")))
+    code, out, err = run("config", "check")
+    assert (code, err) == (0, "")
+    assert "sales.orders" in out
+
+
+@pytest.mark.parametrize(
+    ("catalog", "name", "words"),
+    [
+        ("sales", "spark-defaults.conf", "has no spark.sql.catalog.sales; it defines other, prod"),
+        ("prod", "nowhere.conf", "can't be read"),
+        ("other", "spark-defaults.conf", "lakefold"),
+    ],
+)
+def test_init_names_what_spark_s_file_lacks_and_writes_nothing(
+    run: Run, home: Path, defaults: Path, monkeypatch: pytest.MonkeyPatch, catalog: str, name: str, words: str
+):
+    monkeypatch.chdir(home)
+    code, out, err = run("init", catalog, "--spark-defaults", str(defaults.with_name(name)))
+    assert code != 0
+    assert words in out + err
+    assert not (home / "lakefold.toml").exists()

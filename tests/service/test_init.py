@@ -80,10 +80,8 @@ def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what
 def test_patterns_are_for_a_metastore(home, run):
     table(home / "lake/t")
     code, _, err = run("init", "lake", "--database", "sales", "--table", "*")
-    assert (code, "--database and --table: only for a metastore, thrift://host:9083; lake is a path" in err) == (
-        2,
-        True,
-    )
+    where = "only for a metastore, thrift://host:9083, or a catalog, --spark-defaults; lake is a path"
+    assert (code, f"--database and --table: {where}" in err) == (2, True)
     assert not (home / "lakefold.toml").exists()
 
 

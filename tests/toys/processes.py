@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from hive_case import HiveCase
+from iceberg_case import IcebergCase
+from iceberg_worker import IcebergWorkerCase
 
 from toys.bench import Bench
 from toys.cases import CASES
@@ -21,7 +23,7 @@ def start(
 ) -> "subprocess.Popen[str]":
     """A worker on the tables of ``bench``, with what it prints."""
     return subprocess.Popen(
-        [sys.executable, "-m", "toys.worker", _name_of(bench.case), bench.url, str(lease), how, str(slots), str(most)],
+        [sys.executable, "-m", "toys.worker", _name_of(bench), bench.url, str(lease), how, str(slots), str(most)],
         env={**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -31,12 +33,17 @@ def start(
 
 
 def case_of(name: str) -> Any:
-    """The case of this name: one of the toys, or ``KIND@URI`` for tables of a Hive metastore."""
+    """The case of this name: one of the toys, ``KIND@URI`` for tables of a Hive metastore, ``iceberg@FILE``."""
     kind, at, uri = name.partition("@")
+    if kind == "iceberg":
+        return IcebergWorkerCase.of(Path(uri))
     return HiveCase(uri=uri, kind=kind) if at else CASES[name]()
 
 
-def _name_of(case: object) -> str:
+def _name_of(bench: Bench) -> str:
+    case: object = bench.case
+    if isinstance(case, IcebergCase):
+        return f"iceberg@{case.settings_file(bench.home)}"
     if isinstance(case, HiveCase):
         return f"{case.kind}@{case.uri}"
     return next(name for name, known in CASES.items() if isinstance(case, known))

@@ -2,7 +2,7 @@
 """Deletes files that plans have replaced, after a check that no partition or table is read from them."""
 
 from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from posixpath import dirname
@@ -12,7 +12,7 @@ from lake.formats.hive.catalog.tables import list_partitions, load_table, open_m
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.commit_record import migrate_legacy_data_dir
 from lake.formats.hive.commit.preconditions import check_identity
-from lake.formats.hive.commit.version_names import data_dirs, version_of_directory
+from lake.formats.hive.commit.version_names import data_dirs, location_of_archive, version_of_directory
 from lake.formats.hive.directories.in_use import files_in_use, parent_directories
 from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
@@ -67,8 +67,10 @@ def delete(
     for directory in {dirname(resolve_path(ref.location, version.path)) for version in versions}:
         # A partition's own directory stays: the partition may be dropped and added again.
         if (made_by := version_of_directory(ref, directory)) is not None:
-            _remove_empty_directories(ref, directory)
+            _remove_empty_directories(ref, directory, data_dirs(ref))
             commit_record.remove_emptied_version(ref, made_by)
+        elif (location := location_of_archive(directory)) is not None:
+            _remove_empty_directories(ref, directory, (dirname(location),))
     migrate_legacy_data_dir(ref)
     return DeletionResult(bytes_freed=freed, retained=left)
 
@@ -87,10 +89,10 @@ def _check_deletable(
         raise Conflict(reason)
 
 
-def _remove_empty_directories(ref: TableRef, directory: str) -> None:
-    """Remove a directory of a version, and the directories above it in the version, as far as they are empty."""
+def _remove_empty_directories(ref: TableRef, directory: str, above: Collection[str]) -> None:
+    """Remove a directory and its parents, up to the one right below a directory of ``above``, as far as empty."""
     files = file_io_of(ref.location)
     with suppress(OSError):
-        while dirname(directory) not in data_dirs(ref):
+        while dirname(directory) not in above:
             files.remove_empty_directory(directory)
             directory = dirname(directory)

@@ -40,12 +40,23 @@ _METASTORE_MODES = """\
 # The meaning of this setting, and further conditions: docs/formats.md. After a change: lakefold config check.
 
 """
+_CATALOG_MODES = """\
+# Every table starts in mode "observe": scanned and explained, never changed. To have a table compacted, uncomment its
+# rule. Writers may continue: Iceberg's commits exclude each other. What is served: docs/formats.md. After a change:
+# lakefold config check.
+
+"""
 
 
 def render_config(
-    source: Mapping[str, str], assessments: "Sequence[TableAssessment]", unread_count: int
+    source: Mapping[str, str],
+    assessments: "Sequence[TableAssessment]",
+    unread_count: int,
+    spark: Mapping[str, str],
 ) -> Iterator[str]:
     """Yield the lines of the file: the source, the main settings with their defaults, and rules for a few tables.
+
+    ``spark`` are the settings of the source's catalog.
 
     The rules are comments. An uncommented rule is valid only after the user has declared how the table is written or
     read.
@@ -56,6 +67,10 @@ def render_config(
     yield ""
     if is_s3(source.get("path", "")):
         yield from _S3.splitlines()
+    if spark:
+        yield "[spark]  # the catalog, as Spark's own configuration defines it"
+        yield from (f"{_toml_string(name)} = {_toml_string(value)}" for name, value in sorted(spark.items()))
+        yield ""
     yield "[[sources]]"
     count = plural(len(assessments) + unread_count, "table")
     (where, *patterns) = (f"{setting} = {_toml_string(value)}" for setting, value in source.items())
@@ -63,7 +78,8 @@ def render_config(
     yield from patterns
     yield ""
     yield from _defaults()
-    yield from (_METASTORE_MODES if "metastore" in source else _MODES).splitlines()
+    modes = _METASTORE_MODES if "metastore" in source else _CATALOG_MODES if "catalog" in source else _MODES
+    yield from modes.splitlines()
     served = [assessment for assessment in sort_by_reducible(assessments) if assessment.error is None]
     for assessment in served[:_MAX_RULES]:
         yield from _rule(assessment)

@@ -12,6 +12,7 @@ import typer
 from service.cli.commands.common import CommandRun, Json, command_run, require_local
 from service.cli.commands.config_template import describe_planned_work, render_config, sort_by_reducible
 from service.cli.commands.output import TableColumn
+from service.cli.commands.spark_defaults import catalog_settings
 from service.former_names import both_names
 from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_size, plural
@@ -35,24 +36,32 @@ def init(
         str,
         typer.Argument(
             metavar="PATH",
-            help="A table, a directory or s3://… of tables, or a Hive metastore, thrift://host:9083.",
+            help="A table, a directory or s3://… of tables, a Hive metastore, thrift://host:9083, or with "
+            "--spark-defaults the name of an Iceberg catalog.",
         ),
     ],
     json: Json = False,
     database: Annotated[
-        str | None, typer.Option("--database", metavar="PATTERN", help="Only these databases of a metastore.")
+        str | None, typer.Option("--database", metavar="PATTERN", help="Only these databases or namespaces.")
     ] = None,
     table: Annotated[
-        str | None, typer.Option("--table", metavar="PATTERN", help="Only these tables of a metastore.")
+        str | None, typer.Option("--table", metavar="PATTERN", help="Only these tables of a metastore or catalog.")
+    ] = None,
+    spark_defaults: Annotated[
+        Path | None,
+        typer.Option(
+            "--spark-defaults", metavar="FILE", help="Spark's spark-defaults.conf, which defines the catalog PATH."
+        ),
     ] = None,
     config: Annotated[
         Path | None, typer.Option("--config", metavar="FILE", help="Write this file instead of ./lakefold.toml.")
     ] = None,
 ) -> int:
-    """Read the tables in a directory, bucket or metastore and write a lakefold.toml for them, with comments.
+    """Read the tables in a directory, bucket, metastore or catalog and write a lakefold.toml for them, with comments.
 
     Writes nothing else, starts no JVM, needs no database, and never overwrites a file. Every table starts in mode
-    observe. The endpoint and keys of an object store come from the environment, see docs/object-stores.md. Exits 3 if
+    observe. The settings of a catalog, passwords included, are copied into the file, which then only its owner may
+    read. The endpoint and keys of an object store come from the environment, see docs/object-stores.md. Exits 3 if
     a table can't be used, and 10 if there is no table.
     """
     from lake.capabilities import ListedInCatalog
@@ -63,19 +72,22 @@ def init(
     require_local()
     with command_run(json, config) as run:
         file = _target_file(config)
-        source = _source_settings(path, file, database, table)
-        settings = open_config_for_source(source)
+        source = _source_settings(path, file, database, table, is_catalog=spark_defaults is not None)
+        spark = {} if spark_defaults is None else catalog_settings(spark_defaults, path)
+        settings = open_config_for_source(source, spark)
         catalog = Catalog(settings)
         tables = catalog.tables()
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
-            formats = ", ".join(one.name for one in settings.formats if not isinstance(one, ListedInCatalog))
+            formats = ", ".join(
+                one.name for one in settings.formats if isinstance(one, ListedInCatalog) == ("catalog" in source)
+            )
             raise ProblemError(NOT_FOUND, f"no table of a supported format ({formats}) in {path}{why}", path=path)
         assessments = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(assessments)
-        text = "\n".join(render_config(source, assessments, unseen)) + "\n"
+        text = "\n".join(render_config(source, assessments, unseen, spark)) + "\n"
         try:
-            with file.open("x", encoding="utf-8") as new:
+            with open(file, "x", encoding="utf-8", opener=_open_for_owner if spark else None) as new:
                 new.write(text)
         except FileExistsError:
             raise _file_exists_error(file) from None
@@ -112,18 +124,29 @@ def _file_exists_error(file: Path) -> ProblemError:
     return ProblemError(CONFLICT, text, file=str(file))
 
 
-def _source_settings(path: str, file: Path, database: str | None, table: str | None) -> dict[str, str]:
+def _open_for_owner(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _source_settings(
+    path: str, file: Path, database: str | None, table: str | None, *, is_catalog: bool
+) -> dict[str, str]:
     """Return the settings of the file's ``[[sources]]`` entry, the location first.
 
     Raises ProblemError if a path is combined with ``--database`` or ``--table``.
     """
     patterns = {"database": database, "table": table}
     given = {setting: pattern for setting, pattern in patterns.items() if pattern is not None}
+    if is_catalog:
+        return {"catalog": path} | given
     if path.startswith("thrift://"):
         return {"metastore": path} | given
     if given:
         options = " and ".join(f"--{setting}" for setting in given)
-        raise ProblemError(USAGE, f"{options}: only for a metastore, thrift://host:9083; {path} is a path")
+        raise ProblemError(
+            USAGE,
+            f"{options}: only for a metastore, thrift://host:9083, or a catalog, --spark-defaults; {path} is a path",
+        )
     return {"path": _path_for_file(path, file)}
 
 
@@ -209,5 +232,8 @@ def _print_next_steps(
     )
     for step, why in steps:
         run.out.note(f"  {step.ljust(width)}  # {why}")
+    if "catalog" in source:
+        run.out.note(f"To have a table compacted, uncomment its rule in {file}.")
+        return
     how = "how it is read and written" if "metastore" in source else "how its writers work"
     run.out.note(f"To have a table compacted, uncomment its rule in {file} and declare {how}.")

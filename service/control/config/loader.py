@@ -250,9 +250,9 @@ def load_config(explicit_path: Path | None = None) -> Config:
     return _build_config(path, text, document)
 
 
-def load_config_for_source(source: Mapping[str, str]) -> Config:
-    """Return the configuration of the environment alone, with this one source. Raises ConfigError."""
-    return _build_config(None, "", {"sources": [dict(source)]})
+def load_config_for_source(source: Mapping[str, str], spark: Mapping[str, str]) -> Config:
+    """Return the configuration of the environment with this one source and ``[spark]``. Raises ConfigError."""
+    return _build_config(None, "", {"sources": [dict(source)], **({"spark": dict(spark)} if spark else {})})
 
 
 def _build_config(path: Path | None, text: str, document: dict[str, Any]) -> Config:

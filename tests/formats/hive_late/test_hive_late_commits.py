@@ -13,6 +13,7 @@ import pytest
 from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    Killed,
     alter_partitions,
     counted,
     data_files,
@@ -28,6 +29,7 @@ from late_writing import (
     wait_a_tick,
     write,
 )
+from renaming import as_managed, lose_database
 from toys.bench import Bench
 from waiting import wait_for
 
@@ -35,9 +37,13 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.errors import CommitUnknown
+from lake.formats.hive.commit import commit_record
+from lake.formats.hive.commit.staging import remove_version
 from lake.formats.hive.format import HiveFormat
 from lake.metastore import MetastoreClient, MetastorePartition
 from lake.plan import Plan
+from lake.storage.files import FileEntry
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -206,6 +212,82 @@ def test_rule_6_a_commit_that_nobody_recorded_is_found_although_its_partition_wa
     bench.clean()
     assert (in_partition(bench), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
     assert data_files(place), "the owner dropped the partition, and its files stay as those of any external table"
+
+
+def killed_before_its_mark(bench: Bench) -> Plan:
+    """A plan whose call was made, and whose executor died right after it."""
+    plan = bench.request(partitions=[PARTITION])
+    with mock.patch("lake.formats.hive.commit.commit_record.mark_committed", side_effect=Killed), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    return plan
+
+
+def test_rule_6_a_commit_without_a_mark_is_found_although_its_managed_partition_was_dropped(unmoved: Bench):
+    """``DROP PARTITION`` deletes the directory from which the partition is read, and nothing else deletes it."""
+    bench = unmoved
+    as_managed(bench)
+    plan, place = killed_before_its_mark(bench), here(bench)
+    dropped(bench)
+    shutil.rmtree(place)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    bench.sweep()
+    assert bench.rescue() is not None
+    bench.sweep()
+    assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
+def test_rule_6_a_commit_without_a_mark_that_was_recorded_is_known_after_a_drop_where_the_database_is_lost(
+    unmoved: Bench,
+):
+    bench = unmoved
+    plan = killed_before_its_mark(bench)
+    assert bench.rescue() is not None
+    assert bench.state(plan) == "completed"
+    dropped(bench)
+    added_again(bench)
+    rows = write(home(bench), 900, 910)
+    lose_database(bench)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+def test_rule_11_a_version_that_was_removed_in_part_is_no_commit(unmoved: Bench, monkeypatch: pytest.MonkeyPatch):
+    """The commit was undone, and its plan waited for days: a search took the rest of the version for the commit."""
+    bench, before, rows = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    place = here(bench)
+    written_back(bench, before)
+    assert bench.rescue() is not None
+    monkeypatch.setattr(commit_record, "_IN_FLIGHT_FOR", timedelta())
+    removed, listed = LocalFileIO.remove_own_tree, LocalFileIO.list
+
+    def remove(files: LocalFileIO, directory: str) -> None:
+        removed(files, directory)
+        raise Killed
+
+    def directories_first(files: LocalFileIO, directory: str) -> Sequence[FileEntry]:
+        return sorted(listed(files, directory), key=lambda entry: not entry.is_directory)
+
+    with (
+        mock.patch.object(LocalFileIO, "remove_own_tree", remove),
+        mock.patch.object(LocalFileIO, "list", directories_first),
+        pytest.raises(Killed),
+    ):
+        remove_version(bench.table, place.parent.name)
+    assert not place.exists()
+    bench.sweep()
+    assert (bench.state(plan), halted(bench), partitions_awaiting(bench)) == ("requested", None, {})
+    bench.execute("UPDATE plan SET not_before_ms = 0")
+    assert bench.run().result is RunResult.COMPLETED
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
+
+
+def partitions_awaiting(bench: Bench) -> Mapping[str, str]:
+    return partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
 
 
 def test_rule_6_a_commit_that_nobody_recorded_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(

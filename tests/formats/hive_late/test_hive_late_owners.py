@@ -243,6 +243,54 @@ def test_rule_6_a_partition_that_its_owner_had_moved_shows_no_replaced_file_of_i
     assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
+@pytest.mark.parametrize("swept_between", [True, False])
+def test_rule_6_a_partition_outside_of_its_table_that_is_added_again_there_shows_no_replaced_file(
+    unmoved: Bench, tmp_path: Path, swept_between: bool
+):
+    """The record of the replaced files was closed, as if a writer had removed them, and readers saw them for good."""
+    bench, elsewhere = unmoved, tmp_path / "elsewhere"
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    relocated(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    replaced = data_files(elsewhere)
+    dropped(bench)
+    if swept_between:
+        assert (swept(bench), data_files(elsewhere)) == (SweepReport(), replaced), "no partition is read from there"
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", elsewhere)
+    rows = write(elsewhere, 900, 910)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    assert len(bench.store.awaiting_deletion(bench.table)) == len(replaced) == 3
+    rows += write(elsewhere, 910, 920, "part-more.parquet")
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+    assert bench.store.awaiting_deletion(bench.table) == []
+    assert {path.name for path in elsewhere.rglob("*")} == {"part-late.parquet", "part-more.parquet"}
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
+
+
+def test_rule_6_replaced_files_outside_of_the_table_are_deleted_after_their_partition_was_dropped(
+    unmoved: Bench, tmp_path: Path
+):
+    bench, elsewhere = unmoved, tmp_path / "elsewhere"
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    relocated(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    place = here(bench)
+    dropped(bench)
+    bench.sweep()
+    bench.clean()
+    assert (data_files(elsewhere), bench.store.awaiting_deletion(bench.table), swept(bench)) == ([], [], SweepReport())
+    assert data_files(place), "the owner dropped the partition, and its files stay as those of any external table"
+
+
 @pytest.mark.parametrize("keeps_properties", [True, False], ids=["after the commit", "over the commit"])
 def test_rule_2_late_appends_are_visible_after_a_partition_that_its_owner_has_moved_is_relocated_again(
     bench: Bench, tmp_path: Path, keeps_properties: bool

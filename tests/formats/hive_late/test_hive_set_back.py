@@ -15,6 +15,7 @@ from databases import sqlite_at
 from late_writing import (
     PARTITION,
     Killed,
+    after_its_hold,
     alter_partitions,
     brought_home,
     data_files,
@@ -300,6 +301,123 @@ def test_rule_2_both_commits_of_a_plan_are_recorded_where_the_first_one_was_undo
     bench.store.resume(bench.table.name, "ada")
     bench.clean()
     assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+
+
+@pytest.mark.parametrize("first", ["the search", "the take-over"])
+def test_rule_2_a_commit_that_followed_a_plan_which_ran_at_the_backup_stays_the_last_one(known: Bench, first: str):
+    """The plan's own commit was recorded behind it, and the partition was moved to where the plan had moved it."""
+    bench = known
+    write(here(bench), 700, 710, "part-more.parquet")
+    plan = bench.request(partitions=[PARTITION])
+    claim, to = bench.claim(), backup(bench)
+    assert bench.run(claim).result is RunResult.COMPLETED
+    write(here(bench), 710, 720, "part-later.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    place = here(bench)
+    write(place, 720, 730, "part-last.parquet")
+    rows = bench.rows()
+    set_back(bench, to)
+    if first == "the search":
+        bench.sweep()
+    bench.expire()
+    assert bench.rescue() is not None
+    for _ in range(2):
+        bench.sweep()
+    assert (bench.state(plan), here(bench), bench.rows()) == ("completed", place, rows)
+    late = write(home(bench), 900, 910)
+    bench.sweep()
+    bench.clean()
+    assert (here(bench), bench.rows(), halted(bench)) == (place, sorted([*rows, *late]), None)
+    assert swept(bench) == SweepReport()
+
+
+@pytest.mark.parametrize("since", ["nothing", "a commit"])
+def test_rule_2_what_is_late_where_a_move_had_begun_at_the_backup_is_seen(known: Bench, since: str):
+    """The move home was taken for one that was never made: what it had left was watched and deleted no more."""
+    bench, copies = known, list[Path]()
+    bench.clean()
+    left = here(bench)
+
+    def at(name: str) -> None:
+        if name == "move_recorded" and not copies:
+            copies.append(backup(bench))
+
+    with mock.patch("executors.relocation.partition_sweep.failpoint", at):
+        assert brought_home(bench).relocated_back == 2
+    if since == "a commit":
+        write(home(bench), 700, 710, "part-more.parquet")
+        compact(bench)
+    place, rows = here(bench), in_partition(bench)
+    set_back(bench, copies[0])
+    after_its_hold(bench)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    late = write(left, 900, 910)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+    assert not left.exists(), "all of its files were replaced"
+
+
+@pytest.mark.parametrize("again", [False, True], ids=["rewritten", "copied by the next round"])
+def test_rule_5_a_copy_that_had_begun_at_the_backup_is_not_made_twice(known: Bench, again: bool):
+    """A commit had rewritten it, or another round had made it: the late file was copied once more."""
+    bench = known
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+    with killed_in_sweep("carry_recorded"):
+        swept(bench)
+    to = backup(bench)
+    after_its_hold(bench)
+    assert swept(bench).copied == 1
+    if not again:
+        compact(bench)
+    set_back(bench, to)
+    after_its_hold(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+    bench.clean()
+    bench.sweep()
+    assert (in_partition(bench), data_files(home(bench)), halted(bench)) == (rows, [], None)
+
+
+@pytest.fixture
+def decided(known: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> tuple[Bench, list[str]]:
+    """A database of before the sweep kept a late file aside, and before a later commit; its rows."""
+    monkeypatch.setattr("lake.formats.hive.relocation.unrecorded_relocations.MAX_CHECK_AGE", timedelta())
+    bench, to, left = known, backup(known), here(known)
+    write(home(bench), 900, 910) if request.param == "an append before it" else overwrite(home(bench), 500, 520)
+    wait_a_tick(home(bench))
+    rows = overwrite(left, 700, 720)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (left, sorted(rows), None)
+    rows += write(left, 720, 730, "part-more.parquet")
+    wait_a_tick(home(bench))
+    compact(bench)
+    set_back(bench, to)
+    return bench, sorted(rows)
+
+
+@pytest.mark.parametrize("decided", ["an append before it", "an overwrite before it"], indirect=True)
+def test_rule_2_what_an_overwrite_had_removed_after_the_backup_does_not_come_back(decided: tuple[Bench, list[str]]):
+    """The late file was copied to the version of the later commit, or the partition was moved to it."""
+    bench, rows = decided
+    place = here(bench)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench)) == (place, rows)
+
+
+@contextmanager
+def killed_in_sweep(point: str) -> Iterator[None]:
+    """A round of the sweep dies there."""
+    where = "executors.relocation.partition_sweep.failpoint"
+    with mock.patch(where, side_effect=lambda name: killed_at(name, point)), pytest.raises(Killed):
+        yield
 
 
 def killed_at(name: str, point: str) -> None:

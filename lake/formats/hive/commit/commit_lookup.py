@@ -11,6 +11,7 @@ from lake.formats.hive.commit.commit_record import (
     archived_record,
     can_be_in_flight,
     is_marked_committed,
+    mark_committed,
     read_record,
 )
 from lake.formats.hive.commit.version_names import (
@@ -60,6 +61,8 @@ def find_commit(
     records = [record for version in list_versions(ref, plan_id) if (record := read_record(ref, version)) is not None]
     for record in records:
         if _is_shown_by_table(metastore, table, ref, record):
+            # The executor that made the call may have been killed before it marked it.
+            mark_committed(ref, record.commit.instant)
             return record.commit
     # If the calls of several attempts were made, the last one was in force when the partition was dropped.
     for record in sorted(records, key=lambda one: one.written_ns, reverse=True):
@@ -160,18 +163,27 @@ def _is_shown_by_table(metastore: MetastoreClient, table: MetastoreTable, ref: T
 def _is_applied_and_dropped(
     metastore: MetastoreClient, table: MetastoreTable, ref: TableRef, record: CommitRecord
 ) -> bool:
-    """True if the call of a commit is marked as made, and one of its partitions was dropped since then.
+    """True if a partition of a commit was dropped since the call of the commit was made.
 
     The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. But
-    such a partition was not dropped.
+    such a partition was not dropped. An executor that was killed right after its call has not marked it. But the DROP
+    PARTITION of a managed table deletes the directory from which the partition is read, and nothing else deletes one of
+    a version that has its record.
     """
-    if record.table_created_at != table.created_at or not is_marked_committed(ref, record.commit.instant):
+    if record.table_created_at != table.created_at:
         return False
     created_at = {one.name: one.created_at for one in list_partitions(metastore, table, record.partitions)}
-    return any(
-        move.partition_created_at is not None and created_at.get(move.partition) != move.partition_created_at
+    dropped = [
+        move
         for move in record.commit.relocations
-    )
+        if move.partition_created_at is not None and created_at.get(move.partition) != move.partition_created_at
+    ]
+    if not dropped:
+        return False
+    if is_marked_committed(ref, record.commit.instant):
+        return True
+    files = file_io_of(ref.location)
+    return any(not files.exists(resolve_path(ref.location, move.location)) for move in dropped)
 
 
 def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:

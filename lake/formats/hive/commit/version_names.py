@@ -2,13 +2,14 @@
 """The names of versions, of the files in them, and of the properties by which partitions refer to them."""
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 
 from lake.formats.hive.catalog.tables import UNPARTITIONED_DIR
 from lake.formats.hive.files.listing import ListedFile
 from lake.model import TableRef
+from lake.plan import LocatedFile
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import DATA_DIR, DATA_DIRS
+from lake.storage.locations import DATA_DIR, DATA_DIRS, is_below_table
 
 OUTPUT_FILE_PATTERN = r"part-(?P<version>.+-e\d+-\d+)-\d+-\d+\.\w+"
 """The names of files that rewrites write, as a pattern for ``re`` and RE2."""
@@ -36,6 +37,9 @@ _VERSION_NAME = re.compile(r"(?P<plan>.+)-e(?P<epoch>\d+)-\d+")
 _STALE_STATISTICS = frozenset({"COLUMN_STATS_ACCURATE", "numRows", "rawDataSize"})
 
 RECORD_FILE = "commit.json"
+
+FILE_ARCHIVE_DIR = "_aside"
+"""The directory to which replaced files are moved until their deletion if readers would read them at their location."""
 
 
 def data_dir(ref: TableRef) -> str:
@@ -74,6 +78,22 @@ def location_in_version(version: str, partition: str) -> str:
 def record_path_beside(location: str) -> str:
     """Return the path of the commit record beside a location in a version; relative, as the location is."""
     return "/".join([*location.split("/")[:2], RECORD_FILE])
+
+
+def archived_paths(file: LocatedFile) -> Sequence[str]:
+    """Return the path to which a file is moved out of readers' sight, and that which earlier releases used.
+
+    A file outside of the table's directory stays below its own directory, since the table may be on another volume.
+    """
+    if is_below_table(file.path):
+        return [f"{directory}/{FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for directory in DATA_DIRS]
+    return [f"{file.directory}/{DATA_DIR}/{FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.name}"]
+
+
+def location_of_archive(directory: str) -> str | None:
+    """Return the location, as a full path, whose files were moved to a directory below it. None if there is none."""
+    location, found, _ = directory.partition(f"/{DATA_DIR}/{FILE_ARCHIVE_DIR}/")
+    return location if found else None
 
 
 def new_version_name(plan_id: str, epoch: int, nanoseconds: int) -> str:

@@ -21,7 +21,7 @@ def files_in_use(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
     """Return the files that a partition may be read from, by path, each with the reason why it must not be deleted."""
-    locations, reasons, found = _PartitionLocations(ref, partitions), {}, {}
+    locations, reasons, found = _PartitionLocations(partitions), {}, {}
     for directory in parent_directories(ref, versions):
         if (reason := locations.find_reader(directory)) is not None:
             reasons[directory] = reason
@@ -39,7 +39,7 @@ def partitions_with_other_readers(
 
     ``directories`` has a directory of each partition to check, by the partition's name.
     """
-    locations, found = _PartitionLocations(ref, partitions), {}
+    locations, found = _PartitionLocations(partitions), {}
     for name, directory in directories.items():
         if (reason := locations.find_reader(directory, except_partition=name)) is not None:
             found[name] = reason
@@ -61,8 +61,7 @@ def find_restored(
 class _PartitionLocations:
     """The locations of a table's partitions, to be searched for readers of a directory."""
 
-    def __init__(self, ref: TableRef, partitions: Sequence[CatalogPartition]) -> None:
-        self._ref = ref
+    def __init__(self, partitions: Sequence[CatalogPartition]) -> None:
         self._names: dict[str, list[str]] = defaultdict(list)
         for partition in partitions:
             self._names[partition.location].append(partition.name)
@@ -71,7 +70,7 @@ class _PartitionLocations:
     def find_reader(self, directory: str, *, except_partition: str | None = None) -> str | None:
         """Return in words a partition that may be read from ``directory``. None if there is no such partition."""
         for location in self._overlapping_locations(directory):
-            if not _is_skipped_by_readers(self._ref, directory, location):
+            if not _is_skipped_by_readers(directory, location):
                 for name in self._names[location]:
                     if name != except_partition:
                         return f"{partition_label(name)} is read from {location}"
@@ -89,10 +88,11 @@ class _PartitionLocations:
             yield self._sorted[index]
 
 
-def _is_skipped_by_readers(ref: TableRef, directory: str, location: str) -> bool:
-    """True if only one of two directories is in the directory of versions, which readers of the other one skip.
+def _is_skipped_by_readers(directory: str, location: str) -> bool:
+    """True if one of two directories is in the other, in a directory of lakefold's that readers of the outer one skip.
 
-    Only a table without partitions is read from its own directory, above the versions.
+    These are the versions of a table without partitions, which is read from its own directory, and replaced files of a
+    partition outside of its table, which were moved out of readers' sight.
     """
-    data_dirs = tuple(f"{ref.location}/{name}/" for name in DATA_DIRS)
-    return ref.location in (directory, location) and directory.startswith(data_dirs) != location.startswith(data_dirs)
+    outer, inner = sorted((f"{directory}/", f"{location}/"), key=len)
+    return inner.startswith(outer) and not set(DATA_DIRS).isdisjoint(inner.removeprefix(outer).split("/"))

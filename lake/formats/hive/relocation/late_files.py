@@ -23,11 +23,9 @@ from lake.model import TableRef, partition_label
 from lake.plan import LocatedFile, Relocation
 from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import DATA_DIRS, hadoop_uri, relative_path, resolve_path
+from lake.storage.locations import hadoop_uri, is_below_table, relative_path, resolve_path
 
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
-_FILE_ARCHIVE_DIR = "_aside"
-"""The directory to which replaced files are moved until their deletion if readers would read them at their location."""
 
 
 def target_path(source: LocatedFile, location: str, nonce: str) -> str:
@@ -149,14 +147,11 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
     """
     moved, storage = {}, file_io_of(ref.location)
     for file in files:
-        source = resolve_path(ref.location, file.path)
-        if not source.startswith(f"{ref.location}/"):
-            continue  # a later partition would not read it there: the directory is no partition's default
-        names = [f"{directory}/{_FILE_ARCHIVE_DIR}/{file.modified_ms}/{file.path}" for directory in DATA_DIRS]
+        source, names = resolve_path(ref.location, file.path), version_names.archived_paths(file)
         target = resolve_path(ref.location, names[0])
         with suppress(FileNotFoundError):
             if _stat_file(ref, source) == file:
-                storage.make_directories(dirname(target))
+                _make_archive_directory(ref, file, dirname(target))
                 fence()
                 storage.rename(source, _hidden_path(target))
         # This also completes the work of a sweep, maybe of an earlier release, that was killed between the two renames.
@@ -168,6 +163,21 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
                 moved[file] = name
                 break
     return moved
+
+
+def _make_archive_directory(ref: TableRef, file: LocatedFile, directory: str) -> None:
+    """Create a directory for moved files, and those above it, with the owner and permissions of the readers' one.
+
+    Otherwise a later overwrite by its owner could not remove it.
+    """
+    storage = file_io_of(ref.location)
+    base = ref.location if is_below_table(file.path) else file.directory
+    above = base
+    for part in directory.removeprefix(f"{base}/").split("/"):
+        above = f"{above}/{part}"
+        with suppress(FileExistsError):
+            storage.make_directory(above)
+            storage.copy_permissions(above, base)
 
 
 def _finish_archiving(ref: TableRef, file: LocatedFile, source: str, target: str, fence: Callable[[], None]) -> None:

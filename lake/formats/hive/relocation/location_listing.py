@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import chain
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
@@ -20,6 +21,8 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path, resolve_path
 
 _MAX_CONCURRENT_LISTINGS = 8
+#: a local listing takes less time than its way through the thread pool
+_MAX_LISTINGS_PER_TASK = 16
 
 
 ReaderLookup = Callable[[Mapping[str, str]], Mapping[str, str]]
@@ -40,13 +43,16 @@ def list_locations(
     """
     by_name = {location.name: location for location in partitions}
     current = {relative_path(ref.location, location.location) for location in partitions}
-    listed = sorted({(ref.location, location) for one in relocated for location in one.locations})
+    listed = sorted({location for one in relocated for location in one.locations})
     recorded = frozenset(file for one in relocated for file in one.recorded_files)
+
+    def list_some(locations: Sequence[str]) -> list[LocationState]:
+        return [_list_location(ref.location, one, recorded, now, one not in current) for one in locations]
+
+    size = max(1, min(_MAX_LISTINGS_PER_TASK, len(listed) // _MAX_CONCURRENT_LISTINGS))
     with ThreadPoolExecutor(_MAX_CONCURRENT_LISTINGS) as pool:
-        found = list(
-            pool.map(lambda item: _list_location(item[0], item[1], recorded, now, item[1] not in current), listed)
-        )
-    seen = {location: there for (_, location), there in zip(listed, found, strict=True)}
+        found = list(pool.map(list_some, [listed[start : start + size] for start in range(0, len(listed), size)]))
+    seen = dict(zip(listed, chain.from_iterable(found), strict=True))
     states = {
         one.partition: PartitionState(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),

@@ -5,7 +5,7 @@ A database identifies a table by its name. It lacks the relocations if the table
 now has another prefix, if the database was lost or restored from a backup, or if another lakefold was there before.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from posixpath import basename
 
 from lake.formats.hive.catalog.tables import list_partitions
@@ -16,7 +16,7 @@ from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
-from lake.plan import Relocation
+from lake.plan import LocatedFile, Relocation, milliseconds_of
 from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
 from lake.storage.files import FileEntry
 from lake.storage.filesystems import file_io_of
@@ -50,23 +50,21 @@ def find_unrecorded_relocations(
     for location in {move.location for one in every for move in one.commit.relocations} - listings.keys():
         names |= {entry.path for entry in _list_files(ref, location)}
     digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
-    last = {move.partition: one for one in every for move in one.commit.relocations}
-    discovered = [
-        FoundRelocations(
-            commit=one.commit, is_recorded=True, late_copies=tuple(_find_late_copies(ref, one, listings, digests, {}))
-        )
-        for one in before
-    ]
+    late_copies = _late_copies(ref, every, listings, digests)
     return [
         *(
             FoundRelocations(
                 commit=one.commit,
                 deleted_paths=_deleted_paths(ref, one, listings),
-                late_copies=tuple(_find_late_copies(ref, one, listings, digests, last)),
+                late_copies=late_copies[one.commit.instant],
             )
             for one in made
         ),
-        *(one for one in discovered if one.late_copies),
+        *(
+            FoundRelocations(commit=one.commit, is_recorded=True, late_copies=late_copies[one.commit.instant])
+            for one in before
+            if late_copies[one.commit.instant]
+        ),
     ]
 
 
@@ -99,9 +97,12 @@ def _is_applied(
     ref: TableRef, record: CommitRecord, catalog_tokens: Collection[str], others: Sequence[CommitRecord]
 ) -> bool:
     token = record.commit.instant
+    is_version = version_names.version_started_ns(token) is not None
     if token in catalog_tokens:
+        if is_version:  # its partitions may be dropped before the next search
+            commit_record.mark_committed(ref, token)
         return True
-    if version_names.version_started_ns(token) is not None:
+    if is_version:
         return commit_record.is_marked_committed(ref, token)
     new_locations = {(move.partition, move.location) for move in record.commit.relocations}
     return any(
@@ -139,17 +140,40 @@ def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, S
     return frozenset(gone)
 
 
+def _late_copies(
+    ref: TableRef,
+    records: Sequence[CommitRecord],
+    listings: Mapping[str, Sequence[FileEntry]],
+    digests: Mapping[str, str],
+) -> Mapping[str, tuple[UnrecordedLateCopy, ...]]:
+    """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
+
+    A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
+    or was kept aside since an overwrite followed it.
+    """
+    last = {move.partition: one for one in records for move in one.commit.relocations}
+    replaced = frozenset(
+        LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
+        for one in records
+        for file in one.commit.superseded
+        if file.modified_at is not None
+    )
+    return {
+        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced)) for one in records
+    }
+
+
 def _find_late_copies(
     ref: TableRef,
     record: CommitRecord,
     listings: Mapping[str, Sequence[FileEntry]],
     digests: Mapping[str, str],
     last_records: Mapping[str, CommitRecord],
+    replaced: Set[LocatedFile],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that were already copied to their partition.
+    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit aren't.
 
-    The name of a copy holds the digest of its source. A commit is made only if no late file waits to be copied.
-    So the ``last_records`` show that all files that arrived before them were copied.
+    The name of a copy holds the digest of its source.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
@@ -159,7 +183,8 @@ def _find_late_copies(
             if file.path in recorded:
                 continue
             target = digests.get(source_digest(file))
-            if target is None and final is not record and _has_arrived_before(ref, entry, move, final):
+            is_late = target is None and final is not record and file not in replaced
+            if is_late and _has_arrived_before(ref, entry, move, final):
                 target = f"{move.location}/{basename(file.path)}"
             if target is not None:
                 yield UnrecordedLateCopy(partition=move.partition, source=file, target=target, token=move.token)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JDBC catalogs on SQLite, read through PyIceberg, which shares their tables with Iceberg's Java client."""
+"""JDBC catalogs on SQLite and PostgreSQL, read by PyIceberg, which shares their tables with Iceberg's Java client."""
 
 import logging
 from collections.abc import Iterator
@@ -9,10 +9,14 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from lake.errors import Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.namespaces import table_names
 from lake.formats.iceberg.catalog.settings import PREFIX, CatalogSettings
+from lake.redaction import redact_database_url
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+_CONNECT_SECONDS = 10
 
 
 class _OtherMessages(logging.Filter):
@@ -27,7 +31,7 @@ logging.getLogger("pyiceberg.catalog.sql").addFilter(_OtherMessages())
 
 @contextmanager
 def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
-    """Yield PyIceberg's client of the catalog, which can only read. Raises Rejected if there is no database.
+    """Yield PyIceberg's client of the catalog, used for reading only. Raises Rejected if there is no SQLite file.
 
     Raises Transient if the database can't be read.
     """
@@ -35,37 +39,37 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     from pyiceberg.catalog.sql import SqlCatalog
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 
-    if not Path(settings.database).exists():
-        raise Rejected(f"{PREFIX}{settings.name}.uri: there is no SQLite file at {settings.database}")
-    uri = f"sqlite:///file:{quote(settings.database)}?mode=ro&uri=true"
     catalog = None
     try:
-        catalog = SqlCatalog(settings.name, uri=uri, init_catalog_tables="false", warehouse=settings.warehouse)
+        catalog = SqlCatalog(
+            settings.name, uri=_url(settings), init_catalog_tables="false", warehouse=settings.warehouse
+        )
         yield catalog
     except (NoSuchNamespaceError, NoSuchTableError):
         raise
     except Exception as error:
         if not type(error).__module__.startswith("sqlalchemy"):
             raise
-        raise Transient(f"catalog {settings.name!r} ({settings.database}): {first_line(error)}") from error
+        where = settings.database or redact_database_url(settings.uri)
+        raise Transient(f"catalog {settings.name!r} ({where}): {first_line(error)}") from error
     finally:
         if catalog is not None:
             catalog.engine.dispose()
 
 
+def _url(settings: CatalogSettings) -> str:
+    if settings.uri:
+        return f"{settings.uri}{'&' if '?' in settings.uri else '?'}connect_timeout={_CONNECT_SECONDS}"
+    if not Path(settings.database).exists():
+        raise Rejected(f"{PREFIX}{settings.name}.uri: there is no SQLite file at {settings.database}")
+    return f"sqlite:///file:{quote(settings.database)}?mode=ro&uri=true"
+
+
 def find_table_names(settings: CatalogSettings) -> Iterator[str]:
     """Yield the tables of the catalog, each as ``namespace.table``; a nested namespace has dots in its name."""
     with open_catalog(settings) as catalog:
-        names = sorted(
-            ".".join(table) for namespace in _namespaces(catalog, ()) for table in catalog.list_tables(namespace)
-        )
+        names = table_names(catalog)
     yield from names
-
-
-def _namespaces(catalog: Any, parent: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    for namespace in catalog.list_namespaces(parent):
-        yield namespace
-        yield from _namespaces(catalog, namespace)
 
 
 def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":

@@ -1,40 +1,63 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of a catalog, as users have them for Spark: ``spark.sql.catalog.NAME`` and the keys below it."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
+from types import MappingProxyType
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from lake.errors import Rejected
+from lake.metastore import normalized_uri
 from lake.redaction import redact
 from lake.storage.locations import canonical_location, is_local
 
 PREFIX = "spark.sql.catalog."
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-_JDBC_CATALOG = "org.apache.iceberg.jdbc.JdbcCatalog"
-_HADOOP_CATALOG = "org.apache.iceberg.hadoop.HadoopCatalog"
-_SQLITE = "jdbc:sqlite:"
+_SQLITE, _POSTGRESQL = "jdbc:sqlite:", "jdbc:postgresql:"
+_METASTORE = "spark.hadoop.hive.metastore.uris"
+_METASTORE_LOCK = "engine.hive.lock-enabled"
 
 
 class CatalogKind(StrEnum):
     """The kinds of catalogs that lakefold opens."""
 
     HADOOP = "hadoop"  #: the tables are the directories of a warehouse
+    HIVE = "hive"  #: a Hive metastore lists the tables
     JDBC = "jdbc"  #: a database lists the tables
+    REST = "rest"  #: a server with Iceberg's REST interface lists the tables
+
+
+_CLASSES = {
+    "org.apache.iceberg.hadoop.HadoopCatalog": CatalogKind.HADOOP,
+    "org.apache.iceberg.hive.HiveCatalog": CatalogKind.HIVE,
+    "org.apache.iceberg.jdbc.JdbcCatalog": CatalogKind.JDBC,
+    "org.apache.iceberg.rest.RESTCatalog": CatalogKind.REST,
+}
+#: the settings of a REST catalog that PyIceberg has under the same names as Iceberg's Java client
+_REST_SETTINGS = frozenset(
+    {"uri", "warehouse", "prefix", "token", "credential", "scope", "audience", "resource", "oauth2-server-uri"}
+)
+#: the libpq parameters that PostgreSQL's JDBC driver has under the same names
+_POSTGRESQL_SETTINGS = frozenset({"sslmode", "sslcert", "sslkey", "sslrootcert"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogSettings:
-    """One catalog: its ``name`` in Spark, and its canonical ``warehouse``.
+    """One catalog: its ``name`` in Spark, and its canonical ``warehouse``, '' if only the catalog's server knows it.
 
-    ``database`` is the path of the SQLite file of a JDBC catalog, '' for a Hadoop catalog. ``unsafe_reason`` says why
-    commits of two processes may replace each other; None if the catalog prevents that.
+    ``database`` is the path of the SQLite file of a JDBC catalog, '' for every other one. ``uri`` is the address of its
+    server: SQLAlchemy's URL of a PostgreSQL database, that of a Hive metastore or of a REST server. ``properties`` are
+    PyIceberg's properties of a REST catalog. ``unsafe_reason`` says why commits of two processes may replace each
+    other; None if the catalog prevents that.
     """
 
     name: str
     kind: CatalogKind
-    warehouse: str
+    warehouse: str = ""
     database: str = ""
+    uri: str = field(default="", repr=False)
+    properties: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}), repr=False)
     unsafe_reason: str | None = None
 
 
@@ -60,6 +83,14 @@ def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
     if found != SPARK_CATALOG:
         raise Rejected(f"{key} = {found}: lakefold opens catalogs of the class {SPARK_CATALOG} only")
     kind = _kind(settings, key)
+    if (io := settings.get(f"{key}.io-impl")) is not None and io != "org.apache.iceberg.hadoop.HadoopFileIO":
+        raise Rejected(
+            f"{key}.io-impl = {io}: lakefold reads files through org.apache.iceberg.hadoop.HadoopFileIO only"
+        )
+    if kind is CatalogKind.REST:
+        return _rest_settings(settings, name)
+    if kind is CatalogKind.HIVE:
+        return _hive_settings(settings, name)
     warehouse = settings.get(f"{key}.warehouse", "")
     if not warehouse:
         raise Rejected(f"{key}.warehouse is not set; it is required for catalogs of type {kind}")
@@ -67,20 +98,12 @@ def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
         raise Rejected(
             f"{key}.warehouse = {warehouse}: Iceberg tables are served on local or mounted file systems only"
         )
-    if (io := settings.get(f"{key}.io-impl")) is not None and io != "org.apache.iceberg.hadoop.HadoopFileIO":
-        raise Rejected(
-            f"{key}.io-impl = {io}: lakefold reads files through org.apache.iceberg.hadoop.HadoopFileIO only"
-        )
+    location = canonical_location(warehouse)
     if kind is CatalogKind.HADOOP:
-        return CatalogSettings(
-            name=name,
-            kind=kind,
-            warehouse=canonical_location(warehouse),
-            unsafe_reason=_unsafe_reason(settings, key),
-        )
-    return CatalogSettings(
-        name=name, kind=kind, warehouse=canonical_location(warehouse), database=_sqlite_file(settings, key)
-    )
+        return CatalogSettings(name=name, kind=kind, warehouse=location, unsafe_reason=_unsafe_reason(settings, key))
+    if settings.get(f"{key}.uri", "").startswith(_POSTGRESQL):
+        return CatalogSettings(name=name, kind=kind, warehouse=location, uri=_postgresql_url(settings, key))
+    return CatalogSettings(name=name, kind=kind, warehouse=location, database=_sqlite_file(settings, key))
 
 
 def _unsafe_reason(settings: Mapping[str, str], key: str) -> str | None:
@@ -98,21 +121,94 @@ def _unsafe_reason(settings: Mapping[str, str], key: str) -> str | None:
 
 
 def _kind(settings: Mapping[str, str], key: str) -> CatalogKind:
-    class_name, kind = settings.get(f"{key}.catalog-impl"), settings.get(f"{key}.type")
-    known = {_JDBC_CATALOG: CatalogKind.JDBC, _HADOOP_CATALOG: CatalogKind.HADOOP}
+    class_name, kind = settings.get(f"{key}.catalog-impl"), settings.get(f"{key}.type", "hive")  # Iceberg's default
     if class_name is not None:
-        if class_name not in known:
-            raise Rejected(f"{key}.catalog-impl = {class_name}: lakefold opens {' and '.join(sorted(known))}")
-        return known[class_name]
+        if class_name not in _CLASSES:
+            raise Rejected(f"{key}.catalog-impl = {class_name}: lakefold opens {_listed(_CLASSES)}")
+        return _CLASSES[class_name]
     if kind not in list(CatalogKind):
-        # Iceberg's default is a Hive metastore.
-        raise Rejected(f"{key}.type = {kind or 'hive'}: lakefold opens catalogs of type {' and '.join(CatalogKind)}")
+        raise Rejected(f"{key}.type = {kind}: lakefold opens catalogs of type {_listed(CatalogKind)}")
     return CatalogKind(kind)
+
+
+def _listed(names: Iterable[str]) -> str:
+    *first, last = sorted(names)
+    return f"{', '.join(first)} and {last}"
 
 
 def _sqlite_file(settings: Mapping[str, str], key: str) -> str:
     uri = settings.get(f"{key}.uri", "")
     path = uri.removeprefix(_SQLITE).removeprefix("file:").partition("?")[0]
     if not uri.startswith(_SQLITE) or not path.startswith("/"):
-        raise Rejected(f"{key}.uri = {redact(uri)}: of JDBC catalogs lakefold opens {_SQLITE}/PATH only")
+        raise Rejected(
+            f"{key}.uri = {redact(uri)}: of JDBC catalogs lakefold opens {_SQLITE}/PATH and "
+            f"{_POSTGRESQL}//HOST/DATABASE only"
+        )
     return path
+
+
+def _postgresql_url(settings: Mapping[str, str], key: str) -> str:
+    """Return SQLAlchemy's URL of the database that the JDBC driver opens by ``uri``, ``jdbc.user``, ``jdbc.password``.
+
+    The driver's other parameters, such as pool sizes, concern only itself.
+    """
+    uri = settings[f"{key}.uri"]
+    parts = urlsplit(uri.removeprefix("jdbc:"))
+    given = dict(parse_qsl(parts.query))
+    name, password = (settings.get(f"{key}.jdbc.{one}", given.get(one)) for one in ("user", "password"))
+    database = parts.path.removeprefix("/")
+    if not parts.netloc or "@" in parts.netloc or "," in parts.netloc or not database:
+        raise Rejected(f"{key}.uri = {redact(uri)}: lakefold opens {_POSTGRESQL}//HOST:PORT/DATABASE with one host")
+    login = quote(name or "", safe="") + (f":{quote(password, safe='')}" if password else "")
+    query = urlencode({one: value for one, value in given.items() if one in _POSTGRESQL_SETTINGS})
+    return f"postgresql+psycopg://{login}{'@' if login else ''}{parts.netloc}/{database}{'?' if query else ''}{query}"
+
+
+def _hive_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
+    key = PREFIX + name
+    uri = settings.get(f"{key}.uri", settings.get(_METASTORE, ""))
+    if not uri:
+        raise Rejected(f"neither {key}.uri nor {_METASTORE} is set; it names the Hive metastore")
+    try:
+        uri = normalized_uri(uri)
+    except ValueError as error:
+        raise Rejected(f"{key}.uri = {redact(uri)}: {error}") from error
+    unlocked = settings.get(f"spark.hadoop.iceberg.{_METASTORE_LOCK}", "true").lower() == "false"
+    setting = f"spark.hadoop.iceberg.{_METASTORE_LOCK}"
+    return CatalogSettings(
+        name=name, kind=CatalogKind.HIVE, uri=uri, unsafe_reason=_unlocked_reason(setting) if unlocked else None
+    )
+
+
+def _unlocked_reason(setting: str) -> str:
+    return (
+        f"{setting} = false: commits then rely on the metastore to compare the table's parameters, which not every "
+        "release does, and lakefold can't see whether it does; without this one can replace the other without an error"
+    )
+
+
+def _rest_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
+    key = PREFIX + name
+    below = {one.removeprefix(f"{key}."): value for one, value in settings.items() if one.startswith(f"{key}.")}
+    if not below.get("uri", "").startswith(("http://", "https://")):
+        raise Rejected(
+            f"{key}.uri = {redact(below.get('uri', ''))}: it must be the http:// or https:// of a REST server"
+        )
+    for setting, supported in (("rest.auth.type", ("none", "oauth2")), ("rest.sigv4-enabled", ("false",))):
+        if (value := below.get(setting, supported[0])).lower() not in supported:
+            raise Rejected(f"{key}.{setting} = {value}: lakefold supports {' and '.join(supported)} only")
+    properties = {one: value for one, value in below.items() if one in _REST_SETTINGS or one.startswith("header.")}
+    return CatalogSettings(name=name, kind=CatalogKind.REST, uri=below["uri"], properties=MappingProxyType(properties))
+
+
+def unsafe_table_reason(settings: CatalogSettings, format_version: int, properties: Mapping[str, str]) -> str | None:
+    """Return why commits to a table may replace each other or be made after their withdrawal; None if they can't."""
+    if settings.kind is CatalogKind.HIVE and properties.get(_METASTORE_LOCK, "true").lower() == "false":
+        return _unlocked_reason(_METASTORE_LOCK)
+    if settings.kind is CatalogKind.REST and format_version == 1:
+        # A REST server compares the newest snapshot and the sequence number, not the whole metadata.
+        return (
+            "format version 1 has no sequence numbers, by which a REST catalog refuses a commit that was withdrawn "
+            "before a rollback; tables of version 2 are rewritten"
+        )
+    return settings.unsafe_reason

@@ -7,8 +7,8 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from lake.errors import LakefoldError, Rejected, TableGone, Transient, first_line
-from lake.formats.iceberg.catalog import hadoop, jdbc
-from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings
+from lake.formats.iceberg.catalog import hadoop, hive, jdbc, rest
+from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.model import CatalogRef, SearchFailure, TableRef
 from lake.storage.locations import canonical_location, is_local
 
@@ -45,7 +45,7 @@ def find_tables(
     the catalog can't be read.
     """
     opened = read_settings(settings, catalog)
-    for name in _table_names(opened):
+    for name in _table_names(opened, database_pattern):
         namespace, _, table = name.rpartition(".")
         if not (fnmatchcase(namespace, database_pattern) and fnmatchcase(table, table_pattern)):
             continue
@@ -57,9 +57,12 @@ def find_tables(
             yield loaded.ref
 
 
-def _table_names(settings: CatalogSettings) -> Iterator[str]:
-    if settings.kind is CatalogKind.JDBC:
-        yield from jdbc.find_table_names(settings)
+def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[str]:
+    if settings.kind is CatalogKind.HIVE:
+        yield from hive.find_table_names(settings, database_pattern)
+        return
+    if settings.kind is not CatalogKind.HADOOP:
+        yield from (jdbc if settings.kind is CatalogKind.JDBC else rest).find_table_names(settings)
         return
     try:
         yield from hadoop.find_table_names(settings.warehouse)
@@ -112,7 +115,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
             metadata=metadata,
             metadata_location=location,
             io=PyArrowFileIO(),
-            unsafe_reason=settings.unsafe_reason,
+            unsafe_reason=unsafe_table_reason(settings, metadata.format_version, metadata.properties),
         )
     raise AssertionError("unreachable")
 
@@ -123,7 +126,12 @@ def _read_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMe
 
     if settings.kind is CatalogKind.JDBC:
         return jdbc.load_metadata(settings, table)
-    location = hadoop.metadata_location(settings.warehouse, table)
+    if settings.kind is CatalogKind.REST:
+        return rest.load_metadata(settings, table)
+    if settings.kind is CatalogKind.HIVE:
+        location = hive.metadata_location(settings, table)
+    else:
+        location = hadoop.metadata_location(settings.warehouse, table)
     return None if location is None else (location, FromInputFile.table_metadata(PyArrowFileIO().new_input(location)))
 
 

@@ -39,7 +39,12 @@ from service.control.store.models import (
     SupersededRow,
     TableRow,
 )
-from service.control.store.relocation.journal import has_relocation_of, record_unrecorded_relocations, supersede
+from service.control.store.relocation.journal import (
+    has_relocation_of,
+    latest_location,
+    record_unrecorded_relocations,
+    supersede,
+)
 from service.control.store.rows import options_document, pack_slices
 from service.control.store.tables import table_values
 
@@ -48,8 +53,12 @@ class DiscoveredRelocations(StorePart):
     """See ``lake.relocation_store.RelocationStore``."""
 
     def known_relocation_tokens(self, table: TableRef) -> Collection[str]:
-        """Return the tokens of all relocations that are recorded under the table's name."""
-        tokens = select(RelocationRow.token).where(RelocationRow.table_name == table.name).distinct()
+        """Return the tokens of all relocations that are recorded as applied under the table's name.
+
+        A relocation that was begun may be applied since: the database may have been restored from a backup.
+        """
+        applied = RelocationRow.table_name == table.name, RelocationRow.made_at_ms.is_not(None)
+        tokens = select(RelocationRow.token).where(*applied).distinct()
         with self._database.read() as connection:
             return frozenset(connection.execute(tokens).scalars())
 
@@ -63,13 +72,16 @@ class DiscoveredRelocations(StorePart):
 
         The run of an inflight plan under this name records its own relocations. The executor of a live plan under
         another name records them too, but only while it renews its lease: the table no longer has the other name, so no
-        later executor would find the commit. In all other cases, this method completes a plan that has not completed,
-        under this name and with the ``figures`` of its commit. The exception is an ended plan if this database has a
-        record of the attempt that committed: the sweep checks whether a program undid that commit.
+        later executor would find the commit. Later commits of their partitions wait for them, because a run records its
+        commit as the last one. In all other cases, this method completes a plan that has not completed, under this name
+        and with the ``figures`` of its commit. The exception is an ended plan if this database has a record of the
+        attempt that committed: the sweep checks whether a program undid that commit.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         left_to_executors: list[str] = []
         left_to_plans: list[str] = []
+        #: by partition with a commit that is left to its run: the list that its later commits are added to
+        waiting: dict[str, list[str]] = {}
         newest_epochs = defaultdict[str, int](int)
         for one in found:
             newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
@@ -82,18 +94,23 @@ class DiscoveredRelocations(StorePart):
                 if one.is_recorded:
                     _insert_late_copies(connection, table, one, one.late_copies)
                     continue
+                partitions = [move.partition for move in commit.relocations]
                 row = _lock_plan(connection, table, commit)
+                waits_with = next((waiting[partition] for partition in partitions if partition in waiting), None)
+                if waits_with is None and row is not None:
+                    if row.table_name == table.name:
+                        waits_with = left_to_plans if _is_left_to_plan(row, commit) else None
+                    elif row.state in LIVE_STATES and _is_held(row, commit):
+                        waits_with = left_to_executors
+                if waits_with is not None:
+                    waits_with.append(commit.instant)
+                    waiting |= dict.fromkeys(partitions, waits_with)
+                    continue
                 if row is None:
                     _insert_discovered_plan(connection, table, commit, newest_epochs[commit.plan_id])
                 elif row.table_name == table.name:
-                    if _is_left_to_plan(row, commit):
-                        left_to_plans.append(commit.instant)
-                        continue
                     if _is_recorded_elsewhere(row, commit):
                         continue
-                elif row.state in LIVE_STATES and _is_held(row, commit):
-                    left_to_executors.append(commit.instant)
-                    continue
                 elif row.state not in LIVE_STATES or commit.epoch is not None:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
                     notes[row.table_name] += 1
@@ -342,7 +359,7 @@ def _insert_relocations(connection: Connection, table: TableRef, found: FoundRel
 def _insert_late_copies(
     connection: Connection, table: TableRef, found: FoundRelocations, carried: Sequence[UnrecordedLateCopy]
 ) -> None:
-    """Record the files that were copied from a commit's previous locations; known records stay as they are."""
+    """Record the files that were copied from a commit's previous locations; records of finished copies stay."""
     for one in carried:
         is_new = insert_if_absent(
             connection,
@@ -356,5 +373,25 @@ def _insert_late_copies(
             begun_at_ms=db_now(),
             done_at_ms=db_now(),
         )
-        if is_new:
+        if is_new or _finish_late_copy(connection, table, one):
             supersede(connection, table.name, one.partition, found.commit.plan_id, one.token, [one.source])
+
+
+def _finish_late_copy(connection: Connection, table: TableRef, copy: UnrecordedLateCopy) -> bool:
+    """Record as done a copy that had begun at the backup from which the database was restored. False if it had not.
+
+    A copy in the partition's present location is left to the sweep: it locks the partition, and an overwrite may still
+    remove the copy.
+    """
+    if copy.target.rpartition("/")[0] == latest_location(connection, table.name, copy.partition):
+        return False
+    row, source = LateCopyRow, copy.source
+    this = (
+        row.table_name == table.name,
+        row.source == source.path,
+        row.bytes == source.bytes,
+        row.modified_at_ms == source.modified_ms,
+        row.done_at_ms.is_(None),
+    )
+    done = update(row).where(*this).values(target=copy.target, done_at_ms=db_now())
+    return bool(connection.execute(done).rowcount)

@@ -176,18 +176,7 @@ class RelocationJournal(StorePart):
     def end_relocation(self, table: TableRef, relocation: Relocation) -> None:
         """Record that a relocation was applied; the files of its previous location wait for deletion under its plan."""
         with self._locked_write() as connection:
-            row = RelocationRow
-            key = (
-                row.table_name == table.name,
-                row.partition_path == relocation.partition,
-                row.token == relocation.token,
-            )
-            applied = update(row).where(*key, row.made_at_ms.is_(None)).values(made_at_ms=db_now())
-            begun = connection.execute(applied.returning(row.plan_id, row.left_files)).one_or_none()
-            if begun is not None:
-                previous_files = [_file_from_json(entry) for entry in begun.left_files]
-                supersede(connection, table.name, relocation.partition, begun.plan_id, relocation.token, previous_files)
-                _clear_earlier_files(connection, table.name, relocation)
+            _end_begun_relocation(connection, table.name, relocation)
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
         """Record that relocations were begun and will not be applied; see ``RelocationStore``."""
@@ -326,10 +315,18 @@ def record_relocations(connection: Connection, table: str, commit: Commit) -> No
 
 
 def has_relocation_of(connection: Connection, table: str, commit: Commit) -> bool:
-    """Return True if any relocation of ``commit`` is recorded."""
+    """Return True if any relocation of ``commit`` is recorded as applied."""
     row = RelocationRow
-    known = select(row.id).where(row.table_name == table, row.token == commit.instant).limit(1)
-    return connection.execute(known).one_or_none() is not None
+    applied = row.table_name == table, row.token == commit.instant, row.made_at_ms.is_not(None)
+    return connection.execute(select(row.id).where(*applied).limit(1)).one_or_none() is not None
+
+
+def latest_location(connection: Connection, table: str, partition: str) -> str | None:
+    """Return the location to which the latest relocation of a partition led. None if the partition has none."""
+    row = RelocationRow
+    applied = row.table_name == table, row.partition_path == partition, row.made_at_ms.is_not(None)
+    last = select(row.place).where(*applied, ~row.token.startswith(RECREATED_PREFIX)).order_by(row.id.desc())
+    return connection.execute(last.limit(1)).scalar_one_or_none()
 
 
 def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
@@ -341,7 +338,7 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
     A new relocation is inserted before all recorded relocations that were applied after it. If the first of these did
     not begin at the location where the new relocation ended, the new relocation was undone in between. Then the files
     that its commit wrote wait for deletion, and other files in that location are late. The first later relocation
-    already has the replaced files. A relocation that is already recorded does not change.
+    already has the replaced files. A relocation that is already recorded as applied does not change.
     """
     row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -354,6 +351,8 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
         )
         known = connection.execute(rows_of_partition.order_by(row.id)).all()
         if any(known_row.token == move.token for known_row in known):
+            moved = _end_begun_relocation(connection, table, move)
+            _end_copies_of(connection, table, move, moved)
             deleted_by_others.add(move.partition)
             continue
         later = _later_relocations(known, move, staged_at, is_restored=commit.epoch is None)
@@ -396,11 +395,44 @@ def _later_relocations(
     return known[first:]
 
 
+def _end_begun_relocation(connection: Connection, table: str, relocation: Relocation) -> Sequence[LocatedFile]:
+    """Record that a relocation was applied, if it is recorded as begun. Returns the files that it then has replaced."""
+    row = RelocationRow
+    begun = (
+        row.table_name == table,
+        row.partition_path == relocation.partition,
+        row.token == relocation.token,
+        row.made_at_ms.is_(None),
+    )
+    applied = update(row).where(*begun).values(made_at_ms=db_now()).returning(row.plan_id, row.left_files)
+    ended = connection.execute(applied).one_or_none()
+    if ended is None:
+        return ()
+    previous_files = [_file_from_json(entry) for entry in ended.left_files]
+    supersede(connection, table, relocation.partition, ended.plan_id, relocation.token, previous_files)
+    _clear_earlier_files(connection, table, relocation)
+    return previous_files
+
+
+def _end_copies_of(connection: Connection, table: str, relocation: Relocation, files: Sequence[LocatedFile]) -> None:
+    """Record as done the copies of ``files`` in the location of an applied relocation, which was begun after them."""
+    row, sources = LateCopyRow, {file.path for file in files}
+    begun = row.table_name == table, row.partition_path == relocation.partition, row.done_at_ms.is_(None)
+    copies = connection.execute(select(row.id, row.source, row.target).where(*begun)).all() if files else ()
+    ids = [
+        number
+        for number, source, target in copies
+        if source in sources and target.rpartition("/")[0] == relocation.location
+    ]
+    connection.execute(update(row).where(row.id.in_(ids)).values(done_at_ms=db_now()))
+
+
 def _clear_earlier_files(connection: Connection, table: str, move: Relocation) -> None:
     """Clear the files of the relocations before ``move``. Files that wait for deletion have rows of their own."""
     row = RelocationRow
-    earlier = row.table_name == table, row.partition_path == move.partition, row.token != move.token
-    connection.execute(update(row).where(*earlier).values(files=[], left_files=[]))
+    of_partition = row.table_name == table, row.partition_path == move.partition
+    this = select(row.id).where(*of_partition, row.token == move.token).scalar_subquery()
+    connection.execute(update(row).where(*of_partition, row.id < this).values(files=[], left_files=[]))
 
 
 def _relocation_values(
@@ -547,7 +579,7 @@ def _relocated_partition(
         latest=_relocation(last),
         previous_locations=previous_locations,
         late_copies=late_copies,
-        begun_relocations=tuple(_relocation(row) for row in rows if row.made_at_ms is None and row.id > last.id),
+        begun_relocations=tuple(_relocation(row) for row in rows if row.made_at_ms is None),
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,

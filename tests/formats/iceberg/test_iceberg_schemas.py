@@ -10,11 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 from contract.attempts import attempt
 from contract.plans import plan_all
-from iceberg_case import IcebergCase
+from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import live_paths, rows_of_all_readers
 
-from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcessBackend
 from executors.verification import verify_rewrite
 from lake.model import TableRef
 
@@ -50,9 +48,9 @@ PARTLY = (*REQUIRED[:4], OPTIONAL[4].replace("IF(id % 5 = 0, NULL, ", "", 1).rep
 
 
 @pytest.fixture(params=["hadoop 2", "jdbc 1"])
-def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
+def case(new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
     kind, version = request.param.split()
-    return IcebergCase(session=spark, kind=kind, version=int(version), engines=(ArrowEngine(InProcessBackend()),))
+    return new_case(kind, version=int(version))
 
 
 @pytest.fixture

@@ -2,8 +2,6 @@
 """Which snapshots lakefold lets Iceberg expire if a branch has settings of its own."""
 
 from datetime import timedelta
-from pathlib import Path
-from typing import Any
 
 import pytest
 from contract.attempts import run
@@ -15,19 +13,9 @@ from lake.model import TableRef
 from lake.plan import Commit
 from lake.ports import DeletionResult
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 
 HOUR_MS = 3_600_000
-
-
-@pytest.fixture(params=["hadoop", "jdbc"])
-def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
-    return IcebergCase(session=spark, kind=request.param)
-
-
-@pytest.fixture
-def table(case: IcebergCase, tmp_path: Path) -> TableRef:
-    return case.create(tmp_path / "lake" / "t", name="t")
 
 
 def snapshots(case: IcebergCase, table: TableRef) -> set[int]:

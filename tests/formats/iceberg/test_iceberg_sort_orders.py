@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The sort order that new files of an Iceberg table state, and whether their rows are in it."""
 
-from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
 from contract.attempts import run
 from contract.plans import plan_all
-from iceberg_case import IcebergCase
+from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import live_paths, rows_of_all_readers
 
-from executors.engines.arrow import ArrowEngine
-from executors.engines.backends import InProcessBackend
 from lake.model import TableRef
 
 pytestmark = pytest.mark.spark
 
 
 @pytest.fixture
-def case(spark: Any) -> IcebergCase:
-    return IcebergCase(session=spark, kind="jdbc", parts=("",), engines=(ArrowEngine(InProcessBackend()),))
-
-
-@pytest.fixture
-def table(case: IcebergCase, tmp_path: Path) -> TableRef:
-    return case.create(tmp_path / "lake" / "t", name="t")
+def case(new_case: NewCase) -> IcebergCase:
+    return new_case("jdbc", parts=("",))
 
 
 def order_writes(case: IcebergCase, table: TableRef, order: str) -> None:

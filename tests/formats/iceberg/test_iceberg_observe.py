@@ -13,7 +13,19 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from iceberg_tables import CATALOG, append, hadoop_settings, jdbc_settings, observing, only_table, owner_catalog, rows
+from iceberg_tables import (
+    CATALOG,
+    append,
+    hadoop_settings,
+    hive_settings,
+    jdbc_settings,
+    observing,
+    only_table,
+    owner_catalog,
+    postgresql_settings,
+    rest_settings,
+    rows,
+)
 from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -30,8 +42,8 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
-from lake.errors import Rejected, TableGone
-from lake.formats.iceberg.catalog.settings import read_settings
+from lake.errors import Rejected, TableGone, Transient
+from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.read import footers
 from lake.formats.iceberg.read.live_files import read_live_files, snapshot_of
@@ -137,14 +149,20 @@ def test_a_dropped_table_is_gone_and_another_location_is_named(tmp_path: Path, o
         ({}, None),
         ({"": None}, "has no settings"),
         ({"": "org.example.Catalog"}, "of the class"),
-        ({".type": "rest"}, "rest: lakefold opens"),
-        ({".type": None}, "= hive: lakefold opens"),
+        ({".type": "nessie"}, "nessie: lakefold opens catalogs of type hadoop, hive, jdbc and rest"),
+        ({".type": None, ".uri": None}, "names the Hive metastore"),
+        ({".type": "hive", ".uri": "http://host:9083"}, "thrift"),
+        ({".type": "rest"}, "must be the http:// or https:// of a REST server"),
+        ({".type": "rest", ".uri": "http://host", ".rest.auth.type": "basic"}, "none and oauth2 only"),
+        ({".type": "rest", ".uri": "http://host", ".rest.sigv4-enabled": "true"}, "sigv4-enabled = true"),
         ({".type": None, ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}, None),
         ({".catalog-impl": "org.apache.iceberg.aws.glue.GlueCatalog"}, "GlueCatalog: lakefold opens"),
         ({".warehouse": None}, "warehouse is not set"),
         ({".warehouse": "s3://bucket/warehouse"}, "local or mounted file systems only"),
         ({".io-impl": "org.apache.iceberg.aws.s3.S3FileIO"}, "HadoopFileIO only"),
-        ({".uri": "jdbc:postgresql://host/db"}, "opens jdbc:sqlite:/PATH only"),
+        ({".uri": "jdbc:mysql://host/db"}, "opens jdbc:sqlite:/PATH and jdbc:postgresql://HOST/DATABASE only"),
+        ({".uri": "jdbc:postgresql://one,two/db"}, "with one host"),
+        ({".uri": "jdbc:postgresql://host"}, "with one host"),
     ],
 )
 def test_settings_of_a_catalog_are_refused_by_name_and_value(
@@ -159,6 +177,72 @@ def test_settings_of_a_catalog_are_refused_by_name_and_value(
     with pytest.raises(Rejected, match=words) as caught:
         read_settings(given, CATALOG)
     assert key in str(caught.value)
+
+
+def test_catalogs_with_a_server_are_opened_by_the_settings_of_spark():
+    key = f"spark.sql.catalog.{CATALOG}"
+    spark = {key: "org.apache.iceberg.spark.SparkCatalog"}
+    on_postgresql = spark | {
+        f"{key}.type": "jdbc",
+        f"{key}.uri": "jdbc:postgresql://db:5433/catalogs?user=other&sslmode=require&prepareThreshold=0",
+        f"{key}.jdbc.user": "me@here",
+        f"{key}.jdbc.password": "p/w:1",
+        f"{key}.warehouse": "/lake",
+    }
+    found = read_settings(on_postgresql, CATALOG)
+    assert found.uri == "postgresql+psycopg://me%40here:p%2Fw%3A1@db:5433/catalogs?sslmode=require"
+    assert "p%2Fw" not in repr(found)
+    hive = spark | {"spark.hadoop.hive.metastore.uris": "thrift://one:9083,thrift://two"}
+    assert read_settings(hive, CATALOG).uri == "thrift://one:9083,thrift://two:9083"
+    unlocked = hive | {"spark.hadoop.iceberg.engine.hive.lock-enabled": "false"}
+    assert "lock-enabled = false" in str(read_settings(unlocked, CATALOG).unsafe_reason)
+    rest = spark | {
+        f"{key}.catalog-impl": "org.apache.iceberg.rest.RESTCatalog",
+        f"{key}.uri": "https://catalog/api",
+        f"{key}.warehouse": "prod",
+        f"{key}.credential": "id:secret",
+        f"{key}.header.X-Team": "lake",
+        f"{key}.cache-enabled": "false",
+    }
+    found = read_settings(rest, CATALOG)
+    assert found.properties == {
+        "uri": "https://catalog/api",
+        "warehouse": "prod",
+        "credential": "id:secret",
+        "header.X-Team": "lake",
+    }
+    assert "id:secret" not in repr(found)
+
+
+@pytest.mark.parametrize(
+    ("kind", "version", "properties", "words"),
+    [
+        ("rest", 1, {}, "format version 1 has no sequence numbers"),
+        ("rest", 2, {}, None),
+        ("hive", 2, {"engine.hive.lock-enabled": "false"}, "engine.hive.lock-enabled = false"),
+        ("hive", 1, {}, None),
+    ],
+)
+def test_tables_whose_catalog_can_t_refuse_a_late_commit_are_only_observed(
+    kind: str, version: int, properties: dict[str, str], words: str | None
+):
+    settings = CatalogSettings(name=CATALOG, kind=CatalogKind(kind))
+    reason = unsafe_table_reason(settings, version, properties)
+    assert reason is None if words is None else words in str(reason)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        (rest_settings("http://127.0.0.1:9"), "http://127.0.0.1:9"),
+        (hive_settings("thrift://127.0.0.1:9", Path("/lake")), "no metastore can be reached"),
+        (postgresql_settings("postgresql+psycopg://me:secret-word-1@127.0.0.1:9/x", Path("/lake")), "127.0.0.1"),
+    ],
+)
+def test_a_server_that_can_t_be_reached_is_named_without_its_password(settings: dict[str, str], words: str):
+    with pytest.raises(Transient, match=words) as caught:
+        list(observing(settings).discover_in_catalog(CATALOG, "*", "*"))
+    assert "secret-word-1" not in str(caught.value)
 
 
 def test_a_table_of_spark_s_session_catalog_is_refused_with_the_remedy(tmp_path: Path):

@@ -15,14 +15,14 @@ from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
 from service.control.planning.session import PlanningScope, PlanningSession
 
-pytestmark = pytest.mark.spark
+pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 
 MOST_ROUNDS = 6
 
 
-@pytest.fixture(params=["hadoop", "jdbc"])
-def bench(spark: Any, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    with bench_at(tmp_path, IcebergCase(session=spark, kind=request.param)) as made:
+@pytest.fixture
+def bench(case: IcebergCase, tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, case) as made:
         yield made
 
 

@@ -1,16 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Iceberg keeps the promise of the port: the suite of ``tests/contract`` on real tables of two catalogs."""
+"""Iceberg keeps the promise of the port: the suite of ``tests/contract`` on real tables of every kind of catalog."""
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from contract import port, run
 from contract.capabilities import CapabilityContract
 from contract.port import PortContract
 from contract.run import RunContract
-from iceberg_case import IcebergCase
+from iceberg_case import IcebergCase, NewCase
 from toys.bench import Bench, bench_at
 from toys.engine import StitchAny
 
@@ -18,15 +17,19 @@ from executors.engines.backends import InProcessBackend
 
 pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 
-KINDS = ("hadoop 2", "jdbc 2 stitched", "hadoop 1", "jdbc 1 stitched")
+KINDS = (
+    *("hadoop 2", "jdbc 2 stitched", "postgresql 2", "hive 2 stitched", "rest 2"),
+    *("hadoop 1 stitched", "jdbc 1", "postgresql 1 stitched", "hive 1"),
+)
+SOME = ("hadoop 2", "jdbc 1", "postgresql 2", "hive 1", "rest 2")
 
 
 @pytest.fixture(params=KINDS)
-def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
+def case(new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
     kind, version, *how = request.param.split()
     if how:
-        return IcebergCase(session=spark, kind=kind, version=int(version), engines=(StitchAny(InProcessBackend()),))
-    return IcebergCase(session=spark, kind=kind, version=int(version))
+        return new_case(kind, version=int(version), engines=(StitchAny(InProcessBackend()),))
+    return new_case(kind, version=int(version))
 
 
 class _Benched:
@@ -43,10 +46,10 @@ class TestPort(PortContract):
 class TestCapabilities(CapabilityContract):
     """Rows are sorted where an engine can."""
 
-    @pytest.fixture(params=["hadoop 2", "jdbc 1"])
-    def case(self, spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
+    @pytest.fixture(params=SOME)
+    def case(self, new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
         kind, version = request.param.split()
-        return IcebergCase(session=spark, kind=kind, version=int(version))
+        return new_case(kind, version=int(version))
 
 
 @pytest.mark.shown_by("tests/contract/test_contract_run.py::TestRun")
@@ -57,10 +60,10 @@ class TestRun(_Benched, RunContract):
 class _Whole:
     """Tables without partitions."""
 
-    @pytest.fixture(params=["hadoop 2", "jdbc 1"])
-    def case(self, spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
+    @pytest.fixture(params=SOME)
+    def case(self, new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
         kind, version = request.param.split()
-        return IcebergCase(session=spark, kind=kind, version=int(version), parts=("",))
+        return new_case(kind, version=int(version), parts=("",))
 
 
 class TestPortOfWholeTables(_Whole, port.WholeTables):

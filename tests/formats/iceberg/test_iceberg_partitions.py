@@ -14,17 +14,7 @@ from iceberg_writers import add_again, equality_delete
 from lake.errors import Conflict
 from lake.model import TableRef
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(params=["hadoop", "jdbc"])
-def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
-    return IcebergCase(session=spark, kind=request.param)
-
-
-@pytest.fixture
-def table(case: IcebergCase, tmp_path: Path) -> TableRef:
-    return case.create(tmp_path / "lake" / "t", name="t")
+pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 
 
 def reasons(case: IcebergCase, table: TableRef) -> dict[str, set[str | None]]:

@@ -27,17 +27,7 @@ from lake.formats.iceberg.jvm import exact_commit
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.model import TableRef
 
-pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(params=["hadoop", "jdbc"])
-def case(spark: Any, request: pytest.FixtureRequest) -> IcebergCase:
-    return IcebergCase(session=spark, kind=request.param)
-
-
-@pytest.fixture
-def table(case: IcebergCase, tmp_path: Path) -> TableRef:
-    return case.create(tmp_path / "lake" / "t", name="t")
+pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 
 
 def as_others_read(case: IcebergCase, table: TableRef) -> tuple[list[int], list[int]]:
@@ -152,7 +142,6 @@ def appended_and_expired(case: IcebergCase, table: TableRef) -> None:
     case.forget(table)
 
 
-@pytest.mark.crossed(10)
 @pytest.mark.parametrize("what", BETWEEN)
 def test_what_a_writer_does_meanwhile_loses_and_doubles_no_row(case: IcebergCase, table: TableRef, what: str):
     act, commits = BETWEEN[what]
@@ -291,6 +280,25 @@ def test_a_withdrawal_between_the_last_check_and_the_call_prevents_the_commit(
         committing.append(lambda: second.discarded(None))
         with pytest.raises(Conflict, match="withdrawn"):
             sleeper.writer.commit(rewrite)
+    assert (case.rows(table), case.commits(table)) == (rows, [])
+
+
+@pytest.mark.crossed(2, first="rest")
+def test_a_withdrawal_that_is_rolled_back_before_the_call_prevents_the_commit_too(
+    case: IcebergCase, table: TableRef, committing: list[Callable[[], object]]
+):
+    """The table's newest snapshot is then the one that was checked, and the files of the commit are gone."""
+    rows = case.rows(table)
+    plan = plan_all(case.format, table, "p")
+    with attempt(case, plan) as sleeper, case.format.writer(table, case.spark, case.engines) as other:
+        rewrite = sleeper.rewritten()
+        second = Attempt(case, plan, other, 2)
+        second.journal = sleeper.journal
+        committing.append(lambda: (second.discarded(None), rolled_back(case, table)))
+        with pytest.raises(LakefoldError):
+            sleeper.writer.commit(rewrite)
+    assert committing == []
+    assert operations(case, table).count("replace") == 0
     assert (case.rows(table), case.commits(table)) == (rows, [])
 
 

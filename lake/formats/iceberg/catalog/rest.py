@@ -1,0 +1,89 @@
+# SPDX-License-Identifier: Apache-2.0
+"""REST catalogs: a server with Iceberg's REST interface, asked through PyIceberg."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from lake.errors import Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.namespaces import table_names
+from lake.formats.iceberg.catalog.settings import PREFIX, CatalogSettings
+from lake.redaction import redact
+
+if TYPE_CHECKING:
+    from pyiceberg.table.metadata import TableMetadata
+
+_TIMEOUT_SECONDS = 60.0
+"""How long one answer of the server may take."""
+
+
+@contextmanager
+def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
+    """Yield PyIceberg's client of the catalog. Raises Rejected if the server refuses the login.
+
+    Raises Transient if the server can't be asked. That a table or namespace does not exist passes through.
+    """
+    # Importing the client takes most of a second, which commands without Iceberg tables must not wait for.
+    from pyiceberg.catalog.rest import RestCatalog
+    from pyiceberg.exceptions import (
+        ForbiddenError,
+        NoSuchNamespaceError,
+        NoSuchTableError,
+        OAuthError,
+        RESTError,
+        UnauthorizedError,
+    )
+    from requests import RequestException
+    from requests.adapters import HTTPAdapter
+
+    class _Bounded(HTTPAdapter):
+        """PyIceberg sets no timeout, so a server that stalls would stop lakefold for good."""
+
+        def send(self, *arguments: Any, **options: Any) -> Any:
+            return super().send(*arguments, **(options | {"timeout": options.get("timeout") or _TIMEOUT_SECONDS}))
+
+    class _Catalog(RestCatalog):  # type: ignore[misc]
+        def _create_session(self) -> Any:
+            session = super()._create_session()
+            for scheme in ("http://", "https://"):
+                session.mount(scheme, _Bounded())
+            return session
+
+    catalog = None
+    where = f"catalog {settings.name!r} ({redact(settings.uri)})"
+    try:
+        catalog = _Catalog(settings.name, **settings.properties)
+        yield catalog
+    except (NoSuchNamespaceError, NoSuchTableError):
+        raise
+    except (ForbiddenError, OAuthError, UnauthorizedError) as error:
+        raise Rejected(
+            f"{where} refuses the login of {PREFIX}{settings.name}.token or .credential: {redact(first_line(error))}"
+        ) from error
+    except (RESTError, RequestException) as error:
+        raise Transient(f"{where}: {redact(first_line(error))}") from error
+    finally:
+        if catalog is not None:
+            catalog.close()
+
+
+def find_table_names(settings: CatalogSettings) -> Iterator[str]:
+    """Yield the tables of the catalog, each as ``namespace.table``; a nested namespace has dots in its name."""
+    with open_catalog(settings) as catalog:
+        names = table_names(catalog)
+    yield from names
+
+
+def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":
+    """Return the present metadata file of ``table`` (``namespace.table``) and its content; None without such a table.
+
+    Raises as ``open_catalog``.
+    """
+    from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
+
+    with open_catalog(settings) as catalog:
+        try:
+            found = catalog.load_table(tuple(table.split(".")))
+        except (NoSuchNamespaceError, NoSuchTableError):
+            return None
+    return found.metadata_location, found.metadata
