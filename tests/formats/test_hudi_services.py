@@ -12,7 +12,7 @@ from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 from lake.errors import Conflict, Rejected
 from lake.formats.hudi.plans.clean_bounds import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Timeline, extra_metadata
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 SMALL = {
@@ -202,3 +202,22 @@ def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) 
             writer.roll_back(prepared.instant)
         writer.withdraw(plan.plan_id, None)
     assert trips.rows() == rows
+
+
+def test_archival_keeps_the_commit_in_which_a_streaming_job_looks_up_its_checkpoint(table: NewTable) -> None:
+    trips = table()
+    checkpoint = {
+        "hoodie.datasource.write.commitmeta.key.prefix": "deltastreamer.",
+        "deltastreamer.checkpoint.key": "topic,0:17",
+    }
+    trips.upsert(0, 60, 1, "id % 9 = 0", **checkpoint)
+    written = trips.timeline().commits[-1]
+    assert extra_metadata(trips.timeline().metadata(written))["deltastreamer.checkpoint.key"] == "topic,0:17"
+    for number in range(4):
+        trips.run(trips.plan(f"0198-{number}", partitions=[(ONE, TWO)[number % 2]]))
+    maintain(trips, "archive")
+    assert written.time in active(trips), "archived, the job would start again without its checkpoint"
+    for version in (2, 3):
+        trips.upsert(0, 60, version, "id % 9 = 0", **checkpoint)
+    maintain(trips, "archive")
+    assert written.time not in active(trips)

@@ -14,6 +14,8 @@ MARKER_DIRECTORY = ".hoodie/.temp"
 _LOG = re.compile(r"\.(?P<file_id>.+)_(?P<instant>\d+)\.log\.(?P<version>\d+)(?:_[\d-]+?)?(?P<cdc>[.-]cdc)?")
 
 
+CDC_SUFFIXES = (".cdc", "-cdc")
+"""The endings of log files with change data."""
 FileGroupId = tuple[str, str]
 """A file group: partition and file id, which all its versions share."""
 

@@ -21,6 +21,7 @@ from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, Cle
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
+from lake.formats.hudi.read.commits import plan_id_of
 from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
@@ -144,17 +145,20 @@ def _select_deletable_in_order(
 def _run_archival(client: HudiClient) -> str | None:
     """Run Hudi's archival, bounded by savepoints and by the oldest commit with existing replaced files.
 
+    As many commits of writers stay as Hudi would keep without lakefold's commits: a streaming job looks up its
+    checkpoint in the newest of its own commits on the active timeline.
     The bound of savepoints applies regardless of the writers' settings: if a commit that a savepoint keeps stays on
     the active timeline, readers miss the files of later commits that are archived.
     """
     timeline = client.read_timeline()
     minimum = int(client.table.write_options.get(_KEEP_MIN, _KEEP_MIN_DEFAULT))
     maximum = int(client.table.write_options.get(KEEP_MAX, KEEP_MAX_DEFAULT))
+    commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS]
+    minimum = _count_with_commits_of_writers(timeline, commits, minimum)
     oldest = find_replaced_files(client.storage, timeline).oldest_commit
     if oldest:
-        commits = [i for i in timeline.completed if i.action in COMMIT_ACTIONS and i.time >= oldest]
-        minimum = max(minimum, len(commits))
-        maximum = max(maximum, minimum + 1)
+        minimum = max(minimum, len([i for i in commits if i.time >= oldest]))
+    maximum = max(maximum, minimum + 1)
     check_preconditions(client, "archiving", check=unmoved_timeline_check(client, timeline, "archiving"))
     java = client.new_unlocked_client({_KEEP_MIN: str(minimum), KEEP_MAX: str(maximum), _BEYOND_SAVEPOINTS: "false"})
     try:
@@ -163,6 +167,19 @@ def _run_archival(client: HudiClient) -> str | None:
         java.close()
     archived = len(set(timeline.completed) - set(client.read_timeline().completed))
     return f"archived {archived} instants" if archived else None
+
+
+def _count_with_commits_of_writers(timeline: Timeline, commits: Sequence[Instant], writers: int) -> int:
+    """Return how many of the newest ``commits`` contain ``writers`` commits that are not lakefold's.
+
+    Returns the number of all ``commits`` if they contain fewer.
+    """
+    found = 0
+    for count, instant in enumerate(reversed(commits), start=1):
+        found += plan_id_of(timeline, instant) is None
+        if found >= writers:
+            return count
+    return len(commits)
 
 
 def roll_back_instant(client: HudiClient, time: str) -> str:

@@ -4,7 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lake.errors import Conflict
+from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, relative_path
 from lake.formats.hudi.pending.late_files import record_instant
@@ -18,6 +18,7 @@ from lake.formats.hudi.plans.input_checks import (
     stale_reason,
 )
 from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
@@ -87,8 +88,11 @@ def publish_clustering(
 ) -> PreparedPlan:
     """Write ``plan`` to the timeline as one requested clustering; call it under the lock, with no writer inflight.
 
-    ``on_instant`` is called with the instant before it is written.
+    ``on_instant`` is called with the instant before it is written. Raises Rejected if a Flink job's index would break.
     """
+    flink = find_flink_index(timeline, plan.table.write_options)
+    if flink is not None:
+        raise Rejected(f"{plan.table.name}: {flink}")
     live = read_live_slices(client, [slice_ for group in plan.groups for slice_ in group.slices])
     kept, left_out = select_live_groups(plan, live, find_groups_of_others(timeline, plan))
     if not kept:

@@ -8,6 +8,7 @@ from typing import Any
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.actions import current_plan_id
 from lake.formats.hudi.pending.attempt_files import list_attempts
+from lake.formats.hudi.read.superseded import find_change_data
 from lake.formats.hudi.timeline.timeline import (
     EPOCH_KEY,
     PLAN_KEY,
@@ -36,7 +37,7 @@ def find_commit(storage: TableStorage, timeline: Timeline, plan_id: str) -> Comm
         return active
     for archived in timeline.archived({"replacecommit", "commit"}, containing=plan_id.encode()):
         if recorded_plan_id(archived.plan, archived.metadata) == plan_id:
-            return _build_commit(storage, plan_id, archived.time, archived.plan, archived.metadata)
+            return _build_commit(storage, timeline.properties, plan_id, archived.time, archived.plan, archived.metadata)
     return None
 
 
@@ -47,7 +48,7 @@ def find_recent_commits(storage: TableStorage, timeline: Timeline, plan_ids: Col
         plan_id = plan_id_of(timeline, instant)
         if plan_id is not None and plan_id in plan_ids and plan_id not in found:
             plan, metadata = timeline.plan(instant), timeline.metadata(instant)
-            found[plan_id] = _build_commit(storage, plan_id, instant.time, plan, metadata)
+            found[plan_id] = _build_commit(storage, timeline.properties, plan_id, instant.time, plan, metadata)
     return found
 
 
@@ -78,6 +79,7 @@ def recorded_plan_id(plan: Mapping[str, Any] | None, metadata: Mapping[str, Any]
 
 def _build_commit(
     storage: TableStorage,
+    properties: Mapping[str, str],
     plan_id: str,
     instant: str,
     plan: Mapping[str, object] | None,
@@ -94,6 +96,8 @@ def _build_commit(
         if stat.get("path")
     )
     inputs = [(entry.partition, path) for entry in planned_slices(plan or {}) for path in entry.paths]
+    change_data = find_change_data(storage, properties, [path for _, path in inputs])
+    inputs += [(path.rpartition("/")[0], path) for paths in change_data.values() for path in paths]
     sizes = storage.sizes([path for _, path in inputs])
     superseded = tuple(
         SupersededVersion(partition=partition, path=path, bytes=sizes.get(path, 0), instant=instant)

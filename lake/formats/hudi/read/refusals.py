@@ -13,6 +13,7 @@ from lake.formats.hudi.lock_settings.providers import (
     has_lock_file_provider,
     missing_settings,
 )
+from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table, schema_history
@@ -56,6 +57,10 @@ def _refusals(table: TableRef, storage: TableStorage, timeline: Timeline) -> Ite
         yield from unshared_lock_refusals(storage.base)
     yield from on_conflict_refusals(table)
     yield from _bucket_index_refusals(table.write_options, storage, timeline)
+    if properties.get("hoodie.table.type", "").upper() != "MERGE_ON_READ":  # where compactions go on
+        flink = find_flink_index(timeline, table.write_options)
+        if flink is not None:
+            yield flink
 
 
 def unsafe_state_refusals(storage: TableStorage, timeline: Timeline) -> Iterator[str]:

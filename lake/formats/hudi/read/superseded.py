@@ -52,6 +52,24 @@ def find_superseding_instants(
     return found
 
 
+def find_change_data(
+    storage: TableStorage, properties: Mapping[str, str], base_paths: Collection[str]
+) -> Mapping[str, Mapping[str, int]]:
+    """Return the files with change data of the slices with the given base files: by base file, path and size.
+
+    Empty for tables without ``hoodie.table.cdc.enabled``. A file with change data has the instant of its base file.
+    """
+    if properties.get("hoodie.table.cdc.enabled", "").lower() != "true":
+        return {}
+    bases = {(file.group_id, file.instant): path for path in base_paths if (file := parse_file_name(path)) is not None}
+    found: dict[str, dict[str, int]] = defaultdict(dict)
+    for path, size in storage.data_file_sizes({group[0] for group, _ in bases}).items():
+        file = parse_file_name(path)
+        if file is not None and file.is_cdc and (base := bases.get((file.group_id, file.instant))) is not None:
+            found[base][path] = size
+    return found
+
+
 def _replacing_instants(timeline: Timeline) -> Mapping[FileGroupId, str]:
     return {group: time for time, groups in reversed(_read_replacements(timeline)) for group in groups}
 

@@ -54,6 +54,7 @@ from lake.formats.hudi.plans.input_checks import input_paths, require_pending
 from lake.formats.hudi.plans.lock_loss import verify_commit
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions
 from lake.formats.hudi.plans.withdrawal import remove_data_files
+from lake.formats.hudi.read.superseded import find_change_data
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
 from lake.formats.hudi.rewrite.sorted_write import sort_inputs
@@ -435,9 +436,11 @@ def _superseded_versions(client: HudiClient, prepared: PreparedPlan) -> tuple[Su
     logs = client.storage.sizes(
         [relative_path(slice_.partition, name) for slice_ in slices for name in slice_.log_files]
     )
+    bases = [slice_.path for slice_ in slices if slice_.path]
+    change_data = find_change_data(client.storage, client.properties, bases)
     versions = []
     for slice_ in slices:
-        files = [(slice_.path, slice_.bytes)] if slice_.path else []
+        files = [(slice_.path, slice_.bytes), *change_data.get(slice_.path, {}).items()] if slice_.path else []
         for name in slice_.log_files:
             path = relative_path(slice_.partition, name)
             files.append((path, logs.get(path, 0)))

@@ -18,7 +18,7 @@ from typing import Any
 from pyarrow import fs as pafs
 
 from lake.errors import Transient
-from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.files.names import CDC_SUFFIXES, relative_path
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
 from lake.formats.hudi.timeline.archive import (
     COMPLETES_AS,
@@ -97,7 +97,10 @@ class PlannedSlice:
 
 
 def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
-    """Yield the inputs of a requested clustering, compaction or log compaction; nothing for other plans."""
+    """Yield the inputs of a requested clustering, compaction or log compaction; nothing for other plans.
+
+    Hudi lists change data (``hoodie.table.cdc.enabled``) among the logs of a slice. It holds no rows and is left out.
+    """
     clustering = plan.get("clusteringPlan")
     entries: list[Mapping[str, Any]] = (
         [s for g in clustering.get("inputGroups") or () for s in g.get("slices") or ()]
@@ -110,7 +113,9 @@ def planned_slices(plan: Mapping[str, Any]) -> Iterator[PlannedSlice]:
             partition=entry.get("partitionPath") or "",
             file_id=entry["fileId"],
             base=base.rsplit("/", 1)[-1] if base else None,
-            logs=tuple(path.rsplit("/", 1)[-1] for path in entry.get("deltaFilePaths") or ()),
+            logs=tuple(
+                path.rsplit("/", 1)[-1] for path in entry.get("deltaFilePaths") or () if not path.endswith(CDC_SUFFIXES)
+            ),
         )
 
 

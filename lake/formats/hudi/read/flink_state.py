@@ -1,0 +1,45 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Flink's upserts, whose default index is in the state of the job: a clustering would make it wrong.
+
+``FLINK_STATE`` maps each key to its file group. If another process replaces the file group, the job fails (``FileID …
+does not exist``), or appends logs to a group that readers no longer see. A compaction keeps file groups and is safe.
+"""
+
+from collections.abc import Mapping
+
+from lake.formats.hudi.timeline.timeline import Timeline
+
+_AUXILIARY, _CHECKPOINTS = ".hoodie/.aux", "ckp_meta"
+_INDEX = "hoodie.index.type"
+
+
+def find_flink_index(timeline: Timeline, options: Mapping[str, str]) -> str | None:
+    """Return why a clustering would break a Flink job's index, with the remedy; None if there is no such job.
+
+    A Flink sink leaves a directory of its checkpoints in the table. ``options`` are the table's ``write_options``:
+    an index that they name is in the table, where rewrites keep it.
+    """
+    if options.get(_INDEX):
+        return None
+    names = [info.base_name for info in timeline.storage.children(_AUXILIARY)]
+    checkpoints = next((name for name in sorted(names) if name.startswith(_CHECKPOINTS)), None)
+    if checkpoints is None or not _has_upserts(timeline):
+        return None
+    return (
+        f"{_AUXILIARY}/{checkpoints} shows that Flink upserts the table: by default (index.type = FLINK_STATE) the job "
+        "remembers each key's file group, and clustering replaces file groups, so the job would fail or lose updates; "
+        f"leave the table out, or, if that job has ended, set write_options {_INDEX} to the index that its "
+        "writers use, for example BLOOM"
+    )
+
+
+def _has_upserts(timeline: Timeline) -> bool:
+    """True if a commit of the active timeline is an upsert; inserts need no index."""
+    for instant in reversed(timeline.commits):
+        try:
+            metadata = timeline.metadata(instant)
+        except FileNotFoundError:
+            break  # archived meanwhile, and so are older commits
+        if str((metadata or {}).get("operationType") or "").upper() == "UPSERT":
+            return True
+    return False
