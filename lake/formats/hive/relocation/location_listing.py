@@ -160,7 +160,7 @@ def _list_location(
         is_gone = True
     except OSError as error:
         raise Transient(f"{location} can't be listed: {error.strerror}") from error
-    is_uprooted = not files.keys() & recorded and _is_record_missing(storage, table_location, location)
+    is_uprooted = recorded.isdisjoint(files) and _is_record_missing(storage, table_location, location)
     return LocationState(
         files=files,
         unready=waits,
