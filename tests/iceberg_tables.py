@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Iceberg tables that PyIceberg writes, without a JVM: a JDBC catalog on SQLite, and settings as Spark has them."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,67 +16,46 @@ CATALOG = "prod"
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
 
 
-def jdbc_settings(home: Path, name: str = CATALOG) -> dict[str, str]:
-    """A JDBC catalog on SQLite, as its owner pastes it."""
+def _settings(name: str, kind: str, settings: Mapping[str, str]) -> dict[str, str]:
+    """A catalog of one kind, as its owner pastes it, with further ``settings``."""
     key = f"spark.sql.catalog.{name}"
-    return {
-        key: SPARK_CATALOG,
-        f"{key}.type": "jdbc",
-        f"{key}.uri": f"jdbc:sqlite:{home}/catalog.db",
-        f"{key}.warehouse": f"{home}/warehouse",
-        f"{key}.jdbc.schema-version": "V1",
-        f"{key}.cache-enabled": "false",
-    }
+    own = {"type": kind, "cache-enabled": "false", **settings}
+    return {key: SPARK_CATALOG} | {f"{key}.{setting}": value for setting, value in own.items()}
+
+
+def jdbc_settings(home: Path, name: str = CATALOG) -> dict[str, str]:
+    """A JDBC catalog on SQLite."""
+    uri, warehouse = f"jdbc:sqlite:{home}/catalog.db", f"{home}/warehouse"
+    return _settings(name, "jdbc", {"uri": uri, "warehouse": warehouse, "jdbc.schema-version": "V1"})
 
 
 def hadoop_settings(warehouse: Path, name: str = CATALOG) -> dict[str, str]:
-    """A Hadoop catalog, as its owner pastes it."""
-    key = f"spark.sql.catalog.{name}"
-    return {
-        key: SPARK_CATALOG,
-        f"{key}.type": "hadoop",
-        f"{key}.warehouse": f"file:{warehouse}",
-        f"{key}.cache-enabled": "false",
-    }
+    """A Hadoop catalog."""
+    return _settings(name, "hadoop", {"warehouse": f"file:{warehouse}"})
 
 
 def hive_settings(uri: str, warehouse: Path, name: str = CATALOG) -> dict[str, str]:
-    """A catalog of a Hive metastore, as its owner pastes it."""
-    key = f"spark.sql.catalog.{name}"
-    return {
-        key: SPARK_CATALOG,
-        f"{key}.type": "hive",
-        f"{key}.uri": uri,
-        f"{key}.warehouse": f"file:{warehouse}",
-        f"{key}.cache-enabled": "false",
-    }
+    """A catalog of a Hive metastore."""
+    return _settings(name, "hive", {"uri": uri, "warehouse": f"file:{warehouse}"})
 
 
 def postgresql_settings(url: str, warehouse: Path, name: str = CATALOG) -> dict[str, str]:
-    """A JDBC catalog on PostgreSQL, as its owner pastes it; ``url`` is SQLAlchemy's."""
-    key, parts = f"spark.sql.catalog.{name}", make_url(url)
-    return {
-        key: SPARK_CATALOG,
-        f"{key}.type": "jdbc",
+    """A JDBC catalog on PostgreSQL; ``url`` is SQLAlchemy's."""
+    parts = make_url(url)
+    settings = {
         # The driver's own statements would be sent as numbers once they have been repeated, which a proxy can't tell.
-        f"{key}.uri": f"jdbc:postgresql://{parts.host}:{parts.port}/{parts.database}?prepareThreshold=0",
-        f"{key}.jdbc.user": str(parts.username),
-        f"{key}.jdbc.password": str(parts.password),
-        f"{key}.jdbc.schema-version": "V1",
-        f"{key}.warehouse": f"{warehouse}",
-        f"{key}.cache-enabled": "false",
+        "uri": f"jdbc:postgresql://{parts.host}:{parts.port}/{parts.database}?prepareThreshold=0",
+        "jdbc.user": str(parts.username),
+        "jdbc.password": str(parts.password),
+        "jdbc.schema-version": "V1",
+        "warehouse": f"{warehouse}",
     }
+    return _settings(name, "jdbc", settings)
 
 
 def rest_settings(uri: str, name: str = CATALOG) -> dict[str, str]:
-    """A REST catalog, as its owner pastes it."""
-    key = f"spark.sql.catalog.{name}"
-    return {
-        key: SPARK_CATALOG,
-        f"{key}.type": "rest",
-        f"{key}.uri": uri,
-        f"{key}.cache-enabled": "false",
-    }
+    """A REST catalog."""
+    return _settings(name, "rest", {"uri": uri})
 
 
 def owner_catalog(home: Path, name: str = CATALOG) -> SqlCatalog:

@@ -125,7 +125,7 @@ def alter_partitions(bench: Bench, partitions: Sequence[MetastorePartition]) -> 
 
 
 def point_at(bench: Bench, location: Path) -> None:
-    """What Flink's sink does: the location is set, parameters and age stay."""
+    """What an owner or Flink's sink does: the location is set, parameters and age stay."""
     partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     moved = partition.with_changes(partition.storage.with_location(f"file:{location}"), partition.parameters)
     alter_partitions(bench, [moved])

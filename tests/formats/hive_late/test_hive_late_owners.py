@@ -24,6 +24,7 @@ from late_writing import (
     home,
     in_partition,
     overwrite,
+    point_at,
     rows_in,
     swept,
     true_counts,
@@ -45,10 +46,13 @@ from service.server.daemon.maintenance import Maintenance
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
 
-def relocated(bench: Bench, elsewhere: Path) -> None:
-    partition = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
-    moved = partition.with_changes(partition.storage.with_location(f"file:{elsewhere}"), partition.parameters)
-    alter_partitions(bench, [moved])
+def plan_after_owner_move(bench: Bench, elsewhere: Path) -> None:
+    """The owner moves the partition with its files, and then a plan rewrites it."""
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    point_at(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
 
 
 def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_change_it_stays_there(
@@ -58,7 +62,7 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
     write(home(bench), 900, 910)
     with mock.patch(
         "lake.formats.hive.relocation.late_files.failpoint",
-        side_effect=lambda _: relocated(bench, tmp_path / "elsewhere"),
+        side_effect=lambda _: point_at(bench, tmp_path / "elsewhere"),
     ):
         swept(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (tmp_path / "elsewhere", [], None)
@@ -73,7 +77,7 @@ def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_
     (tmp_path / "elsewhere").mkdir()
 
     def altered(*arguments: Any) -> None:
-        relocated(bench, tmp_path / "elsewhere")
+        point_at(bench, tmp_path / "elsewhere")
         slept[0] = 3600.0
         put_partitions(*arguments)
 
@@ -95,7 +99,7 @@ def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: 
     def altered(*arguments: Any) -> None:
         alter(*arguments)
         with mock.patch.object(MetastoreClient, "alter_partitions", alter):
-            relocated(bench, tmp_path / "elsewhere")
+            point_at(bench, tmp_path / "elsewhere")
 
     with mock.patch.object(MetastoreClient, "alter_partitions", altered):
         assert swept(bench).first_halt_reason
@@ -220,11 +224,7 @@ def test_rule_6_a_partition_that_its_owner_had_moved_shows_no_replaced_file_of_i
 ):
     """Chaos found it: the directory before the first relocation was taken for the partition's own one for ever."""
     bench, elsewhere = unmoved, tmp_path / "elsewhere"
-    shutil.move(home(bench), elsewhere)
-    home(bench).mkdir()
-    relocated(bench, elsewhere)
-    bench.request(partitions=[PARTITION])
-    assert bench.run().result is RunResult.COMPLETED
+    plan_after_owner_move(bench, elsewhere)
     dropped(bench)
     added_again(bench)
     rows = [*write(home(bench), 900, 910, "part-1.parquet"), *write(home(bench), 910, 920, "part-2.parquet")]
@@ -249,11 +249,7 @@ def test_rule_6_a_partition_outside_of_its_table_that_is_added_again_there_shows
 ):
     """The record of the replaced files was closed, as if a writer had removed them, and readers saw them for good."""
     bench, elsewhere = unmoved, tmp_path / "elsewhere"
-    shutil.move(home(bench), elsewhere)
-    home(bench).mkdir()
-    relocated(bench, elsewhere)
-    bench.request(partitions=[PARTITION])
-    assert bench.run().result is RunResult.COMPLETED
+    plan_after_owner_move(bench, elsewhere)
     replaced = data_files(elsewhere)
     dropped(bench)
     if swept_between:
@@ -278,11 +274,7 @@ def test_rule_6_replaced_files_outside_of_the_table_are_deleted_after_their_part
     unmoved: Bench, tmp_path: Path
 ):
     bench, elsewhere = unmoved, tmp_path / "elsewhere"
-    shutil.move(home(bench), elsewhere)
-    home(bench).mkdir()
-    relocated(bench, elsewhere)
-    bench.request(partitions=[PARTITION])
-    assert bench.run().result is RunResult.COMPLETED
+    plan_after_owner_move(bench, elsewhere)
     place = here(bench)
     dropped(bench)
     bench.sweep()

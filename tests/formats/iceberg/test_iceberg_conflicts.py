@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from contract.attempts import Attempt, attempt, run
+from contract.attempts import attempt, run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase
 from iceberg_writers import equality_delete
@@ -273,9 +273,8 @@ def test_a_withdrawal_between_the_last_check_and_the_call_prevents_the_commit(
 ):
     rows = case.rows(table)
     plan = plan_all(case.format, table, "p")
-    with attempt(case, plan) as sleeper, case.format.writer(table, case.spark, case.engines) as other:
+    with attempt(case, plan) as sleeper, attempt(case, plan, 2) as second:
         rewrite = sleeper.rewritten()
-        second = Attempt(case, plan, other, 2)
         second.journal = sleeper.journal
         committing.append(lambda: second.discarded(None))
         with pytest.raises(Conflict, match="withdrawn"):
@@ -290,9 +289,8 @@ def test_a_withdrawal_that_is_rolled_back_before_the_call_prevents_the_commit_to
     """The table's newest snapshot is then the one that was checked, and the files of the commit are gone."""
     rows = case.rows(table)
     plan = plan_all(case.format, table, "p")
-    with attempt(case, plan) as sleeper, case.format.writer(table, case.spark, case.engines) as other:
+    with attempt(case, plan) as sleeper, attempt(case, plan, 2) as second:
         rewrite = sleeper.rewritten()
-        second = Attempt(case, plan, other, 2)
         second.journal = sleeper.journal
         committing.append(lambda: (second.discarded(None), rolled_back(case, table)))
         with pytest.raises(LakefoldError):
