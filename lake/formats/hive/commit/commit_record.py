@@ -136,9 +136,11 @@ def mark_committed(ref: TableRef, version: str) -> None:
 
     The commit's partitions may be dropped before another database learns of the commit.
     """
+    files, marker = file_io_of(ref.location), _committed_marker_path(ref, version)
     with suppress(OSError):
-        _create_record_archive(ref)
-        file_io_of(ref.location).write(_committed_marker_path(ref, version), b"")
+        if not files.exists(marker):  # each look-up that finds the commit marks it
+            _create_record_archive(ref)
+            files.write(marker, b"")
 
 
 def is_marked_committed(ref: TableRef, version: str) -> bool:
