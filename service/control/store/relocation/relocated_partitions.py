@@ -1,0 +1,203 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Relocated partitions as the journal's rows describe them: relocations, files that wait for deletion, late copies."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from operator import attrgetter
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, select
+
+from lake.plan import LocatedFile, Relocation
+from lake.relocation.model import LateCopy, PreviousLocation, RelocatedPartition
+from service.control.store.database import db_now
+from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
+
+RECREATED_PREFIX = "again-"
+"""The prefix of the token of a row that records a location without a relocation.
+
+There are two cases: a writer has recreated a location whose record was pruned, or a relocation to the location was
+begun and discarded (see ``DISCARDED_PREFIX``).
+"""
+
+DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
+"""The prefix of the token of a discarded relocation, which the catalog may still apply."""
+
+
+def is_recreated(token: str) -> bool:
+    """True if the row of ``token`` records a location, not a relocation; see ``RECREATED_PREFIX``."""
+    return token.startswith(RECREATED_PREFIX)
+
+
+def load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
+    """Return these partitions, without those that were never relocated."""
+    row = RelocationRow
+    chosen = row.table_name == table, row.partition_path.in_(partitions)
+    return _load(connection, table, partitions, chosen, ())
+
+
+def load_relocated_by_number(
+    connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
+) -> list[RelocatedPartition]:
+    """Return these partitions with their unfinished late copies and, of their relocations, those with these numbers."""
+    return _load(connection, table, partitions, (RelocationRow.id.in_(numbers),), (LateCopyRow.done_at_ms.is_(None),))
+
+
+def _load(
+    connection: Connection,
+    table: str,
+    partitions: Sequence[str],
+    chosen: Sequence[ColumnElement[bool]],
+    chosen_copies: Sequence[ColumnElement[bool]],
+) -> list[RelocatedPartition]:
+    """Return partitions with the ``chosen`` relocations, and with those of their late copies that are chosen."""
+    relocations, superseded, late_copies = RelocationRow, SupersededRow, LateCopyRow
+    by_partition: dict[str, list[Row[Any]]] = defaultdict(list)
+    age = (db_now() - relocations.made_at_ms).label("age_ms")
+    rows_with_age = select(relocations.__table__, age, PlanRow.identity).outerjoin(
+        PlanRow, PlanRow.id == relocations.plan_id
+    )
+    for row in connection.execute(rows_with_age.where(*chosen).order_by(relocations.id)):
+        by_partition[row.partition_path].append(row)
+    recorded: dict[tuple[str, str], list[Row[Any]]] = defaultdict(list)
+    replaced_files = (
+        select(superseded.__table__)
+        .join(relocations, (relocations.plan_id == superseded.plan_id) & (relocations.token == superseded.instant))
+        .where(*chosen, relocations.partition_path == superseded.partition_path, superseded.table_name == table)
+    )
+    # Sorted here: to sort by path, SQLite would read the files of all partitions of a plan.
+    for row in sorted(connection.execute(replaced_files), key=attrgetter("path")):
+        recorded[row.partition_path, row.instant].append(row)
+    copied: dict[str, list[LateCopy]] = defaultdict(list)
+    of_partitions = late_copies.table_name == table, late_copies.partition_path.in_(partitions)
+    copies = select(late_copies.__table__).where(*of_partitions, *chosen_copies)
+    for row in connection.execute(copies.order_by(late_copies.id)):
+        copied[row.partition_path].append(_late_copy(row))
+    return [
+        _relocated_partition(rows, recorded, tuple(copied[partition]))
+        for partition, rows in sorted(by_partition.items())
+        if any(_is_applied(row) for row in rows)
+    ]
+
+
+def file_from_json(entry: Sequence[Any]) -> LocatedFile:
+    """Return the file of an entry of ``files`` or ``left_files``."""
+    path, size, at = entry
+    return LocatedFile(path=path, bytes=size, modified_ms=at)
+
+
+def _is_applied(row: Row[Any]) -> bool:
+    return row.made_at_ms is not None and not is_recreated(row.token)
+
+
+def _relocated_partition(
+    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], late_copies: tuple[LateCopy, ...]
+) -> RelocatedPartition:
+    applied = [row for row in rows if _is_applied(row)]
+    last = applied[-1]
+    # Relocations of an earlier table of the same name do not concern this one.
+    applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
+    # If a location was left several times, the last of these relocations counts.
+    by_location = {row.left_place: row for row in applied}
+    moved_by_owner = _last_owner_move(applied)
+    previous_locations = tuple(
+        _previous_location(row, recorded.get((row.partition_path, row.token), ()), moved_by_owner)
+        for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
+        if location != last.place
+    )
+    return RelocatedPartition(
+        latest=_relocation(last),
+        previous_locations=previous_locations,
+        late_copies=late_copies,
+        begun_relocations=tuple(_relocation(row) for row in rows if row.made_at_ms is None),
+        plan_id=last.plan_id,
+        is_waiting=last.unsettled_since_ms is not None,
+        original_location=applied[0].left_place,
+        since_relocation=timedelta(milliseconds=last.age_ms),
+        table_identity=last.identity,
+        earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
+    )
+
+
+def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Return the location and the token of each discarded relocation, which the catalog may still apply."""
+    return frozenset(
+        (row.left_place, row.token.removeprefix(DISCARDED_PREFIX))
+        for row in rows
+        if row.token.startswith(DISCARDED_PREFIX)
+    )
+
+
+def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
+    """Return the location of a partition before each relocation, with the token of the relocation to that location.
+
+    The token is None if the table's owner had set the location: the partition's original directory, or a location that
+    the owner named when adding the partition again.
+    """
+    by_relocation = {(row.place, row.token) for row in applied[:-1]}
+    by_owner = [
+        row
+        for last, row in zip([None, *applied], applied, strict=False)
+        if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
+    ]
+    return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
+
+
+def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
+    """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
+
+    The owner has chosen a location if no earlier relocation left it or led to it.
+    """
+    known, found = {applied[0].left_place}, 0
+    for row in applied:
+        if row.left_place not in known:
+            found = row.id
+        known |= {row.left_place, row.place}
+    return found
+
+
+def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: int) -> PreviousLocation:
+    is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
+    files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
+    expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
+    return PreviousLocation(
+        location=move.left_place,
+        expected_files=expected,
+        possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
+        deleting_files=tuple(
+            file
+            for file, row in zip(files, recorded, strict=True)
+            if row.deleting_at_ms is not None and row.deleted_at_ms is None
+        ),
+        is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
+        token=move.token,
+        plan_id=move.plan_id,
+        partition_created_at=move.partition_made_at,
+        # A pruned relocation leaves a gap that looks like a move by the owner. But a relocation is pruned only once all
+        # files replaced before it are deleted, so no location before the gap has expected files.
+        is_before_owner_move=bool(expected) and move.id < moved_by_owner,
+    )
+
+
+def _relocation(row: Row[Any]) -> Relocation:
+    files = tuple(file_from_json(entry) for entry in row.files)
+    return Relocation(
+        partition=row.partition_path,
+        token=row.token,
+        previous_location=row.left_place,
+        location=row.place,
+        files=files,
+        partition_created_at=row.partition_made_at,
+    )
+
+
+def _late_copy(row: Row[Any]) -> LateCopy:
+    return LateCopy(
+        row_id=row.id,
+        partition=row.partition_path,
+        source=LocatedFile(path=row.source, bytes=row.bytes, modified_ms=row.modified_at_ms),
+        target=row.target,
+        arrived_ms=row.came_at_ms,
+        is_done=row.done_at_ms is not None,
+    )
