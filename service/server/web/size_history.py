@@ -3,7 +3,7 @@
 
 The colours are those of cividis, a sequential palette that people with colour vision deficiency see like others
 (Nuñez, Anderson, Renslow: "Optimizing colormaps with consideration for color vision deficiency", PLOS ONE 13(7), 2018,
-https://doi.org/10.1371/journal.pone.0199239). The style sheet has six of its colours.
+https://doi.org/10.1371/journal.pone.0199239). The style sheet has six of its colours for light and six for dark pages.
 """
 
 import math

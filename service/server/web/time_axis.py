@@ -66,6 +66,10 @@ def _tick_text(moment: datetime, step: timedelta) -> str:
     return f"{moment:%H:%M}" if step >= timedelta(minutes=1) else f"{moment:%H:%M:%S}"
 
 
+#: the leading figure of the end of an axis → the number of its marks
+_MARKS = {1.0: 4, 1.5: 3, 2.0: 4, 2.5: 5, 3.0: 3, 4.0: 4, 5.0: 5, 6.0: 3, 8.0: 4}
+
+
 def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
     """Return the figures of an axis that ends at ``top``, an answer of ``round_ceiling``, evenly spaced and without 0.
 
@@ -76,22 +80,23 @@ def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
         lead /= 1024
     while lead >= 10:
         lead /= 10
-    numbers = (5, 4, 2, 1) if lead in (2.5, 5) else (4, 5, 2, 1)
+    numbers = (_MARKS.get(lead, 4), 5, 4, 3, 2, 1)
     number = next((n for n in numbers if not is_whole or (top / n).is_integer()), 1)
     return tuple(top * index / number for index in range(1, number + 1))
 
 
 def round_ceiling(value: float, binary: bool = False) -> float:
-    """Return the least round number that is not below ``value``: 1, 2, 2.5 or 5 times a power of ten.
+    """Return the least round number that is not below ``value``: 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten.
 
-    With ``binary`` the powers are of 1024, times 1, 2, 5, 10, 20, 50, 100, 200 or 500, for axes of bytes.
+    With ``binary`` the powers are those of 1024, each times whole numbers of this series below 1024, for axes of bytes.
     """
     if value <= 0:
         return 1.0
     if binary:
         power = 1024.0 ** max(0, math.floor(math.log(value, 1024)))
-        factors: tuple[float, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024)
+        ends = [lead * 10.0**digits for digits in range(3) for lead in _MARKS]
+        factors = [*(end for end in ends if end.is_integer()), 1024.0]
     else:
         power = 10.0 ** math.floor(math.log10(value))
-        factors = (1, 2, 2.5, 5, 10)
+        factors = [*_MARKS, 10.0]
     return next(factor * power for factor in factors if factor * power >= value * (1 - 1e-9))
