@@ -102,9 +102,9 @@ def test_the_table_beside_a_replay_has_the_figures_of_the_api_and_says_which_the
 def test_lines_of_a_replay_that_cover_each_other_are_named_and_the_legend_has_only_lines_that_are_drawn(page):
     words = read(page, "/replay?table=sales.returns&days=4&set=min_input_files=2,8").words
     assert "no compaction recommended: configured min_input_files=8 Files at the end of each day" in words
-    assert "The lines of configured, min_input_files=8 are equal." in words
+    assert "Equal lines: configured, min_input_files=8." in words
     alone = read(page, "/replay?table=sales.returns&days=4").words
-    assert "are equal" not in alone
+    assert "Equal lines" not in alone
     assert "no compaction recommended: configured Files at the end" in alone
 
 

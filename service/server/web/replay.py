@@ -170,12 +170,12 @@ def _by_day(policies: Sequence[Mapping[str, Any]]) -> tuple[tuple[datetime, tupl
 
 
 def _equal_lines(policies: Sequence[Mapping[str, Any]]) -> str:
-    """Return a sentence about policies with the same files on each day, whose lines cover each other; '' without."""
+    """Return the policies with the same files on each day, whose lines cover each other; '' without."""
     alike: dict[tuple[int, ...], list[str]] = {}
     for policy in policies:
         alike.setdefault(tuple(day["files"] for day in policy["by_day"]), []).append(policy["name"])
     groups = [join_names(names) for names in alike.values() if len(names) > 1]
-    return "".join(f"The lines of {group} are equal. " for group in groups).strip()
+    return f"Equal lines: {'; '.join(groups)}." if groups else ""
 
 
 def _charts(found: Mapping[str, Any]) -> tuple[ReplayChart, ...]:
@@ -218,7 +218,7 @@ def _chart(found: Mapping[str, Any], marks: Sequence[float], size: tuple[float, 
         base=base,
         lines=tuple(sorted(lines, key=lambda line: order[line.kind])),
         bands=_bands(policies, moments, axis),
-        x_ticks=axis.ticks(),
+        x_ticks=axis.ticks(timedelta(days=1)),
         y_ticks=tuple(Tick(at=y_of(value), text=axis_text(format_count(round(value)))) for value in marks),
     )
 

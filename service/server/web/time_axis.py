@@ -43,11 +43,16 @@ class TimeAxis:
         share = (moment - self.begin) / (self.end - self.begin)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
-    def ticks(self) -> tuple[Tick, ...]:
-        """Return marks at round times: midnights as days, other times as hours and minutes, or seconds."""
+    def ticks(self, least_step: timedelta = timedelta()) -> tuple[Tick, ...]:
+        """Return marks at round times, at least ``least_step`` apart.
+
+        Midnights are shown as days, other times as hours and minutes, or seconds.
+        """
         width = self.right - self.left
         span = self.end - self.begin
-        step = next((step for step in _STEPS if step / span * width >= _MIN_DISTANCE), _STEPS[-1])
+        step = next(
+            (step for step in _STEPS if step >= least_step and step / span * width >= _MIN_DISTANCE), _STEPS[-1]
+        )
         return tuple(Tick(at=self.position(moment), text=_tick_text(moment, step)) for moment in self._moments(step))
 
     def _moments(self, step: timedelta) -> Iterator[datetime]:
