@@ -485,9 +485,9 @@ def contrast(one, other):
 def test_every_colour_of_the_heat_map_stands_out_from_the_page_and_differs_from_its_neighbours(theme):
     """The palest colour was yellow on white, and dark blue on black."""
     styles = static_file("lakefold.css")[0].decode()
-    pairs = re.findall(r"--(paper|cividis-\d): light-dark\((#\w{6}), (#\w{6})\);", styles)
+    pairs = re.findall(r"--(paper|count-\d): light-dark\((#\w{6}), (#\w{6})\);", styles)
     colours = {name: pair[theme] for name, *pair in pairs}
-    levels = [colours[f"cividis-{level}"] for level in range(1, LEVELS + 1)]
+    levels = [colours[f"count-{level}"] for level in range(1, LEVELS + 1)]
     assert all(contrast(colour, colours["paper"]) >= 3 for colour in levels)
     assert all(contrast(one, other) >= 1.25 for one, other in pairwise(levels))
     from_paper = [contrast(colour, colours["paper"]) for colour in levels]

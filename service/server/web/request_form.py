@@ -11,7 +11,6 @@ from service.control import serializers
 from service.control.config.loader import Config
 from service.control.config.tables import ConfiguredTable, OverrideError, configure_table
 from service.problems import describe_error
-from service.server.web.formatting import as_sentence
 from service.server.web.rendering import table_path
 from service.text import plural
 
@@ -59,7 +58,7 @@ def request_form(
         common=tuple(SettingField(key=key, value=first.get(key, ""), current=in_force[key]) for key in COMMON_SETTINGS),
         others=tuple(SettingField(key=key, value=value, current="") for key, value in [*others, ("", "")]),
         keys=tuple(sorted(name for knob in FIELD_PARSERS if (name := setting_name(knob)) not in COMMON_SETTINGS)),
-        error=as_sentence(message),
+        error=message,
         is_open=bool(message or overrides),
     )
 
