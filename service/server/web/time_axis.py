@@ -80,14 +80,18 @@ def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
 
     With ``is_whole`` the figures are whole numbers.
     """
-    lead = top
-    while lead >= 1024:
-        lead /= 1024
-    while lead >= 10:
-        lead /= 10
-    numbers = (_MARKS.get(lead, 4), 5, 4, 3, 2, 1)
+    binary = top
+    while binary >= 1024:
+        binary /= 1024
+    number_of_marks = _MARKS.get(_leading_figure(top)) or _MARKS.get(_leading_figure(binary), 4)
+    numbers = (number_of_marks, 5, 4, 3, 2, 1)
     number = next((n for n in numbers if not is_whole or (top / n).is_integer()), 1)
     return tuple(top * index / number for index in range(1, number + 1))
+
+
+def _leading_figure(value: float) -> float:
+    """Return ``value`` divided by a power of ten, from 1 to below 10."""
+    return round(value / 10.0 ** math.floor(math.log10(value)), 9)
 
 
 def round_ceiling(value: float, binary: bool = False) -> float:
