@@ -2,12 +2,11 @@
 """The engines ``stitch`` and ``hybrid`` for Parquet files: row groups copied as bytes under one new footer."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, map_files, read_footers
 from executors.engines.stitch.compatibility import adapt_files, verify_compatible
 from executors.engines.stitch.hybrid import (
     Run,
@@ -23,7 +22,6 @@ from lake.engines import NO_ADDITIONS, RewriteTask
 from lake.plan import AUTO, RewriteOptions
 from lake.units import format_bytes
 
-_FOOTERS_AT_ONCE = 8
 _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 
 
@@ -147,5 +145,4 @@ def _read_files(paths: Sequence[str]) -> list[RawParquetFile]:
         except (OSError, pa.ArrowException):
             return None
 
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
-        return [file for file in pool.map(read, paths) if file is not None]
+    return [file for file in map_files(read, paths) if file is not None]
