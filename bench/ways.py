@@ -5,6 +5,7 @@ Each way runs in its own process, ``python bench/ways.py KIND``, which reads one
 and prints one with the figures. ``prepare`` makes the way's table over links to the files; its time does not count.
 """
 
+import atexit
 import json
 import os
 import subprocess
@@ -263,7 +264,8 @@ def _plan(engine: str) -> Way:
     uri = f"thrift://127.0.0.1:{port}"
     home.mkdir(parents=True)
     with (home / "log").open("wb") as log:
-        subprocess.Popen(server_command(home, port, home), cwd=home, stdout=log, stderr=log)
+        server = subprocess.Popen(server_command(home, port, home), cwd=home, stdout=log, stderr=log)
+    atexit.register(server.terminate)
     while not is_metastore_ready(uri):
         time.sleep(0.5)
     spark = _session({"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uri})
