@@ -230,13 +230,15 @@ class UnrecordedLateCopy:
 class FoundRelocations:
     """Relocations that a table records and a database does not, in the form of one commit.
 
-    ``deleted_paths`` are the replaced files that lakefold has deleted, or begun to delete. For a relocation that no
-    plan made, the commit has the relocation's token as its instant and no epoch. ``is_recorded``: the database has the
-    relocations, but may lack the ``late_copies``, since it was restored to an earlier state.
+    ``deleted_paths`` are the replaced files that lakefold has deleted, or begun to delete. ``removed_paths`` are those
+    that a writer had removed before the partition's last commit. For a relocation that no plan made, the commit has the
+    relocation's token as its instant and no epoch. ``is_recorded``: the database has the relocations, but may lack the
+    ``late_copies`` and ``removed_paths``, since it was restored to an earlier state.
     """
 
     commit: Commit
     deleted_paths: frozenset[str] = frozenset()
+    removed_paths: frozenset[str] = frozenset()
     late_copies: tuple[UnrecordedLateCopy, ...] = ()
     is_recorded: bool = False
 
