@@ -387,10 +387,20 @@ def test_rule_5_a_carried_file_is_not_carried_again_and_a_sleepers_copy_of_one_i
 
 
 def test_rule_1_a_partition_that_names_a_move_which_nobody_recorded_halts_the_table():
-    for token in ("v1", None):
-        decision = decide(moved(HOME), standing(token=token, home=QUIET, here=WHOLE), NO_TIME)
-        assert decision.action is RelocationAction.HALT
-        assert (token or "no move") in decision.reason
+    decision = decide(moved(HOME), standing(token="v1", home=QUIET, here=WHOLE), NO_TIME)
+    assert (decision.action, decision.concerns_table, "v1" in decision.reason) == (RelocationAction.HALT, True, True)
+
+
+def test_rule_11_a_partition_that_is_written_anew_in_its_place_without_its_properties_gets_them_again():
+    for created_at in (0, 5):
+        record = replace(moved(HOME), latest=replace(moved(HOME).latest, partition_created_at=5))
+        lost = replace(standing(token=None, home=QUIET, here=WHOLE), created_at=created_at)
+        decision = decide(record, lost, NO_TIME)
+        assert (decision.action, "without its properties" in decision.reason) == (RelocationAction.REAPPLY, True)
+        late = replace(lost, locations={**lost.locations, "home": seen(*HOME.expected_files, NEW)})
+        assert decide(record, late, NO_TIME).files_to_copy == (NEW,)
+    again = replace(standing(token=None, home=QUIET, here=WHOLE), created_at=6)
+    assert decide(record, again, NO_TIME).reason == "partition p was recreated"
 
 
 def test_rule_5_a_file_that_was_recorded_and_not_copied_is_decided_anew():
