@@ -156,7 +156,8 @@ class PartitionSweep:
             for previous, files in grown:
                 self._fenced_store.supersede_files(self._table, self._partition, previous, files)
             record, state = self._inspect()
-        if (state.location, state.token) == (record.latest.location, record.latest.token):
+        # If a writer has written the partition back, its copies are at the latest location, which is then set again.
+        if self._reverted_to or (state.location, state.token) == (record.latest.location, record.latest.token):
             if self._record_unknown_copies(record, state):
                 record, state = self._inspect()
             if self._finish_copied(record, state):
