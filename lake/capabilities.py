@@ -507,6 +507,9 @@ class CopiesLateFiles(Protocol):
         readers already read this copy.
         """
 
+    def create_location(self, location: str, like: str) -> None:
+        """Create the directory of a location if it is missing, with the owner and permissions of location ``like``."""
+
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """Copy each file, whole, to a path that no reader reads. Returns the files that are gone or have changed."""
 

@@ -358,6 +358,7 @@ class PartitionSweep:
         if along:
             self._fenced_store.begin_late_copies(self._table, self._partition, along, state.arrived_ms)
             failpoint("carry_recorded")
+            self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):
                 raise Conflict("files to be carried along are missing")
             self._writer.publish_copies(along)

@@ -243,6 +243,9 @@ class Mover:
         self.table.hook("copied")
         return gone
 
+    def create_location(self, location: str, like: str) -> None:
+        late_files.create_location(self.table.ref, location, like)
+
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
         late_files.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")

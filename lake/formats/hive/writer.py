@@ -196,6 +196,11 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.target_path(source, location, nonce)
 
+    def create_location(self, location: str, like: str) -> None:
+        """See ``CopiesLateFiles``."""
+        with self._transient_storage_errors():
+            late_files.create_location(self._ref, location, like)
+
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """See ``CopiesLateFiles``."""
         return late_files.copy_hidden(self._ref, pairs)

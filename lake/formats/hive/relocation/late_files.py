@@ -51,6 +51,14 @@ def digest_in_copy_name(name: str) -> str | None:
     return found["digest"] if found else None
 
 
+def create_location(ref: TableRef, location: str, like: str) -> None:
+    """See ``CopiesLateFiles``. Raises the errors of storage."""
+    files, directory = file_io_of(ref.location), resolve_path(ref.location, location)
+    if not files.exists(directory):
+        files.make_directories(directory)
+        files.copy_permissions(directory, resolve_path(ref.location, like))
+
+
 def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
     """Link or copy each file to a hidden name beside its target. Returns the files that are gone."""
     gone, files = set(), file_io_of(ref.location)
