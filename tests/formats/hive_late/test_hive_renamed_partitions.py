@@ -2,6 +2,7 @@
 """Partitions that an owner renames before the sweep has copied late files: ``ALTER TABLE … PARTITION … RENAME TO``."""
 
 import shutil
+import time
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,7 @@ from late_writing import (
     write,
 )
 from toys.bench import Bench
+from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
@@ -66,6 +68,8 @@ def test_rule_2_what_is_late_when_a_partition_is_renamed_is_read_under_its_new_n
     assert int(parameters["numFiles"]) == len(data_files(place_of(bench)))
     assert data_files(home(bench)) == [], "readers of a partition that is added under the name before see no such file"
     if since == "an added partition":
+        made = bench.case.partitions(bench.table)[RENAMED].created_at  # type: ignore[attr-defined]
+        wait_for(lambda: time.time() > made + 1, "time stands still")
         added_again(bench)
         added = write(home(bench), 700, 710, "part-added.parquet")
         swept_to_the_end(bench)
