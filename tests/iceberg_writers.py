@@ -27,6 +27,12 @@ def equality_delete(case: IcebergCase, table: TableRef, value: int, partition: s
     java.newRowDelta().addDeletes(builder.build()).commit()
 
 
+def merge_on_read_delete(case: IcebergCase, table: TableRef, where: str) -> None:
+    """Delete rows by position deletes, or in format version 3 by deletion vectors."""
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    case.sql(f"DELETE FROM {case.name(table)} WHERE {where}")
+
+
 def add_again(case: IcebergCase, table: TableRef, path: str) -> None:
     """Append a file that the table has already, as a writer does that repeats its commit."""
     java = case.java_table(table)

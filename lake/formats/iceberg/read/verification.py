@@ -12,6 +12,7 @@ from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.commits import summary_of
 from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_live_files, snapshot_of
+from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
 from lake.storage.locations import canonical_location, is_local, resolve_path
@@ -33,7 +34,8 @@ def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows:
         resurrected=tuple(sorted(replaced & stored.keys())),
         unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
         rows=_count_rows(table, files) if rows else None,
-        rows_expected=sum(file.rows for file in files) if rows else None,
+        # How many rows the deletes of a file remove is recorded only in the deletes.
+        rows_expected=sum(file.rows for file in files) if rows and not any(file.deletes for file in files) else None,
     )
 
 
@@ -62,9 +64,10 @@ def _data_files(table: LoadedTable) -> Collection[str]:
 def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
     counted = 0
     for file in files:
-        if file.deletes:
-            raise Rejected(f"{table.ref.name}: rows can't be counted: {refusals.file_reason(table, file)}")
         try:
+            if file.deletes and os.path.exists(file.path):
+                counted += sum(batch.num_rows for batch in MergedReader([file]).read())
+                continue
             counted += pq.read_metadata(file.path).num_rows
         except FileNotFoundError:
             continue  # it is named as missing, and counts as empty
@@ -84,6 +87,7 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         "format version": str(metadata.format_version),
         "snapshot": "none" if newest is None else str(newest.snapshot_id),
         "snapshots": str(len(metadata.snapshots)),
+        "delete files": engine.get("total-delete-files", "0"),
         "branches and tags": ", ".join(tags) or f"only {MAIN}",
         "partitioned by": ", ".join(f"{one.transform}({one.name})" for one in spec.fields) or "nothing",
         "partition specs": str(len(metadata.partition_specs)),
