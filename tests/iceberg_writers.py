@@ -43,3 +43,18 @@ def add_again(case: IcebergCase, table: TableRef, path: str) -> None:
             java.newFastAppend().appendFile(file.copy()).commit()
             return
     raise AssertionError(f"the table does not have {path}")
+
+
+def order_writes(case: IcebergCase, table: TableRef, order: str) -> None:
+    """``ALTER TABLE … WRITE ORDERED BY``, which needs Iceberg's SQL extensions."""
+    iceberg, update = case.session._jvm.org.apache.iceberg, case.java_table(table).replaceSortOrder()
+    for one in order.split(", "):
+        column, _, how = one.partition(" ")
+        nulls = iceberg.NullOrder.NULLS_LAST if how in ("DESC", "NULLS LAST") else iceberg.NullOrder.NULLS_FIRST
+        term = (
+            iceberg.expressions.Expressions.truncate(column, 2)
+            if how == "TRUNCATED"
+            else iceberg.expressions.Expressions.ref(column)
+        )
+        update = update.desc(term, nulls) if how == "DESC" else update.asc(term, nulls)
+    update.commit()

@@ -13,11 +13,11 @@ from contract.attempts import attempt, run, staged_on
 from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import live_paths, rows_of_all_readers
-from iceberg_writers import equality_delete, merge_on_read_delete
+from iceberg_writers import equality_delete, merge_on_read_delete, order_writes
 from pyiceberg.table import StaticTable
 
 from executors.verification import verify_rewrite
-from lake.errors import Conflict, Integrity, Rejected
+from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.jvm.staged_rewrite import StagedRewrite
 from lake.formats.iceberg.read import refusals
@@ -353,3 +353,59 @@ def test_a_later_equality_delete_stays_also_if_all_older_files_are_replaced(
     assert case.rows(table) == rows
     verified(case, plan_all(case.format, table, "next"))
     assert (case.rows(table), delete_files(case, table)) == (rows, [])
+
+
+def test_sorted_files_state_the_sort_order_of_the_table(case: IcebergCase, table: TableRef):
+    order_writes(case, table, "value, id")
+    merge_on_read_delete(case, table, "id IN (7, 299)")
+    rows, was = case.rows(table), lineage(case, table)
+    commit = verified(case, plan_all(case.format, table, "p", sort_columns=("value", "id")))
+    for output in commit.outputs:
+        read = pq.ParquetFile(output.path).read().to_pylist()
+        assert read == sorted(read, key=lambda row: (row["value"], row["id"]))
+    order = case.java_table(table).sortOrder().orderId()
+    listed = case.sql(f"SELECT DISTINCT sort_order_id FROM {case.name(table)}.files").collect()
+    assert [row["sort_order_id"] for row in listed] == [order]
+    assert order > 0
+    assert (case.rows(table), lineage(case, table)) == (rows, was)
+
+
+def test_a_group_becomes_as_many_files_as_planned(case: IcebergCase, table: TableRef):
+    merge_on_read_delete(case, table, "id IN (7, 299)")
+    plan = plan_all(case.format, table, "p")
+    rows = case.rows(table)
+    commit = verified(case, replace(plan, groups=tuple(replace(one, output_files=2) for one in plan.groups)))
+    assert [output.partition for output in commit.outputs] == ["dt=0", "dt=0", "dt=1", "dt=1"]
+    assert case.rows(table) == rows
+
+
+def test_a_rewrite_that_is_cancelled_leaves_nothing(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    merge_on_read_delete(case, table, "id IN (7, 299)")
+    stored, write = dict(case.stored(table)), StagedRewrite._write_group
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+
+        def cancelled_meanwhile(self: StagedRewrite, *arguments: Any) -> Any:
+            written = write(self, *arguments)
+            one.writer.cancel()
+            return written
+
+        monkeypatch.setattr(StagedRewrite, "_write_group", cancelled_meanwhile)
+        with pytest.raises(Transient, match="cancelled"):
+            one.rewritten()
+        one.discarded(None)
+    assert dict(case.stored(table)) == stored
+
+
+def test_a_lost_delete_file_is_named_and_no_deleted_row_returns(case: IcebergCase, table: TableRef):
+    merge_on_read_delete(case, table, "id = 7")
+    lost = delete_files(case, table)[0].removeprefix("file:")
+    Path(lost).unlink()
+    assert case.format.verify(table, (), rows=False).missing == (lost,)
+    with pytest.raises(Rejected, match="can't be counted"):
+        case.format.verify(table, (), rows=True)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        with pytest.raises((Transient, Conflict)):
+            one.rewritten()
+        one.discarded(None)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.catalog.tables import LoadedTable, data_location
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read.live_files import DataFile
@@ -30,19 +30,18 @@ ENGINE = "iceberg"
 """The name of this way to rewrite files in the notes of a plan."""
 
 _DATA_PATH = "write.data.path"
-#: properties that name the directory of data files, the first one decides; the others are former names of it
-_DATA_PATHS = (_DATA_PATH, "write.object-storage.path", "write.folder-storage.path")
 _LINEAR = "linear"
 _MAX_CONCURRENT_GROUPS = 4
+_CANCELLED = "the rewrite was cancelled"
 _POLL_SECONDS = 0.5
+#: how many splits become one file; more of them make files of more similar sizes
+_SPLITS_PER_FILE = 4
 _UNLIMITED_BYTES = 1 << 50
 
 
 def staging_directory(table: LoadedTable, token: str) -> str:
     """Return the directory of the new files of the attempt ``token``, as the table's metadata names files."""
-    properties = table.metadata.properties
-    data = next((properties[one] for one in _DATA_PATHS if properties.get(one)), f"{table.metadata.location}/data")
-    return f"{data.rstrip('/')}/lakefold-{token}"
+    return f"{data_location(table)}/lakefold-{token}"
 
 
 def require_sortable(table: LoadedTable, options: RewriteOptions) -> None:
@@ -147,6 +146,8 @@ class StagedRewrite:
                     future.cancel()
                 context.cancelJobsWithTag(tag)
                 raise
+        if cancelled.is_set():
+            raise Transient(_CANCELLED)
         report(
             RewriteProgress(
                 bytes_done=total,
@@ -161,14 +162,15 @@ class StagedRewrite:
 
     def _write_group(self, group: _Group, plan: Plan, tag: str, cancelled: threading.Event) -> list[OutputFile]:
         if cancelled.is_set():
-            raise Transient("the rewrite was cancelled")
+            raise Transient(_CANCELLED)
         spark, iceberg, key = self._java.spark, self._java.iceberg, f"{self._token}-{group.index}"
         options, planned = plan.options, plan.groups[group.index]
         # py4j does not see the static method, which has the name of another method.
         tables = _call_static(spark, "org.apache.iceberg.spark.SparkTableCache", "get")
         tasks, coordinator = iceberg.spark.ScanTaskSetManager.get(), iceberg.spark.FileRewriteCoordinator.get()
         files = planned.output_files
-        split = _UNLIMITED_BYTES if files == 1 or options.sort_columns else -(-group.bytes // files)
+        splits = files if options.sort_columns or files == 1 else _SPLITS_PER_FILE * files
+        split = _UNLIMITED_BYTES if splits == 1 else -(-group.bytes // splits)
         # Iceberg's data source finds its catalogs in the settings of the thread's session.
         self._java.jvm.org.apache.spark.sql.SparkSession.setActiveSession(spark._jsparkSession)
         spark.sparkContext.addJobTag(tag)
@@ -181,13 +183,14 @@ class StagedRewrite:
                 if options.sort_columns:
                     columns = [f"`{name.replace('`', '``')}`" for name in options.sort_columns]
                     frame = frame.repartitionByRange(files, *columns).sortWithinPartitions(*columns)
-                one_file = files == 1 or bool(options.sort_columns)
-                target = _UNLIMITED_BYTES if one_file else options.target_file_max_bytes
+                elif files > 1:
+                    frame = frame.coalesce(files)
                 writer = (
                     frame.write.format("iceberg")
                     .option("rewritten-file-scan-task-set-id", key)
                     .option("write-format", "parquet")
-                    .option("target-file-size-bytes", str(target))
+                    # Each partition of rows becomes one file, so that there are not more files than planned.
+                    .option("target-file-size-bytes", str(_UNLIMITED_BYTES))
                     .option("output-spec-id", str(self._table.spec().specId()))
                     .option("distribution-mode", "none")
                     .option("use-table-distribution-and-ordering", "false")

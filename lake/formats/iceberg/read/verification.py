@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.errors import Rejected, Transient, first_line
-from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.errors import Conflict, Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.tables import LoadedTable, data_location
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.commits import summary_of
-from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_live_files, snapshot_of
+from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_all_files, snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
@@ -21,16 +21,21 @@ _DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
 
 
 def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-    """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists."""
-    files = read_live_files(table, snapshot_of(table))
-    stored = {file.path: _size(file.path) for file in files}
+    """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists.
+
+    ``missing`` and ``wrong_size`` have delete files too.
+    """
+    live = read_all_files(table, snapshot_of(table))
+    files = live.data
+    sizes = {file.path: file.bytes for file in files} | {file.path: file.bytes for file in live.deletes}
+    stored = {path: _size(path) for path in sizes}
     replaced = {resolve_path(table.ref.location, version.path) for version in superseded}
     known = {canonical_location(location) for location in all_file_locations(table)} | replaced
     return TableVerification(
         files=len(files),
         bytes=sum(file.bytes for file in files),
         missing=tuple(sorted(path for path, size in stored.items() if size is None)),
-        wrong_size=tuple(sorted(file.path for file in files if stored[file.path] not in (None, file.bytes))),
+        wrong_size=tuple(sorted(path for path, size in stored.items() if size not in (None, sizes[path]))),
         resurrected=tuple(sorted(replaced & stored.keys())),
         unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
         rows=_count_rows(table, files) if rows else None,
@@ -49,8 +54,7 @@ def _size(path: str) -> int | None:
 
 
 def _data_files(table: LoadedTable) -> Collection[str]:
-    properties = table.metadata.properties
-    directory = properties.get("write.data.path", f"{table.ref.location}/data")
+    directory = data_location(table)
     if not is_local(directory):
         return ()
     return [
@@ -71,7 +75,7 @@ def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
             counted += pq.read_metadata(file.path).num_rows
         except FileNotFoundError:
             continue  # it is named as missing, and counts as empty
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, Conflict) as error:
             raise Rejected(f"{table.ref.name}: rows of {file.path} can't be counted: {first_line(error)}") from error
     return counted
 
