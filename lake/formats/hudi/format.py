@@ -19,6 +19,7 @@ from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table
 from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
 from lake.formats.hudi.read.actions import list_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
@@ -179,7 +180,9 @@ class HudiFormat:
 
         def read_late_files() -> Collection[str]:
             storage = TableStorage(table.location)
-            return find_instants_with_late_files(storage, Timeline(storage))
+            timeline = Timeline(storage)
+            left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
+            return left.union(find_instants_with_late_files(storage, timeline))
 
         return _retry_once(table, read_late_files)
 
