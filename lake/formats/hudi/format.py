@@ -29,9 +29,10 @@ from lake.formats.hudi.read.commits import (
 )
 from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_obsolete_deletions
 from lake.formats.hudi.read.describe import describe_table
+from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
-from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
+from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, is_merge_on_read, slices_table
 from lake.formats.hudi.read.undone_commits import refuse_lost_commit
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -278,6 +279,8 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
         damaged=first_damage_of_each_group(found.damage),
         overlaps=find_overlaps(timeline),
         foreign_files=found.listing.foreign_files,
+        # ``check`` refuses the copy-on-write tables of this kind.
+        clustering_refusal=find_flink_index(timeline, table.write_options) if is_merge_on_read(timeline) else None,
     )
 
 
