@@ -53,8 +53,7 @@ def withdraw_plan(
 
     An instant stays if it is completed, has another plan's id, is the work of another attempt
     (``is_work_of_other_attempt``), or was begun by a writer. Compactions that need no rollback and stay requested are
-    not counted. Late files of instants that are no longer pending are deleted, and rollbacks that a dead process left
-    are finished. Idempotent.
+    not counted. Late files of instants that are no longer pending are deleted. Idempotent.
     """
     withdrawn = 0
     with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
@@ -81,7 +80,6 @@ def withdraw_plan(
             delete_ended_attempts(client.storage, instant.time)
         for time in {*(instants or ()), *([] if own_attempt is None else [own_attempt.attempt.instant])}:
             _remove_late_files_of(client, timeline, time)
-        finish_left_rollbacks(client)
     return withdrawn
 
 
