@@ -25,6 +25,7 @@ from lake.formats.hudi.plans.rollback import finish_rollback
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.read.commits import plan_id_of
 from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
+from lake.formats.hudi.read.restores import find_commits_undone_by_restores
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
@@ -92,6 +93,9 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
+    if undone_by_restores := find_commits_undone_by_restores(timeline):
+        superseded_at = find_superseding_instants(client.storage, timeline, wanted.keys())
+        kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
     deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
     deletable, superseded_by = _select_deletable_in_order(client, timeline, deletable, start)
