@@ -183,7 +183,7 @@ class HudiFormat:
             storage = TableStorage(table.location)
             timeline = Timeline(storage)
             left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
-            return left.union(find_instants_with_late_files(storage, timeline))
+            return sorted(left.union(find_instants_with_late_files(storage, timeline)))
 
         return _retry_once(table, read_late_files)
 
