@@ -80,7 +80,7 @@ class HybridEngine(TaskEngine):
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return _cant_sort(options)
-        if options.engine == AUTO and task.bytes < options.min_row_group_bytes:
+        if options.engine == AUTO and task.additions is None and task.bytes < options.min_row_group_bytes:
             # No row group can be large enough, and reading the footers of many tiny groups would take long.
             return _little_to_copy(0, task.bytes, options.min_row_group_bytes)
         try:
