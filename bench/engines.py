@@ -114,7 +114,7 @@ def _by_cat(_: "SparkSession", tasks: "list[RewriteTask]") -> None:
 
 def _by_engine(name: str, spark: "SparkSession", tasks: "list[RewriteTask]") -> None:
     from executors.engines import create_engines
-    from lake.engines import choose_engines
+    from lake.engine_choice import choose_engines
     from lake.plan import RewriteOptions
 
     options = RewriteOptions(target_file_max_bytes=4 << 30, engine=name)

@@ -27,7 +27,8 @@ from executors.engines.concat import rows_per_output
 from executors.engines.footer import FooterReplacingStream, RawParquetFooter
 from executors.engines.inputs import ParquetInput, common_layout
 from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
-from lake.engines import RewriteTask, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient
 from lake.plan import OutputFile, RewriteOptions, RewriteProgress
 

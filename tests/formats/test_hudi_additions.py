@@ -26,7 +26,8 @@ from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY
-from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
+from lake.engine_choice import choose_engines
+from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.additions import BaseFile, BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, BloomFilterSettings

@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason, with_identity
-from lake.engines import ChosenEngine, EngineOutput, RewriteEngine, RewriteTask, build_task, choose_engines
+from lake.engine_choice import ChosenEngine, choose_engines
+from lake.engines import EngineOutput, RewriteEngine, RewriteTask, build_task
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.plan import (

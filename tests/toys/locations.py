@@ -19,7 +19,8 @@ from datetime import timedelta
 from typing import Any
 
 from lake.capabilities import capabilities_of
-from lake.engines import RewriteEngine, engine_notes
+from lake.engine_choice import engine_notes
+from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
 from lake.model import TableRef

@@ -12,7 +12,8 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
-from lake.engines import RewriteEngine, choose_engines, engine_notes, rewrite_groups, slice_paths_in_conflicts
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engines import RewriteEngine, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Transient
 from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals

@@ -4,7 +4,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lake.engines import ChosenEngine, FileSchema, RewriteTask
+from lake.engine_choice import ChosenEngine
+from lake.engines import FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of

@@ -13,14 +13,8 @@ from typing import cast
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason
-from lake.engines import (
-    RewriteEngine,
-    build_task,
-    choose_engines,
-    engine_notes,
-    rewrite_groups,
-    slice_paths_in_conflicts,
-)
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
 from lake.formats.iceberg.inputs import RewriteInputs, read_inputs

@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lake.engines import RewriteEngine, RewriteTask, build_task, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteEngine, RewriteTask, build_task
 from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, OutputFile, Plan, StagedWork, SupersededVersion

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lake.capabilities import recreated_reason
-from lake.engines import ChosenEngine, RewriteTask
+from lake.engine_choice import ChosenEngine
+from lake.engines import RewriteTask
 from lake.errors import Conflict, Transient
 from lake.formats.hive.catalog.refusals import excluded_partitions
 from lake.formats.hive.catalog.tables import (
