@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a plan as the table has them: which groups are still live, of one kind, and readable by engines."""
+"""The inputs of a plan in the table's current state: which groups can still be rewritten, and why others can't."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,10 +15,10 @@ from lake.storage.locations import resolve_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteInputs:
-    """What ``prepare`` saw of a table, and what its commit needs.
+    """The state of a table at ``prepare``, and the data that the commit needs.
 
-    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths,
-    and ``sort_order`` is the id of the order of their rows.
+    ``files`` are the inputs of each live group, ``locations`` maps the path of each output to its name in the metadata,
+    and ``sort_order`` is the id of the order in which the outputs' rows are.
     """
 
     snapshot_id: int
@@ -78,7 +78,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
 
 
 def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile]) -> str | None:
-    """Return why a group can't be rewritten as the table is now; None if it can."""
+    """Return why a group can't be rewritten in the table's current state; None if it can."""
     if len(found) < len(group.slices):
         here = {file.path for file in found}
         gone = next(

@@ -13,7 +13,7 @@ from lake.storage.locations import canonical_location, resolve_path
 
 PLAN, EPOCH, TOKEN = "lakefold.plan-id", "lakefold.epoch", "lakefold.token"
 WITHDRAWN = "lakefold.withdrawn"
-"""The key of a snapshot that changes no file and excludes the commit of the tokens in its value."""
+"""The summary key of a withdrawal, a snapshot that changes no file. Its value lists the tokens that it withdraws."""
 
 
 def summary_of(snapshot: Any) -> Mapping[str, str]:
@@ -22,7 +22,10 @@ def summary_of(snapshot: Any) -> Mapping[str, str]:
 
 
 def find_commits(table: LoadedTable, plan_ids: Collection[str]) -> dict[str, Commit]:
-    """Return the commits of ``plan_ids`` that the table's snapshots still name, also if they were rolled back since."""
+    """Return the commits of ``plan_ids`` whose snapshots the table still has, including commits that were rolled back.
+
+    Commits of expired snapshots are missing.
+    """
     return {
         named: _read_commit(table, snapshot)
         for snapshot in table.metadata.snapshots
@@ -60,13 +63,16 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
 
 
 def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
-    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name."""
+    """Return the tokens of attempts that have files in storage and are not committed.
+
+    An attempt is committed if a snapshot names its token, or if a snapshot lists one of its files.
+    """
     paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
     stored = {token: every for token, every in paths.items() if any(os.path.exists(path) for path in every)}
     for snapshot in table.metadata.snapshots:
         stored.pop(summary_of(snapshot).get(TOKEN, ""), None)
     if not stored:
         return []
-    # The table may have forgotten the commit and kept its files.
+    # The commit's snapshot may have expired while later snapshots still list its files.
     known = {canonical_location(location) for location in all_file_locations(table)}
     return [token for token, every in stored.items() if known.isdisjoint(every)]

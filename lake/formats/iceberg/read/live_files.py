@@ -50,8 +50,9 @@ def _lists() -> dict[Any, list[tuple[int, str]]]:
 class _Deletes:
     """The delete files of a snapshot, each as its sequence number and its path.
 
-    ``positions`` and ``equalities`` are those of one partition of one spec, ``by_path`` those of one data file.
-    ``anywhere`` are equality deletes that apply to files of every partition and spec.
+    ``positions`` and ``equalities`` have the position and equality deletes of each partition of each spec. ``by_path``
+    has the position deletes of each data file. ``anywhere`` are equality deletes that apply to files of every
+    partition and spec.
     """
 
     positions: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
@@ -60,7 +61,7 @@ class _Deletes:
     anywhere: list[tuple[int, str]] = field(default_factory=list)
 
     def of(self, file: Any, partition: Partition, sequence: int) -> set[str]:
-        """Return the paths of those that may apply to a data file with this sequence number."""
+        """Return the paths of the delete files that may apply to a data file with this sequence number."""
         key = (file.spec_id, partition.values)
         by_position = [*self.by_path.get(file.file_path, ()), *self.positions.get(key, ())]
         by_value = [*self.anywhere, *self.equalities.get(key, ())]
@@ -80,7 +81,7 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
 def read_live_files(
     table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None
 ) -> list[DataFile]:
-    """Return the data files of ``snapshot``, all or those of the named partitions; a file that is listed twice once.
+    """Return the data files of ``snapshot``: all files, or only those of ``partitions``. Returns each file once.
 
     Raises Transient if a manifest can't be read, Rejected if its content is unknown.
     """
@@ -143,7 +144,7 @@ def _data_file(entry: Any, partition: Partition, deletes: _Deletes) -> DataFile:
 
 
 def referenced_data_file(file: Any) -> str | None:
-    """Return the one data file that position deletes are for, by their bounds; None if they may be for several."""
+    """Return the data file to which position deletes apply, by their bounds; None if they may apply to several."""
     path_id = 2147483546  # the reserved field id of file_path
     lower, upper = (file.lower_bounds or {}).get(path_id), (file.upper_bounds or {}).get(path_id)
     return lower.decode() if lower and lower == upper else None
@@ -156,7 +157,7 @@ def manifests_of(table: LoadedTable, snapshot: Any) -> Collection[Any]:
 
 
 def entries_of(table: LoadedTable, manifest: Any, *, deleted: bool = False) -> Collection[Any]:
-    """Return the entries of a manifest, ``deleted`` ones as well if wanted. Raises Transient if it can't be read."""
+    """Return the entries of a manifest, with ``deleted`` also its deleted entries. Raises Transient if unreadable."""
     found: Collection[Any] = _read(
         table, manifest.manifest_path, lambda: manifest.fetch_manifest_entry(table.io, discard_deleted=not deleted)
     )
@@ -174,7 +175,7 @@ def _read(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
 
 
 def all_file_locations(table: LoadedTable) -> Iterator[str]:
-    """Yield the names of all data and delete files that any snapshot of the table lists; a file may come twice.
+    """Yield the names of all data and delete files that any snapshot of the table lists, some of them twice.
 
     Raises as ``read_live_files`` does.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakefold does not rewrite: whole tables, and single files of a table, each with the reason."""
+"""The reasons why lakefold does not rewrite a table, or single files of a table."""
 
 from typing import Any
 
@@ -46,7 +46,7 @@ def file_reason(table: LoadedTable, file: DataFile) -> str | None:
 
 
 def delta_kind(deletes: tuple[str, ...]) -> DeltaKind | None:
-    """Return the kind of a file's deletes; None without any."""
+    """Return the kind of a file's deletes; None if it has no deletes."""
     if not deletes:
         return None
     return DeltaKind.VECTOR if all(path.endswith(".puffin") for path in deletes) else DeltaKind.DELETES

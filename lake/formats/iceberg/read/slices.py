@@ -16,7 +16,10 @@ from lake.model import SLICES_SCHEMA, Snapshot
 
 
 def read_snapshot(table: LoadedTable, partitions: Collection[str] | None = None) -> Snapshot:
-    """Return the files of the branch ``main``, all or those of the named partitions; raises as ``read_live_files``."""
+    """Return the files of the branch ``main``: all files, or only those of ``partitions``.
+
+    Raises the errors of ``read_live_files``.
+    """
     taken_at, newest = datetime.now(UTC), snapshot_of(table)
     files = read_live_files(table, newest, partitions)
     return Snapshot(
@@ -55,7 +58,7 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
 
 
 def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
-    """Return each data file's part of the bytes of each of its delete files; the parts add up to the file's size."""
+    """Divide the size of each delete file among its data files; the result maps (data file, delete file) to bytes."""
     served: dict[str, list[str]] = defaultdict(list)
     for file in files:
         for path in file.deletes:
@@ -72,7 +75,7 @@ def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
 
 
 def _written_at(table: LoadedTable, file: DataFile) -> datetime:
-    """Return when a file was written whose snapshot has expired: by storage, or if it is lost by the table's age."""
+    """Return the time of a file whose snapshot has expired, from storage; if it is missing, the table's last update."""
     try:
         return datetime.fromtimestamp(os.stat(file.path).st_mtime, UTC)
     except FileNotFoundError:
