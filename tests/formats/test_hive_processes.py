@@ -126,7 +126,7 @@ def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_no
         held.process.kill()
     held.check(output + woken)
     figure(
-        bench, f"SIGSTOP at {len(points)} points, take-over, SIGCONT", "one commit each; the sleepers changed nothing"
+        bench, f"SIGSTOP at {len(points)} points, take-over, SIGCONT", "one commit each; the stopped executors changed nothing"
     )
 
 
@@ -152,7 +152,7 @@ def test_plans_whose_metastore_is_killed_at_every_point_land_once_when_it_is_bac
     output = wait(successor)
     assert successor.returncode == 0, output
     held.check(lost + output)
-    figure(bench, f"metastore killed with plans at {len(points)} points", "each committed once when it was back")
+    figure(bench, f"metastore killed with plans at {len(points)} points", "each committed once, after the metastore was started again")
 
 
 # What its owner does to a partition after the last listing.

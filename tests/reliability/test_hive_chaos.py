@@ -29,10 +29,10 @@ MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (60 if SOAK else 30)
 #: what happens besides faults and acts of the owner, and counts only where it does
 WANTED = (
     "slow loads",
-    "loads where the partition had been",
+    "loads into previous locations",
     "drops during halts",
     "late loads during halts",
-    "looks at shared directories",
+    "checks of shared directories",
     "plans completed",
 )
 
@@ -83,7 +83,7 @@ def test_no_row_is_lost_doubled_or_there_again_whatever_dies_and_whatever_owners
             shutil.copytree(metastore.place, home / "place", symlinks=True)
             raise
     _all[kind, database] = chaos.counts
-    figure = f"seed {SEED}, {MINUTES:g} minutes: {in_words(chaos.counts)}; every row as the ledger has it"
+    figure = f"seed {SEED}, {MINUTES:g} minutes: {in_words(chaos.counts)}; every row equal to the ledger"
     record_figure(f"chaos on Hive tables: {kind} on {database}", figure)
     shutil.rmtree(home)
 

@@ -146,10 +146,10 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         record_figure(
             f"Hive {kind}: {plans['completed']} commits beside a Spark that appends and overwrites without pause",
             f"{writes} writes to partitions, {plans['cancelled']} conflicts, {carried} files carried of {appended} "
-            f"late appends, {won} overwrites that won; seen at most {longest:.1f} s after their writer's success, and "
-            f"{reader.judge.seen_early} times already where the partition had just been, and then missed for at most "
-            f"{reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and {judge.reads} of a "
-            f"session that had the table in its cache ({errors} times it had to refresh), all as the ledger says",
+            f"late appends, {won} overwrites that won; visible at most {longest:.1f} s after their writer's success, "
+            f"{reader.judge.seen_early} times earlier through a previous location and then invisible for at most "
+            f"{reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and {judge.reads} reads of a "
+            f"session that had cached the table and had to refresh it {errors} times, all equal to the ledger",
         )
         daemon.terminate()
         assert daemon.wait(timeout=90) == 0, told()[-3000:]

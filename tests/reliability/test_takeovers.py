@@ -85,7 +85,7 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
     assert ids_in_hudi_rs(base) == list(range(600))
     record_figure(
         f"SIGSTOP before the commit for more than two leases, take-over, SIGCONT ({database_url.split(':')[0]})",
-        "one commit, of the successor; the sleeper changed nothing",
+        "one commit, of the successor; the stopped executor changed nothing",
     )
 
 

@@ -404,4 +404,4 @@ class Chaos:
 def in_words(figures: Counter[str]) -> str:
     """Figures of one run or of several as one line."""
     parts = [f"{count} {name}" for name, count in figures.items() if name != "seconds"]
-    return f"{figures['seconds'] / 60:.1f} minutes of faults: {', '.join(parts)}; every row as the ledger has it"
+    return f"{figures['seconds'] / 60:.1f} minutes of faults: {', '.join(parts)}; every row equal to the ledger"
