@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that another process scheduled, on a toy table: one instant for all attempts, and never ours to withdraw."""
+"""Adopted plans on a test format: all attempts use one instant, which lakefold never withdraws."""
 
 from collections.abc import Callable
 

@@ -17,9 +17,9 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from receipt_case import Case, table
 from support import SOAK
 from toys.engine import CopyRows
+from verification_case import Case, table
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend, bundle_tasks

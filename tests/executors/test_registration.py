@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queued plan is run as its table is registered when it is claimed, and not at all where that forbids it."""
+"""A queued plan is run with the table's registration at its claim, and is not run if that forbids it."""
 
 from dataclasses import replace
 from pathlib import Path

@@ -186,7 +186,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
     assert table.rows() == before
 
 
-def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Scheduled) -> None:
+def test_a_clustering_that_another_process_has_begun_is_left_to_that_process(scheduled: Scheduled) -> None:
     table, plan = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")
     inflight = requested.with_name(requested.name.replace(".requested", ".inflight"))
@@ -204,7 +204,7 @@ def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Sch
     assert entry.is_begun
 
 
-def test_a_clustering_whose_executor_died_in_hudis_begin_is_taken_back_at_once(
+def test_a_clustering_whose_executor_died_in_hudis_begin_is_aborted_at_once(
     scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from py4j.protocol import Py4JNetworkError

@@ -45,7 +45,9 @@ def save(trips: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
 @pytest.mark.crossed(first="cow")
-def test_c4_what_a_restore_undid_is_closed_and_verify_calls_nothing_resurrected(table: NewTable, kind: str) -> None:
+def test_c4_deletions_that_a_restore_undid_are_closed_and_verify_reports_no_resurrected_file(
+    table: NewTable, kind: str
+) -> None:
     trips = table(kind)
     before = trips.rows()
     save(trips)

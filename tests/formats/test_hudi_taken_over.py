@@ -218,7 +218,9 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
     assert (trips.rows(), trips.other_rows()) == before
 
 
-def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_commit_counts(trips: Table) -> None:
+def test_an_instant_of_an_ended_plan_that_a_writer_executes_is_not_withdrawn_and_its_commit_counts(
+    trips: Table,
+) -> None:
     before = trips.rows(), trips.other_rows()
     plan = trips.plan()
     with trips.writer() as writer:
@@ -368,7 +370,7 @@ def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "markers"), [("cow", "there"), ("cow", "deleted"), ("metadata", "deleted")])
-def test_plus_a_commit_that_a_writer_took_back_since_its_executor_was_killed_before_the_guard_is_lost_and_recoverable(
+def test_plus_a_commit_that_a_writer_rolled_back_after_its_executor_was_killed_is_lost_and_recoverable(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, markers: str
 ) -> None:
     """Hudi deletes the markers after it completed the instant, and lakefold writes the guard after that."""
@@ -455,7 +457,7 @@ def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["its execution", "lakefold tables rollback"])
-def test_a_rollback_of_a_plan_whose_process_died_is_finished_as_the_message_says_and_by_no_write(
+def test_a_rollback_whose_process_died_is_finished_by_the_commands_of_the_message_and_not_by_writes(
     trips: Table, how: str
 ) -> None:
     before, plan = trips.rows(), trips.plan()

@@ -223,7 +223,7 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
         assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
 
 
-def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
+def test_trap_a_lock_file_that_a_writer_removed_is_noticed_before_the_commit(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lake.formats.hudi.rewrite import execute

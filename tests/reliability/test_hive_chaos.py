@@ -68,7 +68,7 @@ def store(database: str, home: Path) -> Iterator[Database]:
     "tests/reliability/test_hive_races.py::"
     "test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partitions_move"
 )
-def test_no_row_is_lost_doubled_or_there_again_whatever_dies_and_whatever_owners_do(
+def test_no_row_is_lost_doubled_or_restored_under_any_faults_and_owner_actions(
     kind: str, database: str, home: Path, store: Database
 ):
     if clocks.library() is None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets and hours from the configuration to the plans of a table: what is cut, what waits, and what is said of it."""
+"""Budgets and run hours from the configuration to the plans of a table: limits, waiting plans, and their messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

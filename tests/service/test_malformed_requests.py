@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers try at the door, byte by byte on real connections: odd names, two lengths, silence, floods."""
+"""Hostile and malformed requests on real connections: odd host names, two lengths, silence, floods."""
 
 import asyncio
 import json

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that a changed configuration names no longer, or otherwise: what becomes of what waits for them."""
+"""Tables that a changed configuration no longer names, or names differently, and their waiting plans."""
 
 from dataclasses import replace
 

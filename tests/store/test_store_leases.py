@@ -25,7 +25,9 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
         assert store.take_over_expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
 
 
-def test_nothing_lasts_longer_because_the_databases_clock_was_set_back(store: Store, database_url: str) -> None:
+def test_no_lease_role_or_lock_lasts_longer_after_the_databases_clock_was_set_back(
+    store: Store, database_url: str
+) -> None:
     late, partition = "28800000", ["dt=2"]
     add(store, "dt=1")
     claimed(store)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of written partitions: bursts, what is due, what is looked at again, on SQLite and PostgreSQL."""
+"""Reports of written partitions on SQLite and PostgreSQL: bursts, due partitions, repeated scans."""
 
 import threading
 import time

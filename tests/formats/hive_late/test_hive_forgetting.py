@@ -172,7 +172,7 @@ def test_nothing_is_forgotten_of_a_table_whose_storage_is_not_there(known: Bench
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_writer_that_makes_a_forgotten_place_again_is_noticed_by_any_daemon(
+def test_a_writer_that_recreates_a_pruned_location_is_noticed_by_every_daemon(
     known: Bench, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ):
     bench = known

@@ -190,7 +190,7 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
 
 
 @pytest.mark.parametrize("added", ["before the take-over", "after it"])
-def test_rule_6_a_commit_that_nobody_recorded_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
+def test_rule_6_an_unrecorded_commit_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
     """The plan did not find its commit, and rewrote the replaced rows together with the new ones."""
     bench = unmoved
     plan = killed_before_it_records(bench, partitions=[PARTITION])
@@ -240,7 +240,7 @@ def test_rule_6_a_commit_without_a_mark_is_found_although_its_managed_partition_
     assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
-def test_rule_6_a_commit_without_a_mark_that_was_recorded_is_known_after_a_drop_where_the_database_is_lost(
+def test_rule_6_a_recorded_commit_without_a_mark_is_found_after_a_drop_if_the_database_is_lost(
     unmoved: Bench,
 ):
     bench = unmoved
@@ -290,7 +290,7 @@ def partitions_awaiting(bench: Bench) -> Mapping[str, str]:
     return partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
 
 
-def test_rule_6_a_commit_that_nobody_recorded_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
+def test_rule_6_an_unrecorded_commit_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
     unmoved: Bench,
 ):
     bench = unmoved
@@ -422,7 +422,7 @@ def unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Map
     return plan, {one.values[0]: one for one in calls[0]}
 
 
-def test_rule_1_a_call_that_is_made_when_the_next_attempt_at_its_plan_runs_halts_nothing(
+def test_rule_1_a_late_call_of_an_earlier_attempt_halts_nothing_while_the_next_attempt_runs(
     bench: Bench, unanswered: tuple[Plan, Mapping[str, MetastorePartition]], monkeypatch: pytest.MonkeyPatch
 ):
     """The table was halted, so the plan was claimed no more and the commit stayed unrecorded."""
