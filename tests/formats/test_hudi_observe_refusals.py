@@ -89,7 +89,7 @@ def test_d7_a_metadata_table_that_is_gone_is_refused_with_what_builds_it_anew(
     base = templates.copy("cow", tmp_path / "t")
     shutil.rmtree(base / ".hoodie/metadata")
     text = refusal(ref(base))
-    assert f"hoodie.table.metadata.partitions = files, but {base}/.hoodie/metadata is no metadata table" in text
+    assert f"hoodie.table.metadata.partitions = files, but {base}/.hoodie/metadata is not a metadata table" in text
     assert "commit once with hoodie.metadata.enable = false" in text
     options = {"hoodie.table.name": "cow", "hoodie.metadata.enable": "false"}
     write(rows(templates.spark, 900, 910), base, "insert", options=options)

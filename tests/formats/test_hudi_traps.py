@@ -140,10 +140,10 @@ def test_d7_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         shutil.rmtree(Path(trips.base) / ".hoodie/metadata")
         # The last look under the lock finds it before Hudi fails on it, and names the remedy.
-        with pytest.raises(Rejected, match=r"/\.hoodie/metadata is no metadata table; have its writer commit once"):
+        with pytest.raises(Rejected, match=r"/\.hoodie/metadata is not a metadata table; have its writer commit once"):
             writer.commit(rewrite)
         assert writer.withdraw(plan.plan_id, None) == 1
-        with pytest.raises(Rejected, match="is no metadata table; have its writer commit once"):
+        with pytest.raises(Rejected, match="is not a metadata table; have its writer commit once"):
             writer.prepare(plan, 2)
     assert not trips.timeline().pending
     assert trips.temporary() == []

@@ -33,7 +33,7 @@ def list_actions(
     """Return a page of actions, as ``ListsActions.actions`` does."""
     if before is not None and _KEY.fullmatch(before) is None:
         raise Rejected(
-            f"{before!r} is no action of a Hive table; use the key of an action, such as 1769860800000.insert"
+            f"{before!r} is not an action of a Hive table; use the key of an action, such as 1769860800000.insert"
         )
     history = reconstruct_history(table_location, listings, superseded, _BEGINNING, datetime.now(UTC))
     sizes = {file.group: file.bytes for commit in history.commits for file in commit.written}
