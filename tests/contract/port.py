@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of ``TableFormat`` and ``TableWriter``, without executors and database.
+"""The contract of ``TableFormat`` and ``TableWriter``, without executors and database.
 
-A format is put under it by a class of its own that has the fixture ``case`` (``contract.case.Case``).
+To test a format, subclass ``PortContract`` with a fixture ``case`` (``contract.case.Case``).
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from lake.ports import Capability, Rewrite
 
 
 class WholeTables(Forgotten):
-    """What every format owes to planner, executors and cleaner, of tables with and without partitions."""
+    """The obligations of every format to planner, executors and cleaner, on tables with and without partitions."""
 
     @pytest.fixture
     def table(self, case: Case, tmp_path: Path) -> TableRef:
@@ -291,7 +291,7 @@ class WholeTables(Forgotten):
 
     def test_a_path_that_holds_another_file_by_now_stays_with_a_reason(self, case: Case, table: TableRef):
         if Capability.OWN_EXPIRY in case.format.capabilities:
-            return  # it goes by what its versions list, of names that are used once
+            return  # it deletes by the lists of its versions, and names are used once
         commit = run(case, plan_all(case.format, table, "p"))
         path = place(table.location) / commit.superseded[0].path
         path.write_bytes(b"a writer uses the name again")
@@ -317,7 +317,7 @@ class WholeTables(Forgotten):
 
 
 class PortContract(WholeTables):
-    """The same and what there is to say of tables with partitions."""
+    """The same, and the tests that need partitions."""
 
     def test_a_withdrawal_touches_no_commit_and_no_other_plan(self, case: Case, table: TableRef):
         rows = case.rows(table)

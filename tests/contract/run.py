@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of executors, rescuer, sweep and cleaner on tables of any format, with a real database.
+"""The contract of executors, take-over, sweep and cleaner on tables of any format, with a real database.
 
-A format is put under it by a class of its own that has the fixture ``bench`` (``toys.bench.Bench``).
+To test a format, subclass ``RunContract`` with a fixture ``bench`` (``toys.bench.Bench``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @contextmanager
 def disturbed(bench: Bench, moment: str, action: Callable[[], object]) -> Iterator[None]:
-    """Every writer that is opened within this block does ``action`` before or after one of its steps."""
+    """Inside the block, every opened writer runs ``action`` before or after one of its steps."""
     when, _, step = moment.partition("_")
     opened = bench.format.writer
 
@@ -58,7 +58,7 @@ def disturbed(bench: Bench, moment: str, action: Callable[[], object]) -> Iterat
 
 
 def raises(error: BaseException) -> Callable[[], None]:
-    """An action that fails with ``error``."""
+    """Return an action that raises ``error``."""
 
     def action() -> None:
         raise error
@@ -68,7 +68,7 @@ def raises(error: BaseException) -> Callable[[], None]:
 
 @contextmanager
 def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Rewrite]]:
-    """An executor that has claimed the plan, written everything, and stopped right before its commit."""
+    """Yield an executor that has claimed the plan, written all files, and stopped right before its commit."""
     with attempt(bench.case, plan, claim.epoch) as sleeper:
         sleeper.writer.journal = lambda staged: (
             sleeper.journal.append(staged),
@@ -78,7 +78,7 @@ def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Re
 
 
 def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequence[str] = ()) -> None:
-    """After the sweep the plan has so many commits, rows are what they were, and nothing but ``strays`` is left."""
+    """Check after the sweep: the plan's number of commits, the same rows as before, no files except ``strays``."""
     bench.sweep()
     assert (bench.commits(plan), bench.rows()) == (commits, rows)
     assert (bench.pending(), bench.unowned()) == ({}, tuple(strays))
@@ -87,7 +87,7 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
 
 
 class WholeTables:
-    """What every format gets from executors, and they from it, of tables with and without partitions."""
+    """The obligations between executors and every format, on tables with and without partitions."""
 
     def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
@@ -251,7 +251,7 @@ class WholeTables:
         seen: list[Claim | None] = []
 
         def look() -> None:
-            long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease is here
+            long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease in this test
             bench.execute(f"UPDATE plan SET {long_ago} WHERE state = 'inflight'")
             seen.append(bench.store.take_over_expired("second"))
 
@@ -262,7 +262,7 @@ class WholeTables:
         bench.request()
         with disturbed(bench, "before_commit", look):
             result = bench.run(heartbeat=timedelta(hours=1)).result
-        assert (seen[0] is None) == bool(takes), "during its grace nobody takes it over"
+        assert (seen[0] is None) == bool(takes), "during its grace no executor takes it over"
         assert result is (RunResult.COMPLETED if seen[0] is None else RunResult.LEASE_LOST) or not takes
 
     def test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(
@@ -369,12 +369,12 @@ class WholeTables:
 
 
 class RunContract(WholeTables):
-    """The same and what there is to say of tables with partitions."""
+    """The same, and the tests that need partitions."""
 
     def test_a_group_that_a_writer_changed_is_left_out_and_the_others_commit(self, bench: Bench):
         plan = bench.request()
         assert bench.case.update(bench.table, "dt=0")
-        rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
+        rows, strays = bench.rows(), bench.unowned()  # files that the writer replaced are deleted by the writer
         assert bench.run().result is RunResult.COMPLETED
         view = bench.store.plan(plan.plan_id)
         assert [group.partition for group in view.left_out] == ["dt=0"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planted defects: each makes the suite red, in the promise that it breaks."""
+"""Planted defects: each makes the test of the broken obligation fail."""
 
 import uuid
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ WRITERS = {"toy": ToyWriter, "locations": locations.LocationsWriter, "versions":
 
 @contextmanager
 def red(saying: str) -> Iterator[None]:
-    """The suite fails within this block, ``saying`` what is wrong."""
+    """Check that the block fails with a message that contains ``saying``."""
     with pytest.raises((AssertionError, pytest.fail.Exception), match=saying):
         yield
 
