@@ -384,7 +384,7 @@ class World:
     # Queries of other modules.
 
     def worked_on(self, rows: dict[int, Any]) -> dict[int, Any]:
-        """Return the rows that an engine writes for a group, some seconds later; without one row if it is to be lost."""
+        """Return the rows that an engine writes for a group, some seconds later, less one row if one is to be lost."""
         self.scheduler.sleep(self.random.random() * 5.0)
         spoil, self._spoil = self._spoil, False
         return dict(list(rows.items())[1:]) if spoil else rows
