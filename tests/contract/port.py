@@ -87,9 +87,7 @@ class WholeTables(Forgotten):
             writer.delete(commit.superseded)
         assert (case.rows(table), case.stored(table)) == (rows, stored)
 
-    def test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
-        self, case: Case, table: TableRef
-    ):
+    def test_work_for_a_table_does_nothing_to_a_table_recreated_at_its_location(self, case: Case, table: TableRef):
         one = with_identity(case.format, table)
         commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
         plan = plan_all(case.format, one, "q", partitions=[case.parts[-1]])
@@ -157,7 +155,7 @@ class WholeTables(Forgotten):
         assert {version.path: version.bytes for version in commit.superseded} == before
         assert staged_on(case, table, one.journal) == set()
 
-    def test_the_table_tells_of_its_commits_whoever_asks_and_however_late(self, case: Case, table: TableRef):
+    def test_the_table_shows_its_commits_to_every_process_at_any_time(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p", partitions=[case.parts[0]]), 2)
         other = run(case, plan_all(case.format, table, "q", partitions=[case.parts[-1]]))
         later = run(case, plan_all(case.format, table, "r"))
@@ -289,7 +287,7 @@ class WholeTables(Forgotten):
             writer.delete((*commit.superseded, alive))
         assert (case.stored(table), case.rows(table)) == (stored, rows)
 
-    def test_a_path_that_holds_another_file_by_now_stays_with_a_reason(self, case: Case, table: TableRef):
+    def test_a_path_that_holds_another_file_now_stays_with_a_reason(self, case: Case, table: TableRef):
         if Capability.OWN_EXPIRY in case.format.capabilities:
             return  # it deletes by the lists of its versions, and names are used once
         commit = run(case, plan_all(case.format, table, "p"))

@@ -140,7 +140,7 @@ class WholeTables:
         assert (bench.state(plan), len(bench.store.awaiting_deletion(bench.table))) == ("completed", 6)
         ended(bench, plan, rows)
 
-    def test_a_commit_that_nobody_knows_of_keeps_its_plan_inflight_until_its_table_was_asked(self, bench: Bench):
+    def test_a_possible_commit_keeps_its_plan_inflight_until_its_table_was_checked(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with disturbed(bench, "before_commit", raises(CommitUnknown("no answer"))):
             assert bench.run().result is RunResult.INFLIGHT
@@ -181,7 +181,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_an_executor_that_slept_before_its_commit_can_not_commit_under_its_successor(self, bench: Bench):
+    def test_an_executor_suspended_before_its_commit_can_not_commit_during_its_successors_attempt(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
@@ -194,7 +194,7 @@ class WholeTables:
         assert bench.case.commits(bench.table) == [(plan.plan_id, 2)]
         ended(bench, plan, rows)
 
-    def test_an_executor_that_slept_through_the_end_of_its_plan_can_not_commit_once_that_was_swept(self, bench: Bench):
+    def test_an_executor_suspended_until_its_plan_ended_and_was_swept_can_not_commit(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.store.request_cancel(plan.plan_id, "ada")
@@ -206,7 +206,7 @@ class WholeTables:
                 sleeper.writer.commit(rewrite)
         ended(bench, plan, rows, commits=0)
 
-    def test_a_sleepers_commit_that_lands_under_its_successor_is_that_of_the_plan(self, bench: Bench):
+    def test_a_suspended_executors_commit_during_its_successors_attempt_is_that_of_the_plan(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
@@ -227,7 +227,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_rows_that_were_lost_on_the_way_halt_the_table_before_anybody_sees_it(self, bench: Bench):
+    def test_rows_that_were_lost_during_the_rewrite_halt_the_table_before_a_reader_sees_it(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         opened = bench.format.writer
 
@@ -265,9 +265,7 @@ class WholeTables:
         assert (seen[0] is None) == bool(takes), "during its grace no executor takes it over"
         assert result is (RunResult.COMPLETED if seen[0] is None else RunResult.LEASE_LOST) or not takes
 
-    def test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(
-        self, bench: Bench
-    ):
+    def test_a_recreated_table_gets_no_plans_and_no_deletions_of_its_predecessor(self, bench: Bench):
         bench.table = with_identity(bench.format, bench.table)
         bench.store.register_table(bench.table, "compact")
         bench.request(partitions=[bench.case.parts[0]])
@@ -306,7 +304,7 @@ class WholeTables:
         assert bench.clean().deleted_files == len(of)
         assert list(dict.fromkeys(deleted)) == plans
 
-    def test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(self, bench: Bench):
+    def test_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(self, bench: Bench):
         bench.request()
         assert bench.run().result is RunResult.COMPLETED
         path = place(bench.table.location) / bench.store.awaiting_deletion(bench.table)[0].version.path

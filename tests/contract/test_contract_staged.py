@@ -54,7 +54,7 @@ def test_p2_what_a_killed_executor_staged_is_withdrawn_before_its_plan_is_let_go
     assert (bench.stored(), bench.sweep(), bench.rows()) == (files, 0, before)
 
 
-def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench: Bench):
+def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_found_for_a_week(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     claim = bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")

@@ -173,7 +173,7 @@ def stamp(requested: Path, plan_id: str) -> None:
     requested.write_bytes(buffer.getvalue())
 
 
-def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_work_alone(
+def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_work_alone(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")

@@ -222,7 +222,7 @@ def test_a_scan_reads_the_timeline_s_unfinished_work_once(
     assert reads == ["t1"]
 
 
-def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
+def test_f4_the_rollback_command_names_no_command_that_can_not_help(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     run: Any = SimpleNamespace(store=store)

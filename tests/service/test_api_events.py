@@ -169,7 +169,7 @@ def test_a_callback_with_a_wrong_key_is_refused_before_its_body_is_read(context,
     assert reported(context) == []
 
 
-def test_without_a_configured_key_the_callback_is_off_for_everybody(tmp_path, context, writer):
+def test_without_a_configured_key_the_callback_is_off(tmp_path, context, writer):
     off = replace(context, config=load_config(write_config(tmp_path)))
     with client_of(off, add_token(context.store, "write")) as client:
         answer = client.post("/v1/events/hudi", json=callback("dt=1"), headers={"HUDI-CALLBACK-KEY": ""})

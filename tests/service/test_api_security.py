@@ -326,7 +326,7 @@ def test_the_type_of_a_problem_leads_to_a_heading_of_the_page_that_explains_it(c
     assert f"\n## {heading}\n" in answer.text
 
 
-def test_an_error_nobody_foresaw_tells_the_caller_nothing_of_its_inside(context, monkeypatch, caplog):
+def test_an_unexpected_error_shows_the_caller_no_internals(context, monkeypatch, caplog):
     def broken(**_):
         raise RuntimeError("the secret inside")
 

@@ -83,7 +83,9 @@ def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: 
     assert store.take_over_expired("rescuer") is not None
 
 
-def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(store: Store, database_url: str) -> None:
+def test_a_suspended_executor_with_an_adopted_plan_does_not_hide_other_silent_executors(
+    store: Store, database_url: str
+) -> None:
     adopted(store, "dt=1")
     own = make_plan("dt=2")
     silent(store, database_url, executor_name(), timedelta(minutes=1))

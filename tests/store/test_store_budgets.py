@@ -216,7 +216,7 @@ def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> Non
     assert store.remaining_table_budget(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
-def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_says_so(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_say_so(opened: Opened) -> None:
     own = {TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))}
     store = opened(budget=bytes_an_hour(2 * PLAN_BYTES), tables=own)
     complete(store, _claimed_after(store, request(store, "dt=1")))
@@ -254,7 +254,7 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
     assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
 
 
-def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobodys_way(opened: Opened) -> None:
+def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_other_plan(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
     store.add_plan(
@@ -304,7 +304,7 @@ def test_a_worker_that_drains_knows_when_held_plans_may_start(opened: Opened, da
     assert store.time_until_due() == timedelta()
 
 
-def test_whoever_sees_some_tables_learns_of_no_other_and_of_no_sum(opened: Opened) -> None:
+def test_a_caller_limited_to_some_tables_sees_no_other_table_and_no_sum(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     complete(store, _claimed_after(store, request(store, "dt=1")))
     request(store, "dt=2")

@@ -400,7 +400,7 @@ def test_rule_3_a_sweep_under_the_new_name_leaves_a_commit_to_the_executor_that_
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 
 
-def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
+def test_rule_6_a_partition_is_restored_after_the_change(changed: Bench):
     bench, rows = changed, changed.rows()
     bench.sweep()
     bench.clean()

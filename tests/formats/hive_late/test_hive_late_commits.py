@@ -64,7 +64,7 @@ def made_anew(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+def test_rule_2_an_overwrite_that_removes_an_unrecorded_commit_halts_the_table_until_a_person_repairs_it(
     unmoved: Bench, times: int
 ):
     """Spark's of the whole table empties its directory, and does not tell the metastore of partitions that it has."""
@@ -101,7 +101,7 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
 
 
-def test_rule_11_what_was_written_to_a_commit_that_was_undone_before_anybody_recorded_it_is_seen(unmoved: Bench):
+def test_rule_11_files_written_to_an_unrecorded_commit_that_was_undone_become_visible(unmoved: Bench):
     """As by an INSERT of Hive's, which ends with what it read before the commit, of an executor that died after it."""
     bench, before, rows_before = unmoved, as_is(unmoved), in_partition(unmoved)
     plan = killed_before_it_records(bench, partitions=[PARTITION])
@@ -465,7 +465,7 @@ def test_rule_2_a_call_that_is_made_when_its_plan_waits_is_recorded_before_the_p
     assert bench.store.claim("another") is None
 
 
-def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
+def test_rule_1_a_partition_that_names_an_unrecorded_epoch_halts_its_table(bench: Bench):
     earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     bench.request()
     assert bench.run().result is RunResult.COMPLETED
