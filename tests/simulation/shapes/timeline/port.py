@@ -173,7 +173,7 @@ class TimelineWriter(ModelWriter):
         self.look_at_owner(*announced)
 
     def look_at_clock(self) -> None:
-        """Wait until this host's clock is later than all the table's instants. Raises Transient if it is too far off."""
+        """Wait until this host's clock is later than the table's instants. Raises Transient if it is too far off."""
         table = self.table
         if self.is_ahead(table.clock()):
             raise Transient(f"this host's clock is ahead of the storage of {table.name}")
@@ -444,7 +444,7 @@ class TimelineWriter(ModelWriter):
         return ("clean",)
 
     def _unneeded(self, retained: Sequence[SupersededVersion]) -> tuple[tuple[str, ...], str]:
-        """Return the files that the writers' policy deletes and lakefold does not need, and the oldest retained time."""
+        """Return the files that the writers' policy deletes and lakefold does not need, and the oldest kept time."""
         victims, earliest = policy_victims(self.table, self.world.setup.clean_commits)
         kept = {version.path for version in retained} | self.kept_by_timeline() | self._inputs_of_pending()
         return tuple(path for path in victims if path not in kept), earliest
