@@ -277,7 +277,7 @@ class HiveWriter:
         raise Transient("files are added to the partitions faster than they can be linked")
 
     def _check_in_time(self, checked: Stopwatch) -> None:
-        """Raise Transient if a call could come too late after its check, timed by ``checked``, or the fence's error."""
+        """Raise Transient if the call could come too late after its check. Errors of the fence pass through."""
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
             raise Transient("checking the partitions took too long for a safe commit")
         self.fence()

@@ -93,6 +93,6 @@ def _name_of(file_id: str) -> str:
 
 
 def _writer_of(names: Iterable[str]) -> str | None:
-    """Return the tools whose names for files these are; None if no tool has such names."""
+    """Return the tools that give files such names; None if there is no such tool."""
     matches = match_file_names(pa.chunked_array([pa.array(list(names), pa.string())]))
     return ", ".join(dict.fromkeys(tool.name for tool, _ in matches)) or None
