@@ -29,7 +29,7 @@ _ORC_MAGIC = b"ORC"
 
 
 def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
-    """True if a file has no end and was changed within the last hour. An older file is final.
+    """True if a file has no footer at its end and was changed within the last hour. An older file is final.
 
     Raises the errors of ``storage``.
     """
