@@ -202,7 +202,7 @@ def location_label(location: str) -> str:
 def _inspect_previous_location(
     previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
 ) -> LocationFinding:
-    """Return the change of a previous location. Copies that a suspended sweep made there are ignored."""
+    """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
     previous = _without_deletion_that_removed_nothing(previous, there)
     # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
