@@ -17,8 +17,8 @@ from lake.storage.locations import resolve_path
 class RewriteInputs:
     """The state of a table at ``prepare``, and the data that the commit needs.
 
-    ``files`` are the inputs of each live group, ``locations`` maps the path of each output to its name in the metadata,
-    and ``sort_order`` is the id of the order in which the outputs' rows are.
+    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths,
+    and ``sort_order`` is the id of the order of their rows.
     """
 
     snapshot_id: int

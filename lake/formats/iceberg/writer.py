@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writer of an Iceberg table: engines write new files, and one snapshot replaces the old files by them."""
+"""The writer of an Iceberg table: engines write new files, and one replace snapshot exchanges them for the old ones."""
 
 import os
 import threading

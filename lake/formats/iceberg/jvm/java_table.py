@@ -14,7 +14,7 @@ from lake.model import TableRef
 
 
 class JavaTable:
-    """One table, loaded without caches. ``table`` is Iceberg's ``Table``, ``operations`` its ``TableOperations``."""
+    """One table, loaded anew. ``table`` is Iceberg's ``Table``, ``operations`` its ``TableOperations``."""
 
     def __init__(self, spark: Any, ref: TableRef) -> None:
         if ref.catalog is None:

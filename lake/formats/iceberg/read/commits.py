@@ -63,16 +63,13 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
 
 
 def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
-    """Return the tokens of attempts that have files in storage and are not committed.
-
-    An attempt is committed if a snapshot names its token, or if a snapshot lists one of its files.
-    """
+    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name."""
     paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
     stored = {token: every for token, every in paths.items() if any(os.path.exists(path) for path in every)}
     for snapshot in table.metadata.snapshots:
         stored.pop(summary_of(snapshot).get(TOKEN, ""), None)
     if not stored:
         return []
-    # The commit's snapshot may have expired while later snapshots still list its files.
+    # The table may have forgotten the commit and kept its files.
     known = {canonical_location(location) for location in all_file_locations(table)}
     return [token for token, every in stored.items() if known.isdisjoint(every)]

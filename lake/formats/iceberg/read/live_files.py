@@ -50,9 +50,8 @@ def _lists() -> dict[Any, list[tuple[int, str]]]:
 class _Deletes:
     """The delete files of a snapshot, each as its sequence number and its path.
 
-    ``positions`` and ``equalities`` have the position and equality deletes of each partition of each spec. ``by_path``
-    has the position deletes of each data file. ``anywhere`` are equality deletes that apply to files of every
-    partition and spec.
+    ``positions`` and ``equalities`` are those of one partition of one spec, ``by_path`` those of one data file.
+    ``anywhere`` are equality deletes that apply to files of every partition and spec.
     """
 
     positions: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
@@ -61,7 +60,7 @@ class _Deletes:
     anywhere: list[tuple[int, str]] = field(default_factory=list)
 
     def of(self, file: Any, partition: Partition, sequence: int) -> set[str]:
-        """Return the paths of the delete files that may apply to a data file with this sequence number."""
+        """Return the paths of those that may apply to a data file with this sequence number."""
         key = (file.spec_id, partition.values)
         by_position = [*self.by_path.get(file.file_path, ()), *self.positions.get(key, ())]
         by_value = [*self.anywhere, *self.equalities.get(key, ())]
@@ -144,7 +143,7 @@ def _data_file(entry: Any, partition: Partition, deletes: _Deletes) -> DataFile:
 
 
 def referenced_data_file(file: Any) -> str | None:
-    """Return the data file to which position deletes apply, by their bounds; None if they may apply to several."""
+    """Return the one data file that position deletes are for, by their bounds; None if they may be for several."""
     path_id = 2147483546  # the reserved field id of file_path
     lower, upper = (file.lower_bounds or {}).get(path_id), (file.upper_bounds or {}).get(path_id)
     return lower.decode() if lower and lower == upper else None

@@ -46,7 +46,7 @@ def file_reason(table: LoadedTable, file: DataFile) -> str | None:
 
 
 def delta_kind(deletes: tuple[str, ...]) -> DeltaKind | None:
-    """Return the kind of a file's deletes; None if it has no deletes."""
+    """Return the kind of a file's deletes; None without any."""
     if not deletes:
         return None
     return DeltaKind.VECTOR if all(path.endswith(".puffin") for path in deletes) else DeltaKind.DELETES

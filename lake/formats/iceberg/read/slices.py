@@ -75,7 +75,7 @@ def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
 
 
 def _written_at(table: LoadedTable, file: DataFile) -> datetime:
-    """Return the time of a file whose snapshot has expired, from storage; if it is missing, the table's last update."""
+    """Return when a file was written whose snapshot has expired: by storage, or if it is lost by the table's age."""
     try:
         return datetime.fromtimestamp(os.stat(file.path).st_mtime, UTC)
     except FileNotFoundError:
