@@ -112,7 +112,7 @@ class RelocatedTable:
         return to_located_file(self.ref.location, f"{self.ref.location}/{path}", status.st_size, status.st_mtime_ns)
 
     def begin(self, path: str) -> None:
-        """A file that somebody is writing."""
+        """A file that a writer has not finished."""
         (self.root / path).write_text("ro")
 
     def place(self, path: str, parameters: Mapping[str, str], *, created_at: int) -> Any:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of jars: filled by one process at a time, read by everybody, and held up by nobody."""
+"""The cache of jars: filled by one process at a time, read by all processes, and never blocked."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from executors import jars
 from executors.jars import settings_with_jars
 from lake.errors import Transient
 
-#: seconds of patience that nobody shows here
+#: seconds of waiting that no test here needs
 UNHEARD_OF = 60.0
 HOLD = """
 import sys

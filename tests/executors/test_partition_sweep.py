@@ -79,7 +79,7 @@ def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_th
     table.cleaned()
     table.hooks[moment] = lambda: dropped(table)
     assert table.brought_home() == SweepReport()
-    assert list((table.root / PARTITION).iterdir()) == [], "nobody sees them, and nobody is to"
+    assert list((table.root / PARTITION).iterdir()) == [], "no reader sees them, and none may"
     recreated(table)
     assert (table.swept(), table.rows(), table.halted()) == (SweepReport(), ["new"], None)
 
@@ -133,7 +133,7 @@ def test_copies_of_one_file_by_two_sweeps_are_never_visible_together(
 
         table.hours_pass()
         table.hooks["before_take_back"] = sleeper_goes_on
-        assert table.swept() == SweepReport(), "it can't tell whether somebody has taken that for shown by now"
+        assert table.swept() == SweepReport(), "another sweep may have recorded the copy as visible"
         assert table.rows() == ["late", "rows"]
 
     table.hooks["show"] = hours
@@ -198,7 +198,7 @@ def test_a_cleaner_on_a_machine_suspended_for_hours_checks_again_before_it_delet
         delete(files, path)
         if not slept[0]:
             slept[0] = 3600.0
-            table.at = table.place(PARTITION, {}, created_at=5)  # somebody has sent the partition back meanwhile
+            table.at = table.place(PARTITION, {}, created_at=5)  # a person has sent the partition back meanwhile
             if told_by == "the hold":
                 table.hours_pass()
 

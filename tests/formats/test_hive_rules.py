@@ -80,7 +80,7 @@ def test_what_is_not_rewritten_comes_along_as_the_same_file_and_is_superseded_at
     with case.format.writer(table, case.spark, case.engines) as writer:
         writer.delete(commit.superseded)
     assert case.rows(table) == rows
-    assert (Path(table.location) / "dt=0").is_dir(), "whoever drops the partition and adds it finds its directory"
+    assert (Path(table.location) / "dt=0").is_dir(), "an owner who drops the partition and adds it finds its directory"
 
 
 def test_rule_1_a_version_is_not_deleted_while_a_partition_is_read_from_it_or_from_below_it(
@@ -329,7 +329,7 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
 
     def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
-        # What somebody read before the commit and writes back after it, or what he makes of it then.
+        # The entry that a program read before the commit and writes back after it, changed or unchanged.
         if not what:
             call(self, database, name, [before])
         monkeypatch.undo()

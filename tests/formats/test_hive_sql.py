@@ -140,7 +140,7 @@ def shop(
             stop_group(daemon)
 
 
-# The commands that the authors of Spark's auto-merge list, each as it is run by whoever has them.
+# The commands that the authors of Spark's auto-merge list, each as its users run it.
 
 _FIVE = "SELECT /*+ REPARTITION(4) */ id, concat('d', id % 2) AS dt FROM range(40)"
 _ONE = "SELECT /*+ REPARTITION(4) */ id FROM range(40)"

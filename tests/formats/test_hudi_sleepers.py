@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java that writes on, with nobody there any more to tidy up, after its plan was withdrawn, taken over or committed."""
+"""JVMs that continue to write without their Python process after their plan was withdrawn, taken over or committed."""
 
 import shutil
 import time

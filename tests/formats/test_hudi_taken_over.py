@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of ours that a writer's inline clustering executes: it runs whatever is pending, by whoever it was planned."""
+"""lakefold's plans that a writer's inline clustering executes: it runs every pending plan, of any process."""
 
 import os
 import shutil
@@ -210,7 +210,7 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
         assert written
         assert writer.withdraw(plan.plan_id, None) == 0
     with trips.writer() as writer:
-        assert writer.withdraw(plan.plan_id, None) == 0, "nor by anybody else"
+        assert writer.withdraw(plan.plan_id, None) == 0, "nor by another process"
         assert trips.files_of(prepared.instant) == written
         silent(trips, prepared.instant)
         assert writer.withdraw(plan.plan_id, None) == 1

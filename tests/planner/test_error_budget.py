@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of error budgets: no time is lost or counted twice, whoever looks and however often."""
+"""The arithmetic of error budgets: no time is lost or counted twice, however often it is evaluated."""
 
 from datetime import timedelta
 from itertools import pairwise

@@ -253,7 +253,7 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but
 
     assert adopted(left) == [], "its plan is live"
     store.request_cancel("own", "operator")
-    assert adopted(replace(left, is_alive=True)) == [], "somebody may still work on it"
+    assert adopted(replace(left, is_alive=True)) == [], "a process may still work on it"
     assert adopted(replace(left, plan_id="of another database")) == []
     assert adopted(left) == ["7"]
     assert adopted(left) == [], "by one plan at a time"

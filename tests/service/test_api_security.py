@@ -17,7 +17,7 @@ from lake.model import TableRef
 from service.server.api.security import TOKEN_COOKIE
 from service.server.http.app import create_bare_app
 
-#: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
+#: these need no token: health, the meanings of problems, and the sign-in page with its style sheet
 OPEN = {
     "/-/healthy",
     "/-/ready",

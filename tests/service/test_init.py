@@ -39,7 +39,7 @@ def table(base: Path, files: int = 6, partitions: Sequence[str] = ("p",), **prop
 
 
 def rule(text: str, concurrency: str) -> str:
-    """The file with its first rule uncommented, as somebody would who says how the writers work."""
+    """The file with its first rule uncommented, as a user would who declares how the writers work."""
     return re.sub(r"^# (\[\[tables\]\]|match|mode|concurrency)", r"\1", text, flags=re.MULTILINE).replace(
         '"?"', f'"{concurrency}"'
     )

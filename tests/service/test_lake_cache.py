@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reading of all tables for metrics, status and page: nobody waits for it, and nobody gets one from an outage."""
+"""One reading of all tables for metrics, status and page: no caller waits for it, and none gets one from an outage."""
 
 import time
 from types import SimpleNamespace

@@ -188,7 +188,7 @@ def test_only_blocks_with_a_change_are_rendered_again(monkeypatch):
 
 
 class Counted(tuple):
-    """Knows how often somebody went through it."""
+    """Counts how often it was iterated."""
 
     looks = 0
 

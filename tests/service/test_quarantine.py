@@ -55,7 +55,7 @@ def test_a_file_of_another_size_at_the_path_of_a_quarantined_one_is_a_candidate_
     assert planned(bench) == {path}, "it is what it was"
     pq.write_table(rows(0, 500), Path(bench.table.location) / path)
     assert planned(bench, dry_run=True) == set()
-    assert list(bench.store.table_state("toy").quarantined) == [path], "whoever only looks changes nothing"
+    assert list(bench.store.table_state("toy").quarantined) == [path], "a dry run changes nothing"
     assert planned(bench) == set()
     assert bench.store.table_state("toy").quarantined == {}
 

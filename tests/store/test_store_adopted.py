@@ -136,7 +136,7 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_ta
         host, pid, *_ = name.split("/")
         assert (host, pid) == (socket.gethostname(), "1")
         assert not has_executor_ended(name)
-        # And from inside: this process has an id that nobody has there.
+        # And from inside: this process has an id that no process has there.
         ask = f"import lake.identity as i; print(i.has_executor_ended({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims within budgets and hours: nothing beyond them whoever claims, and whatever waits says for what."""
+"""Claims within budgets and hours: no executor exceeds them, and each waiting plan has a reason."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -153,7 +153,7 @@ def test_an_attempt_that_failed_is_charged_the_cpu_that_its_rewrite_has_used(ope
     claim = claimed(store)
     store.record_step(claim, Step.REWRITE, milliseconds=60_000, succeeded=False)
     store.fail(claim, "no")
-    assert seconds_of_cpu(store) == 100 + 120, "nobody counted it: a minute of two cores"
+    assert seconds_of_cpu(store) == 100 + 120, "it was not measured: a minute of two cores"
 
 
 def test_an_attempt_whose_executor_died_is_charged_until_its_last_heartbeat(opened: Opened, database_url: str) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a plan, a partition and a role are somebody's: by the database's clock, while its holder says so."""
+"""How long a holder keeps a plan, a partition and a role: by the database's clock, while it renews them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -219,7 +219,7 @@ def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, dat
     assert not store.acquire_leader("scan", "b", minute)
     assert store.acquire_leader("clean", "b", minute)
     with time_machine.travel(timedelta(days=1), tick=True):
-        assert not store.acquire_leader("scan", "b", minute), "the host's clock elects nobody"
+        assert not store.acquire_leader("scan", "b", minute), "the host's clock elects no leader"
     assert [(leader.role, leader.holder, leader.live) for leader in store.leaders()] == [
         ("clean", "b", True),
         ("scan", "a", True),

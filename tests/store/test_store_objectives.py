@@ -153,7 +153,7 @@ def test_a_removed_objective_is_not_reported_and_continues_after_its_return(trip
     scanned(trips)
     scanned(trips, judgement(0.5))
     (found,) = trips.objectives()[TRIPS.name]
-    assert found.missed_seconds == pytest.approx(3600, abs=30), "nobody looked in between"
+    assert found.missed_seconds == pytest.approx(3600, abs=30), "there was no scan in between"
     assert found.burn["3d"] == pytest.approx(1 / 72 / 0.01, abs=0.1)
 
 

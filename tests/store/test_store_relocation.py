@@ -242,7 +242,7 @@ def test_a_sweep_whose_lock_expired_does_not_continue_although_no_other_owner_ha
     assert kept(store, NEXT)
     store.release_partitions(NEXT)
     assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset(), (
-        "it was free again, and somebody has been there"
+        "it was free, and another owner has locked it since"
     )
 
 
@@ -273,7 +273,7 @@ def test_p10_the_cleaner_may_lock_a_partition_of_a_waiting_plan_and_delays_its_c
     claim = claimed(store)
     assert [kept(store, cleaner), kept(store), store.begin_commit(claim)] == [True, False, {"dt=1"}]
     store.release_partitions(cleaner)
-    assert not kept(store, later), "somebody runs it now"
+    assert not kept(store, later), "an executor runs it now"
     assert [store.begin_commit(claim), kept(store, cleaner)] == [frozenset(), False]
     store.requeue(claim, "a lost connection")
     assert kept(store, cleaner)

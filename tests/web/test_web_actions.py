@@ -240,7 +240,7 @@ def test_a_button_means_the_plans_that_were_shown_however_the_time_was_said(fres
     later = proposed(fresh.store, TABLE, "dt=3").plan_id
     post(signed_in, html.unescape(confirm))
     assert [fresh.store.plan(plan).decision for plan in (asked, later)] == ["approved", None]
-    assert "since=1h" not in confirm, "plans would fall out of it while somebody reads"
+    assert "since=1h" not in confirm, "plans would leave the selection while a person reads"
 
 
 def test_a_person_who_signs_in_first_returns_to_the_selected_plans(fresh, desk):

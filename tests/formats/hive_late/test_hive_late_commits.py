@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that nobody recorded, that were undone or written over by others: rules 1, 2 and 11."""
+"""Commits that were not recorded, were undone, or were overwritten by others: rules 1, 2 and 11."""
 
 import shutil
 import time
@@ -98,7 +98,7 @@ def test_rule_2_an_overwrite_that_removes_an_unrecorded_commit_halts_the_table_u
     assert bench.run().result is RunResult.COMPLETED
     bench.clean()
     assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), SweepReport(), None)
-    assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
+    assert data_files(there), "only a writer can have written it, and no sweep has moved it yet"
 
 
 def test_rule_11_files_written_to_an_unrecorded_commit_that_was_undone_become_visible(unmoved: Bench):

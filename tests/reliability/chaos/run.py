@@ -270,7 +270,7 @@ class Chaos:
     # The end.
 
     def _heal(self) -> None:
-        """No more faults: everybody back, and all that was begun comes to its end."""
+        """No more faults: all processes run again, and all begun work ends."""
         stage, writer = self.stage, self.stage.writer
         stage.say("healing")
         self._waiting = []
