@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hudi's writers: they write, commit, clean and archive.
 
-Writers use optimistic concurrency under the writers' lock: a writer undoes its work if its groups changed since it began.
-If plans win, a writer whose groups a pending rewrite names does so too. No writer writes while the owner restores.
+Writers use optimistic concurrency under the writers' lock: a writer undoes its work if its groups changed since it
+began. If plans win, a writer whose groups a pending rewrite names does so too. No writer writes while the owner
+restores.
 """
 
 from collections.abc import Iterator
