@@ -199,7 +199,7 @@ def test_a_bad_callback_is_a_problem_and_keeps_nothing(context, writer, content,
 @pytest.mark.parametrize("key", ["short", "hudi_write_commit_http_callback"])
 def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path, key):
     (tmp_path / "lake").mkdir()
-    with pytest.raises(ConfigError, match="16 characters or more and is not Hudi's default") as refused:
+    with pytest.raises(ConfigError, match="16 characters or more, and must not be Hudi's default") as refused:
         load_config(write_config(tmp_path, http={"hudi_callback_key": key}))
     assert key not in str(refused.value)
 
