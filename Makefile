@@ -9,11 +9,12 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 CLASSES := $(VENV)/classes.jsa
 COLLECTED := $(VENV)/.collected
+BENCH := $(VENV)/.bench
 PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-rewriting bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -26,6 +27,11 @@ $(READY): requirements/dev.lock pyproject.toml
 	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements/uv.lock
 	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/dev.lock
 	@$(BIN)/uv pip install -q --python $(BIN)/python --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The programs that lakefold is measured against.
+$(BENCH): $(READY) requirements/bench.lock
+	@$(BIN)/uv pip install -q --python $(BIN)/python --require-hashes -r requirements/bench.lock
 	@touch $@
 
 demo: $(READY) ## a real writer, the real daemon, and a table getting healthy
@@ -60,15 +66,18 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(READY) ## planning speed; rewriting speed of arrow against Spark SQL; what layouts save; half an hour
+bench: $(BENCH) ## planning speed; rewriting speed against every peer; what layouts save; results in bench/results
 	@$(BIN)/python bench/planning.py
-	@$(BIN)/python bench/engines.py
+	@$(BIN)/python bench/rewriting.py --keep bench/results
 	@$(BIN)/python bench/layouts.py
 
-bench-layouts: $(READY) ## what readers save by sort_columns on TPC-H's lineitem; the memory of a large sorted group
+bench-rewriting: $(BENCH) ## rewriting speed of engines and plans against cat, Spark, Iceberg, Delta, DuckDB and polars
+	@$(BIN)/python bench/rewriting.py $(BENCH_ARGS)
+
+bench-layouts: $(BENCH) ## what readers save by sort_columns on TPC-H's lineitem; the memory of a large sorted group
 	@$(BIN)/python bench/layouts.py
 
-bench-splice: $(READY) ## an experiment: merging small row groups without decoding values, against arrow and cat
+bench-splice: $(BENCH) ## an experiment: merging small row groups without decoding values, against arrow and cat
 	@$(BIN)/python bench/splice.py
 
 bench-sweep: $(READY) ## what the sweep of a large Hive table costs while nothing changes; makes a million directories
@@ -99,6 +108,8 @@ lock: $(READY) ## renew requirements/*.lock
 	@for set in runtime dev; do \
 	  $(BIN)/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 pyproject.toml \
 	    $$([[ $$set == dev ]] && echo --group dev --all-extras) -o requirements/$$set.lock; done
+	@$(BIN)/uv pip compile -q --universal --generate-hashes --no-header --python-version 3.11 --group bench \
+	    -c requirements/dev.lock -o requirements/bench.lock
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .import_linter_cache build dist

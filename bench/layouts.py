@@ -12,7 +12,6 @@ import argparse
 import json
 import os
 import shutil
-import subprocess
 import sys
 import tempfile
 import threading
@@ -26,6 +25,8 @@ if __name__ == "__main__":
     # Needed to run from a clone without an installation.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from bench.lineitem import FILES_A_SCALE, write_lineitem
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
@@ -33,25 +34,8 @@ LAYOUTS = ("unsorted", "linear", "zorder", "hilbert")
 SORT_COLUMNS = ("l_shipdate", "l_partkey")
 SPARK = {"spark.master": "local[2]", "spark.driver.memory": "2g", "spark.sql.adaptive.enabled": "false"}
 FIRST_DAY, DAYS, PARTS_A_SCALE = date(1992, 1, 2), 2_526, 200_000
-#: at scale 1 lineitem has about 220 MB as Parquet
-FILES_A_SCALE = 20
 SHARES, PLACES = (1 / 8, 1 / 16, 1 / 32), (0.1, 0.35, 0.6, 0.85)
 BAR_SHARE, BAR_MIB = 1 / 3, 400.0
-
-
-def write_lineitem(folder: Path, scale: int) -> Path:
-    """Write TPC-H's lineitem as Parquet files, unless they exist. Returns their directory."""
-    found = folder / f"scale-{scale}"
-    if not found.exists():
-        places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
-        program = shutil.which("tpchgen-cli", path=places)
-        if program is None:
-            raise SystemExit("tpchgen-cli is missing, which `make setup` installs")
-        part = folder / f"scale-{scale}.part"
-        what = ["--tables=lineitem", f"--parts={FILES_A_SCALE * scale}", f"--output-dir={part}", "--overwrite"]
-        subprocess.run([program, "parquet", "-s", str(scale), *what, "--quiet"], check=True)
-        part.rename(found)
-    return found / "lineitem"
 
 
 def rewrite(layout: str, source: Path, folder: Path, files: int) -> None:

@@ -6,12 +6,12 @@ must write each column exactly as it reads it. If a format allows it, a column m
 in another.
 """
 
-import os
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from typing import TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +20,7 @@ from pyarrow import fs as pafs
 from executors.engines.footer import MAGIC, RawParquetFooter
 from lake.engines import FileAdditions, FileSchema
 from lake.storage.filesystems import filesystem_of
+from lake.storage.locations import is_local
 
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
@@ -97,6 +98,9 @@ def _parse_footer(footer: bytes) -> pq.FileMetaData:
     return pq.read_metadata(pa.BufferReader(MAGIC + footer + len(footer).to_bytes(4, "little") + MAGIC))
 
 
+T = TypeVar("T")
+
+_FOOTERS_AT_ONCE = 8
 #: the length of the footer and the magic bytes, which end a file
 _END_BYTES = 8
 #: large enough for most footers
@@ -271,8 +275,18 @@ def read_footers(paths: Sequence[str]) -> list[ParquetInput]:
         except (OSError, pa.ArrowException):
             return None
 
-    with ThreadPoolExecutor(min(8, 2 * (os.cpu_count() or 1)), "footers") as pool:
-        return [one for one in pool.map(read, paths) if one is not None]
+    return [one for one in map_files(read, paths) if one is not None]
+
+
+def map_files(read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
+    """Return the result of ``read`` for each of ``paths``, in their order. Raises its first error.
+
+    Remote files are read several at a time. Local files are not: starting a thread takes longer than reading a footer.
+    """
+    if all(map(is_local, paths)):
+        return [read(path) for path in paths]
+    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
+        return list(pool.map(read, paths))
 
 
 def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:

@@ -250,6 +250,17 @@ def test_auto_takes_the_engine_that_decodes_least_and_keeps_no_small_row_groups(
     assert "so a copy would save little" in notes
 
 
+def test_auto_reads_no_footer_of_a_group_that_is_smaller_than_one_large_row_group(tmp_path: Path):
+    missing = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    task = RewriteTask(group=0, inputs=tuple(missing), outputs=(str(tmp_path / "new"),), bytes=LEAST - 1)
+    reason = ENGINE.unsupported_reason(task, replace(OPTIONS, engine=AUTO))
+    assert reason is not None
+    assert reason.startswith("0 B of 19.5 KiB are in row groups of 19.5 KiB (min_row_group) or more")
+    # A larger group is looked at: of missing files no row group is small.
+    reason = ENGINE.unsupported_reason(replace(task, bytes=LEAST), replace(OPTIONS, engine=AUTO))
+    assert reason == "no row groups of less than 19.5 KiB (min_row_group) follow another"
+
+
 def test_runs_keep_the_order_of_all_row_groups():
     file = SimpleNamespace(row_groups=[RowGroup(number, 0, 0, 1, [], []) for number in range(5)])
     groups = source_groups([file])  # type: ignore[list-item]

@@ -74,6 +74,15 @@ def test_numbers_of_before_and_now_that_would_touch_are_not_both_written():
     assert None not in (apart.label_y, apart.before_label_y)
 
 
+@pytest.mark.parametrize("earlier", range(60, 400, 7))
+def test_the_number_of_a_bar_keeps_clear_of_the_outline_of_before(earlier):
+    """A text of 12 px whose base is 5 px above its bar reaches 14 px above it."""
+    chart = drawn(counts(m512=67), counts(m2=5171, m512=earlier))
+    bar = next(bar for bar in chart.bars if bar.files)
+    outline = chart.base - (earlier / 5171) ** 0.5 * (chart.base - 48)
+    assert not bar.label_y - 11 < outline < bar.label_y + 3
+
+
 @given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
 @pytest.mark.slow
 def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):

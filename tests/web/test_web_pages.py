@@ -3,16 +3,19 @@
 
 import re
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from urllib.parse import quote
 
 import pytest
+import time_machine
 from api_toys import add_token, client_of, context_at
+from store_plans import sql
 from web_lake import HOSTILE, add_plan, claim_of, messages, register
 from web_pages import every_page, read
 
 from service.control.lake_cache import read_lake_state
 from service.control.store import ProcessFacts
+from service.server.web.formatting import as_sentence
 from service.text import format_size
 
 
@@ -71,8 +74,9 @@ def test_settings_that_are_set_come_first_and_any_is_found_by_name_value_or_orig
         assert ("small_file_limit 300 MiB" in words) == there, search
     assert "mode compact lakefold.toml" in read(page, "/settings?table=sales.orders&search=%231%20match").words
     nothing = read(page, "/settings?search=frobs").words
-    assert "No changed setting matches." in nothing
-    assert "No setting with its default matches." in nothing
+    assert "No setting of the service matches." in nothing
+    assert "No changed setting" not in nothing
+    assert "No changed setting matches." in read(page, "/settings?table=sales.orders&search=row_group").words
 
 
 def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigation(page):
@@ -133,7 +137,7 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
         assert "Not found" in read(page, path, 404).words
     page.headers["Accept"] = "text/html"
-    assert "there is nothing at /nowhere" in read(page, "/nowhere", 404).words
+    assert "There is nothing at /nowhere" in read(page, "/nowhere", 404).words
     assert page.get("/v1/nowhere").headers["Content-Type"] == "application/problem+json"
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
@@ -244,3 +248,75 @@ def test_processes_are_listed_with_their_plans_and_plans_that_wait_without_an_ex
         assert re.search(r"host-2/9 ?all silent", found.words)
         assert f"/plans/{plan.plan_id}" in [link.get("href") for link in found.all("a")]
         assert not [link for link in found.all("a") if "javascript" in link.get("href", "")]
+
+
+def test_tables_without_a_notice_of_their_own_are_linked(fresh):
+    for number in range(30):
+        register(fresh.store, f"a.t{number:02}", "compact")
+        fresh.store.pause(f"a.t{number:02}", "ada@host-2", "is moved")
+    with client_of(fresh) as client:
+        found = read(client, "/")
+    assert "22 more tables with problems, 12 of them are: a.t08, a.t09," in found.words
+    assert {"/tables/a.t08", "/tables/a.t19"} <= {link["href"] for link in found.all("a")}
+
+
+def test_the_reason_on_the_page_of_a_problem_is_a_sentence(page):
+    assert "No table 'none'; " in read(page, "/tables/none", 404).words
+
+
+def test_the_plan_that_failed_last_comes_first_and_problems_that_go_on_come_before_it(fresh):
+    for number in range(10):
+        name = f"a.t{number}"
+        register(fresh.store, name, "compact")
+        fresh.store.fail(claim_of(fresh.store, add_plan(fresh.store, name)), "no space left on device")
+    days = "86400000 * (20 - CAST(substr(table_name, 4) AS INTEGER))"
+    sql(fresh.store.url, f"UPDATE plan SET finalized_at_ms = finalized_at_ms - {days}")
+    register(fresh.store, "b.paused", "compact")
+    fresh.store.pause("b.paused", "ada@host-2", "is moved")
+    with client_of(fresh) as client:
+        words = read(client, "/").words
+    subjects = re.findall(r"(b\.paused|a\.t\d) (?:was paused|has a plan that failed \d+ d ago)", words)
+    assert subjects == ["b.paused", "a.t9", "a.t8", "a.t7", "a.t6", "a.t5", "a.t4", "a.t3"]
+    assert "3 more tables with problems: a.t2, a.t1, a.t0" in words
+
+
+def test_a_silent_process_has_one_age_on_its_page(fresh):
+    minute = timedelta(minutes=1)
+    facts = ProcessFacts(name="host-1/17/a/b.1", role="all", host="host-1", version="0.1.0", slots=2)
+    fresh.store.register_process(facts, timedelta(seconds=-1))
+    with client_of(fresh) as client, time_machine.travel(datetime.now(UTC) + minute, tick=False):
+        words = read(client, "/processes").words
+    said, listed = (
+        re.search(pattern, words)[1] for pattern in (r"last seen (\d+ \w+) ago", r"silent .*? (\d+ \w+) ago")
+    )
+    assert said == listed
+
+
+def test_a_search_that_finds_no_setting_of_the_service_names_the_settings_of_tables(page):
+    words = read(page, "/settings?search=QUIET").words
+    assert "quiet_period: a setting of tables; enter a table to see the value." in words
+    assert "No setting of the service matches." in words
+    assert "No changed setting" not in words
+    assert "of tables; enter" not in read(page, "/settings?search=quiet&table=sales.orders").words
+    assert "min_row_group 8.0 MiB" in read(page, "/settings?table=sales.orders&search=row_group").words
+
+
+def test_a_wrong_parameter_of_an_address_is_shown_with_its_value(page):
+    page.headers["Accept"] = "text/html"
+    words = read(page, "/?page=zero", 422).words
+    assert "page: Input should be a valid integer, unable to parse string as an integer, but is 'zero'." in words
+
+
+@pytest.mark.parametrize(
+    ("detail", "sentence"),
+    [
+        ("no table 'none'; 3 tables known", "No table 'none'; 3 tables known."),
+        ("frobs is not a setting", "frobs is not a setting."),
+        ("there is nothing at /nowhere", "There is nothing at /nowhere"),
+        ("the scenario has no batch; add at least one", "The scenario has no batch; add at least one."),
+        ("/data/lake: not a Hudi table", "/data/lake: not a Hudi table."),
+        ("", ""),
+    ],
+)
+def test_a_reason_becomes_a_sentence_and_names_stay_as_they_are(detail, sentence):
+    assert as_sentence(detail) == sentence

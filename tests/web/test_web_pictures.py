@@ -6,6 +6,7 @@ import math
 import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -23,7 +24,8 @@ from service.server.web.calendars import date_and_key, partition_calendar
 from service.server.web.charts import axis_text, bucket_name
 from service.server.web.formatting import format_count
 from service.server.web.gantt import OUTCOMES, executor_day
-from service.server.web.size_history import count_level, size_history
+from service.server.web.rendering import static_file
+from service.server.web.size_history import LEVELS, count_level, size_history
 from service.server.web.time_axis import TimeAxis, axis_marks, round_ceiling
 from service.server.web.time_chart import Series, time_chart
 from service.server.web.trend import trend_panel
@@ -147,7 +149,17 @@ def test_the_marks_of_time_are_round_and_apart(span, first, distance):
 
 @pytest.mark.parametrize(
     ("value", "binary", "most"),
-    [(0, False, 1), (1, False, 1), (73_400, False, 100_000), (24, False, 25), (3 << 30, True, 5 << 30)],
+    [
+        (0, False, 1),
+        (1, False, 1),
+        (73_400, False, 80_000),
+        (24, False, 25),
+        (768, False, 800),
+        (3 << 30, True, 3 << 30),
+        (23 << 30, True, 25 << 30),
+        (int(1.2 * 2**30), True, 2 << 30),
+        (1001 << 20, True, 1 << 30),
+    ],
 )
 def test_an_axis_ends_at_a_round_figure(value, binary, most):
     assert round_ceiling(value, binary) == most
@@ -161,7 +173,15 @@ def test_an_axis_ends_at_a_round_figure(value, binary, most):
         (2.0, True, (1, 2)),
         (5.0, True, (1, 2, 3, 4, 5)),
         (10.0, True, (2, 4, 6, 8, 10)),
+        (100.0, True, (25, 50, 75, 100)),
+        (3.0, True, (1, 2, 3)),
+        (15.0, True, (5, 10, 15)),
         (250.0, True, (50, 100, 150, 200, 250)),
+        (600.0, True, (200, 400, 600)),
+        (15_000.0, True, (5_000, 10_000, 15_000)),
+        (4e6, True, (1e6, 2e6, 3e6, 4e6)),
+        (60.0 * (1 << 30), True, tuple(n * 20.0 * (1 << 30) for n in range(1, 4))),
+        (800.0, True, (200, 400, 600, 800)),
         (50.0 * (1 << 30), True, tuple(n * 10.0 * (1 << 30) for n in range(1, 6))),
     ],
 )
@@ -449,3 +469,29 @@ def test_the_calendar_of_deletions_has_the_bytes_of_each_day(page):
     assert [int(level) for level, _, _ in drawn] == [
         math.ceil(6 * sums[day] / max(sums.values())) for day in sorted(sums)
     ]
+
+
+def luminance(colour):
+    """The relative luminance of WCAG 2.2 of a colour such as ``#102030``."""
+    parts = [int(colour[start : start + 2], 16) / 255 for start in (1, 3, 5)]
+    linear = [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+    return sum(weight * part for weight, part in zip((0.2126, 0.7152, 0.0722), linear, strict=True))
+
+
+def contrast(one, other):
+    """The contrast of WCAG 2.2 between two colours."""
+    low, high = sorted(map(luminance, (one, other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
+def test_every_colour_of_the_heat_map_stands_out_from_the_page_and_differs_from_its_neighbours(theme):
+    """The palest colour was yellow on white, and dark blue on black."""
+    styles = static_file("lakefold.css")[0].decode()
+    pairs = re.findall(r"--(paper|count-\d): light-dark\((#\w{6}), (#\w{6})\);", styles)
+    colours = {name: pair[theme] for name, *pair in pairs}
+    levels = [colours[f"count-{level}"] for level in range(1, LEVELS + 1)]
+    assert all(contrast(colour, colours["paper"]) >= 3 for colour in levels)
+    assert all(contrast(one, other) >= 1.25 for one, other in pairwise(levels))
+    from_paper = [contrast(colour, colours["paper"]) for colour in levels]
+    assert from_paper == sorted(from_paper), "more files, more contrast"

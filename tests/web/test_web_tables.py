@@ -161,17 +161,17 @@ def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left
     assert (cells[0]["class"], cells[-1]["class"]) == ("h0", "h4")
     assert cells[-1]["title"] == "dt=2026-11-21: 40 files, 85 % reducible, 320 MiB"
     explained = read(page, cells[-1]["href"])
-    assert "group 1 of this plan … 34 34.0 MiB" in explained.words
-    assert "above limit 8.0 MiB ≥ 1.0 MiB … small_file_limit 6 6.0 MiB" in explained.words
+    assert "group 1 of this plan (for example) 34 34.0 MiB" in explained.words
+    assert "above limit 8.0 MiB ≥ 1.0 MiB (for example) small_file_limit 6 6.0 MiB" in explained.words
     assert "No such partition at the last scan." in read(page, "/tables/sales.orders?partition=dt=1999-01-01").words
 
 
 def test_a_table_with_many_partitions_shows_them_page_by_page(page):
     first = read(page, "/tables/events.clicks")
-    assert "504, 1 to 400 shown" in first.words
+    assert "504 partitions, 1 to 400 shown" in first.words
     later = next(a["href"] for a in first.all("a") if "start=400" in a.get("href", ""))
     rest = read(page, later)
-    assert "504, 401 to 504 shown" in rest.words
+    assert "504 partitions, 401 to 504 shown" in rest.words
     assert all("start=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
 
 

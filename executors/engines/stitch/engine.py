@@ -2,12 +2,11 @@
 """The engines ``stitch`` and ``hybrid`` for Parquet files: row groups copied as bytes under one new footer."""
 
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers
+from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, map_files, read_footers
 from executors.engines.stitch.compatibility import adapt_files, verify_compatible
 from executors.engines.stitch.hybrid import (
     Run,
@@ -23,7 +22,6 @@ from lake.engines import NO_ADDITIONS, RewriteTask
 from lake.plan import AUTO, RewriteOptions
 from lake.units import format_bytes
 
-_FOOTERS_AT_ONCE = 8
 _CODECS = ("uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw")
 
 
@@ -82,6 +80,9 @@ class HybridEngine(TaskEngine):
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return _cant_sort(options)
+        if options.engine == AUTO and task.bytes < options.min_row_group_bytes:
+            # No row group can be large enough, and reading the footers of many tiny groups would take long.
+            return _little_to_copy(0, task.bytes, options.min_row_group_bytes)
         try:
             files = _compatible_files(task)
             runs = divide_runs(source_groups(files), options.min_row_group_bytes)
@@ -103,16 +104,19 @@ def _cant_sort(options: RewriteOptions) -> str:
 
 
 def _not_worthwhile(task: RewriteTask, runs: Sequence[Run], min_bytes: int) -> str | None:
-    least, total = f"{format_bytes(min_bytes)} (min_row_group)", sum(run.bytes for run in runs)
-    large = sum(run.bytes for run in runs if not run.is_merged)
+    total, large = sum(run.bytes for run in runs), sum(run.bytes for run in runs if not run.is_merged)
     if 2 * large < total:
-        return (
-            f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {least} or more, so a copy would "
-            "save little"
-        )
+        return _little_to_copy(large, total, min_bytes)
     if task.additions is not None or any(run.is_merged for run in runs):
         return None
-    return f"no row groups of less than {least} follow another"
+    return f"no row groups of less than {format_bytes(min_bytes)} (min_row_group) follow another"
+
+
+def _little_to_copy(large: int, total: int, min_bytes: int) -> str:
+    return (
+        f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {format_bytes(min_bytes)} "
+        "(min_row_group) or more, so a copy would save little"
+    )
 
 
 def _compatible_files(task: RewriteTask) -> Sequence[RawParquetFile]:
@@ -147,5 +151,4 @@ def _read_files(paths: Sequence[str]) -> list[RawParquetFile]:
         except (OSError, pa.ArrowException):
             return None
 
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
-        return [file for file in pool.map(read, paths) if file is not None]
+    return [file for file in map_files(read, paths) if file is not None]

@@ -10,7 +10,6 @@ the file.
 
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import chain
@@ -21,7 +20,7 @@ from pyarrow import fs as pafs
 
 from executors.engines.concat import attempt_path, reading_input, skipping_changed
 from executors.engines.footer import MAGIC, RawParquetFooter
-from executors.engines.inputs import UnsupportedInput
+from executors.engines.inputs import UnsupportedInput, map_files
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.copying import RangeReader, RangeWriter
 from executors.engines.stitch.pages import verify_pages
@@ -56,7 +55,6 @@ _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
 #: positions that readers ignore; the bytes there may not be copied
 _UNUSED_POSITIONS = frozenset({"index_page", "file_offset"})
 #: concurrent reads of footers, which mostly wait for the storage
-_FOOTERS_AT_ONCE = 8
 #: an ordinal has 16 bits; only encryption uses it
 _MAX_ORDINAL = 0x7FFF
 #: up to this many unused bytes between page indexes are read to save a further read
@@ -153,8 +151,7 @@ def read_inputs(task: RewriteTask) -> list[RawParquetFile]:
         with reading_input(task, path):
             return RawParquetFile.read(path)
 
-    with ThreadPoolExecutor(_FOOTERS_AT_ONCE, "footers") as pool:
-        return list(pool.map(read, task.inputs))
+    return map_files(read, task.inputs)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

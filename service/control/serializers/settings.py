@@ -25,6 +25,7 @@ _BYTE_SETTINGS = (
     "work.bytes_per_day",
     "log_only_slice_size",
     "compact_log_bytes",
+    "min_row_group",
     "http.max_body_size",
 )
 

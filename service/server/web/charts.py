@@ -22,8 +22,8 @@ Scale = Callable[[float], float]
 _SLOTS = len(HISTOGRAM_EDGES_BYTES) + 1
 #: minimum height of a bar with a value above zero
 _MIN_BAR_HEIGHT = 1.5
-#: minimum vertical distance of two labels
-_LABEL_HEIGHT = 13.0
+#: minimum vertical distance of two labels, and of a bar's end from a line above the bar's label
+_LABEL_HEIGHT = 18.0
 #: the approximate width of a letter in a label
 _LETTER_WIDTH = 7.2
 #: the least horizontal distance of two numbers of a histogram

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The text of figures, times and states on the page. The exact figure is always in the ``title`` beside it."""
 
+import re
 import shlex
 from datetime import UTC, datetime
 
@@ -52,3 +53,10 @@ def browsable_url(address: str | None) -> str:
 def shell_command(*words: str) -> str:
     """Return a command to copy, quoted so that each word stays one word."""
     return shlex.join(words)
+
+
+def as_sentence(detail: str) -> str:
+    """Return ``detail`` with a capital letter and a full stop; a name at its beginning or end stays as it is."""
+    words = r"(?:an?|another|it|no|not|only|the|there|this) "
+    sentence = detail[:1].upper() + detail[1:] if re.match(words, detail) else detail
+    return sentence if not detail or detail[-1] in ".!?" or "/" in detail.rsplit(" ", 1)[-1] else f"{sentence}."

@@ -11,7 +11,7 @@ from service.control.serializers import action_documents
 from service.problems import describe_error
 from service.server.api.context import Context
 from service.server.api.history import HISTORY_SLOTS
-from service.server.web.formatting import shell_command
+from service.server.web.formatting import as_sentence, shell_command
 from service.server.web.rendering import PageContent, query_path, table_path
 from service.text import describe_file_changes
 
@@ -39,7 +39,7 @@ def history_page(context: Context, table: ConfiguredTable, after: str | None) ->
         path=table_path(table.name),
         actions=tuple(_with_texts(action) for action in actions),
         notes=notes,
-        error=message,
+        error=as_sentence(message),
         first_url=query_path("/history", here) if after is not None else "",
         next_url=query_path("/history", here, after=following) if following is not None else "",
         command=shell_command("lakefold", "tables", "history", table.name, *words, "--files", str(DEFAULT_FILES)),

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The first page: the lake in one line, notices, and the tables, worst first."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -32,8 +32,10 @@ from service.server.web.rendering import PageContent, table_path
 from service.server.web.trend import Tile, TrendPanel
 from service.text import format_age, plural, to_jsonable
 
-#: the maximum number of notices about tables; the state filter finds the other tables
+#: the maximum number of notices about tables; one more notice links other tables
 _MAX_NOTICES = 8
+#: further tables with problems that are linked
+_MAX_NAMES = 12
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,15 +165,14 @@ def _reducible_title(layout: Mapping[str, Any]) -> str:
 def notices(lake: LakeState, now: datetime) -> list[Notice]:
     """Return the notices about everything that needs attention, the worst first."""
     found = list(process_notices(lake, now))
-    tables = [notice for table in lake.figures.tables for notice in _table_notices(lake, table, now)]
-    tables.sort(key=lambda notice: notice.tone != "bad")
-    more = len(tables) - _MAX_NOTICES
-    if more > 0:
-        tables = tables[:_MAX_NOTICES]
-        tables.append(
-            Notice(tone="attention", subject=f"{plural(more, 'more table')}", text="with problems; filter by state.")
-        )
-    found += tables
+    of_tables = [(table.name, notice) for table in lake.figures.tables for notice in _table_notices(lake, table, now)]
+    of_tables.sort(key=lambda named: (named[1].tone != "bad", _failure_age(lake, named[0], named[1], now)))
+    shown = of_tables[:_MAX_NOTICES]
+    found += [notice for _, notice in shown]
+    named = {name for name, _ in shown}
+    more = list(dict.fromkeys(name for name, _ in of_tables[_MAX_NOTICES:] if name not in named))
+    if more:
+        found.append(_more_tables_notice(lake, more))
     found += approval_notices(lake, now)
     if dead := lake.figures.notifications_dead:
         found.append(
@@ -185,6 +186,22 @@ def notices(lake: LakeState, now: datetime) -> list[Notice]:
             )
         )
     return found
+
+
+def _failure_age(lake: LakeState, name: str, notice: Notice, now: datetime) -> timedelta:
+    """Return the age of the failure that ``notice`` is about, and no age for a problem that goes on."""
+    failed = lake.failed_plans.get(name)
+    is_about_failure = failed is not None and notice.href == f"/plans/{failed.plan_id}"
+    return now - (failed.finalized_at or now) if failed is not None and is_about_failure else timedelta()
+
+
+def _more_tables_notice(lake: LakeState, names: Sequence[str]) -> Notice:
+    """Return the notice that leads to the tables whose problems have no notice of their own."""
+    links = [(name, table_path(name)) for name in names[:_MAX_NAMES]]
+    if len(names) > _MAX_NAMES and any(name in lake.failed_plans for name in names):
+        links.append(("all failed plans", "/plans?state=failed"))
+    text = "with problems:" if len(names) <= _MAX_NAMES else f"with problems, {_MAX_NAMES} of them are:"
+    return Notice(tone="attention", subject=plural(len(names), "more table"), text=text, links=tuple(links))
 
 
 def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[Notice]:

@@ -231,10 +231,10 @@ def show_request(context: ContextDep, request: Request, request_id: str) -> Resp
 @router.get("/processes")
 def show_processes(context: ContextDep, request: Request) -> Response:
     """Show the processes, their running plans, the state of Spark, and the attempts of the last day."""
-    lake = context.lake_cache.get()
+    lake, now = context.lake_cache.get(), datetime.now(UTC)
     # Drawn once for each reading: the bars are as old as the list of processes above them.
     day = lake.cached("day", lambda: executor_day(attempt_history(context.store.attempts(ATTEMPTS_PERIOD))))
-    return render(request, "processes.html", processes_page(lake, day), section="/processes")
+    return render(request, "processes.html", processes_page(lake, day, now), section="/processes", now=now)
 
 
 @router.get("/history")

@@ -15,9 +15,13 @@ from starlette.responses import RedirectResponse, Response
 from service import problems
 from service.problems import ProblemError, classify, describe_error
 from service.server.api.problems import on_http_error, problem_from_http_error
+from service.server.web.formatting import as_sentence
 from service.server.web.rendering import PageContent, render
 
 logger = logging.getLogger(__name__)
+
+#: maximum length of the value of a field that is wrong, in its problem
+_MAX_VALUE = 80
 
 Handler = Callable[[Request], Coroutine[Any, Any, Response]]
 
@@ -33,14 +37,22 @@ class PageRoute(APIRoute):
             try:
                 return await handler(request)
             except RequestValidationError as error:
-                where, message = error.errors()[0]["loc"][-1], error.errors()[0]["msg"].removeprefix("Value error, ")
-                return problem_page(request, ProblemError(problems.INVALID_FIELD, f"{where}: {message}"))
+                return problem_page(request, ProblemError(problems.INVALID_FIELD, _invalid_field(error)))
             except Exception as error:
                 if classify(error) is problems.UNAUTHENTICATED:
                     return redirect_to_login(request)
                 return problem_page(request, error)
 
         return handle
+
+
+def _invalid_field(error: RequestValidationError) -> str:
+    """Return the first field that is wrong, the reason, and its value if the address has it."""
+    first = error.errors()[0]
+    text = f"{first['loc'][-1]}: {first['msg'].removeprefix('Value error, ')}"
+    value = first.get("input")
+    # A form may have a secret, an address has none.
+    return f"{text}, but is {value[:_MAX_VALUE]!r}" if first["loc"][0] == "query" and isinstance(value, str) else text
 
 
 def redirect_to_login(request: Request) -> Response:
@@ -65,7 +77,7 @@ def problem_page(request: Request, error: Exception) -> Response:
         logger.error("%s %s failed", request.method, request.url.path, exc_info=error)
         detail = "Unexpected error; lakefold's log has the details."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
-    page = PageContent(status=problem.status, title=problem.title, detail=detail, commands=commands)
+    page = PageContent(status=problem.status, title=problem.title, detail=as_sentence(detail), commands=commands)
     response = render(request, "problem.html", page, status=problem.status)
     response.headers.update(getattr(error, "headers", {}))
     return response

@@ -4,7 +4,8 @@
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
+from itertools import pairwise
 from typing import Any
 
 from lake.errors import LakefoldError
@@ -15,14 +16,20 @@ from service.control.planning.replay import ReplayTimeout, advise_table, deadlin
 from service.problems import describe_error
 from service.server.api.context import Context
 from service.server.api.replay import REPLAY_SLOT
-from service.server.web.formatting import shell_command
+from service.server.web.charts import Tick, axis_text
+from service.server.web.formatting import as_sentence, format_clock, format_count, shell_command
 from service.server.web.rendering import PageContent, table_path
-from service.text import format_percent, plural
+from service.server.web.time_axis import MomentBand, TimeAxis, axis_marks, round_ceiling
+from service.text import format_percent, join_names, plural
 
-_WIDTH, _HEIGHT, _LEFT, _TOP, _BOTTOM = 960.0, 260.0, 56.0, 16.0, 24.0
+#: width, height and left margin (for texts) of a chart for wide windows, and of one for narrow windows
+_SIZES = ((960.0, 260.0, 64.0), (360.0, 220.0, 52.0))
+_TOP, _BOTTOM, _RIGHT = 12.0, 26.0, 6.0
 #: the time limit of the page; the command has none
 _MAX_SECONDS = 15.0
 _MAX_DAYS = 90
+#: the legend names at most this number of policies that are neither configured nor recommended
+_MAX_NAMES = 3
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,26 +43,22 @@ class PolicyLine:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YAxisMark:
-    """A mark on the vertical axis."""
-
-    y: float
-    text: str
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChart:
-    """A chart with one line per policy, on a common scale from zero."""
+    """A chart with one line per policy for windows of one width, on a common scale from zero.
+
+    A band for each day has the figures of all policies in words.
+    """
 
     width: float
     height: float
     left: float
+    right: float
+    top: float
     base: float
-    marks: tuple[YAxisMark, ...]
     lines: tuple[PolicyLine, ...]
-    #: the first day and the last one
-    first: str
-    last: str
+    bands: tuple[MomentBand, ...]
+    x_ticks: tuple[Tick, ...]
+    y_ticks: tuple[Tick, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,12 +102,15 @@ def replay_page(context: Context, table: ConfiguredTable, days: float, settings:
         known=_known_period(found) if found else "",
         has_rates=bool(found and found["policies"][0]["rewritten_bytes_per_day"] is not None),
         settings=given,
-        error=message,
+        error=as_sentence(message),
         result=found,
         advice=advice,
         rows=tuple(_policy_row(found, policy) for policy in found["policies"]) if found else (),
-        chart=_chart(found) if found else None,
+        charts=_charts(found) if found else (),
         chart_text=_chart_text(found) if found else "",
+        legend=_legend(found) if found else (),
+        by_day=_by_day(found["policies"]) if found else (),
+        equal_lines=_equal_lines(found["policies"]) if found else "",
         commands=(
             shell_command("lakefold", "tables", "replay", table.name, "--days", f"{days:g}", *options),
             shell_command("lakefold", "tables", "advise", table.name, "--days", f"{days:g}"),
@@ -139,39 +145,96 @@ def _chart_text(found: Mapping[str, Any]) -> str:
     take = found["recommended"]
     return (
         f"Files at the end of each day under {plural(len(found['policies']), 'setting')} of the policy. "
-        f"Recommended is {take['name']}. The numbers are in the table."
+        f"Recommended is {take['name']}. The table below has the numbers."
     )
 
 
-def _chart(found: Mapping[str, Any]) -> ReplayChart:
+def _legend(found: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    """Return the keys of the lines that are drawn, each with the name of its policy."""
+    names: dict[str, list[str]] = {}
+    for policy in found["policies"]:
+        names.setdefault(_kind(found, policy["name"]), []).append(policy["name"])
+    keys = {"none": "small", "configured": "ink", "recommended": "large", "other": "before"}
+    texts = {kind: join_names(listed) for kind, listed in names.items()}
+    if "recommended" in texts:
+        texts["recommended"] = f"recommended: {texts['recommended']}"
+    if len(names.get("other", ())) > _MAX_NAMES:
+        texts["other"] = f"{len(names['other'])} others"
+    return tuple((keys[kind], texts[kind]) for kind in keys if kind in texts)
+
+
+def _by_day(policies: Sequence[Mapping[str, Any]]) -> tuple[tuple[datetime, tuple[int, ...]], ...]:
+    """Return the days, newest first, each with the files under each policy."""
+    days = zip(*(policy["by_day"] for policy in policies), strict=True)
+    return tuple((day[0]["at"], tuple(one["files"] for one in day)) for day in days)[::-1]
+
+
+def _equal_lines(policies: Sequence[Mapping[str, Any]]) -> str:
+    """Return the policies with the same files on each day, whose lines cover each other; '' without."""
+    alike: dict[tuple[int, ...], list[str]] = {}
+    for policy in policies:
+        alike.setdefault(tuple(day["files"] for day in policy["by_day"]), []).append(policy["name"])
+    groups = [join_names(names) for names in alike.values() if len(names) > 1]
+    return f"Equal lines: {'; '.join(groups)}." if groups else ""
+
+
+def _charts(found: Mapping[str, Any]) -> tuple[ReplayChart, ...]:
+    """Return the chart for wide windows and the one for narrow windows; none without a day."""
+    if not found["policies"][0]["by_day"]:
+        return ()
+    most = max(day["files"] for policy in found["policies"] for day in policy["by_day"])
+    marks = axis_marks(max(round_ceiling(most), 2.0), is_whole=True)
+    return tuple(_chart(found, marks, size) for size in _SIZES)
+
+
+def _chart(found: Mapping[str, Any], marks: Sequence[float], size: tuple[float, float, float]) -> ReplayChart:
     policies = found["policies"]
-    days = policies[0]["by_day"]
-    most = max((day["files"] for policy in policies for day in policy["by_day"]), default=0) or 1
-    base = _HEIGHT - _BOTTOM
+    moments = [day["at"] for day in policies[0]["by_day"]]
+    width, height, left = size
+    base, right = height - _BOTTOM, width - _RIGHT
+    # One day alone is a level line.
+    begin = moments[0] if len(moments) > 1 else moments[0] - timedelta(days=1)
+    axis = TimeAxis(begin=begin, end=moments[-1], left=left, right=right)
 
     def y_of(files: float) -> float:
-        return base - files / most * (base - _TOP)
+        return base - files / marks[-1] * (base - _TOP)
 
     lines = []
     for policy in policies:
-        points = policy["by_day"]
-        step = (_WIDTH - _LEFT) / max(1, len(points) - 1)
-        path = "".join(
-            f"{'L' if index else 'M'}{_LEFT + index * step:.1f} {y_of(day['files']):.1f}"
-            for index, day in enumerate(points)
-        )
-        path += f"H{_WIDTH:.1f}" if len(points) == 1 else ""
+        placed = [(axis.position(day["at"]), y_of(day["files"])) for day in policy["by_day"]]
+        placed = placed if len(placed) > 1 else [(left, placed[0][1]), *placed]
+        path = "".join(f"{'L' if index else 'M'}{x:.1f} {y:.1f}" for index, (x, y) in enumerate(placed))
         end = policy["final"]["files"]
         words = f"{policy['name']}: {plural(end, 'file')} at the end, {policy['files']:,.0f} on average"
         lines.append(PolicyLine(name=policy["name"], kind=_kind(found, policy["name"]), path=path, description=words))
-    order = {"other": 0, "none": 1, "configured": 2, "recommended": 3}
+    # The widest line comes first, so that an equal line on it leaves its edges visible.
+    order = {"recommended": 0, "other": 1, "none": 2, "configured": 3}
     return ReplayChart(
-        width=_WIDTH,
-        height=_HEIGHT,
-        left=_LEFT,
+        width=width,
+        height=height,
+        left=left,
+        right=right,
+        top=_TOP,
         base=base,
-        marks=tuple(YAxisMark(y=y_of(value), text=f"{value:,}") for value in sorted({most, most // 2} - {0})),
         lines=tuple(sorted(lines, key=lambda line: order[line.kind])),
-        first=f"{days[0]['at']:%Y-%m-%d}" if days else "",
-        last=f"{days[-1]['at']:%Y-%m-%d}" if len(days) > 1 else "",
+        bands=_bands(policies, moments, axis),
+        x_ticks=axis.ticks(timedelta(days=1)),
+        y_ticks=tuple(Tick(at=y_of(value), text=axis_text(format_count(round(value)))) for value in marks),
+    )
+
+
+def _bands(
+    policies: Sequence[Mapping[str, Any]], moments: Sequence[datetime], axis: TimeAxis
+) -> tuple[MomentBand, ...]:
+    """Return a band for each day, from the middle to the day before to the middle to the day after."""
+    places = [axis.position(moment) for moment in moments]
+    edges = [axis.left, *((a + b) / 2 for a, b in pairwise(places)), axis.right]
+    return tuple(
+        MomentBand(
+            x=edges[index],
+            width=edges[index + 1] - edges[index],
+            text=f"{format_clock(moment)}: "
+            + ", ".join(f"{policy['name']} {plural(policy['by_day'][index]['files'], 'file')}" for policy in policies),
+        )
+        for index, moment in enumerate(moments)
     )

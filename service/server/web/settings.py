@@ -4,6 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from planner.policy.policy import FIELD_PARSERS, setting_name
 from service.control.config.loader import Config
 from service.server.web.rendering import PageContent
 
@@ -25,7 +26,8 @@ _DEFAULT = "default"
 def settings_page(settings: Sequence[Mapping[str, Any]], table: str, search: str, config: Config) -> PageContent:
     """Return the page of ``settings``: first those that are set, then the defaults; each part is grouped by section.
 
-    Only settings whose name, value or origin contains ``search``, regardless of case, are on the page.
+    Only settings whose name, value or origin contains ``search``, regardless of case, are on the page. A search among
+    the settings of the service also names the settings of tables that it would find.
     """
     found = [entry for entry in settings if _matches(entry, search.lower())]
     changed = [entry for entry in found if entry["origin"] != _DEFAULT]
@@ -39,7 +41,12 @@ def settings_page(settings: Sequence[Mapping[str, Any]], table: str, search: str
         default_count=len(defaults),
         changed=_grouped(changed),
         defaults=_grouped(defaults),
+        table_settings=_table_setting_names(search.lower()) if search and not table else (),
     )
+
+
+def _table_setting_names(search: str) -> tuple[str, ...]:
+    return tuple(name for knob in FIELD_PARSERS if search in (name := setting_name(knob)))
 
 
 def _matches(entry: Mapping[str, Any], search: str) -> bool:

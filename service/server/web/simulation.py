@@ -12,6 +12,7 @@ from planner.writers.model import SimulationError
 from planner.writers.scenario import parse_toml
 from service.control.serializers import describe_sizes, simulation
 from service.problems import ProblemError
+from service.server.web.formatting import as_sentence
 from service.server.web.rendering import PageContent
 from service.text import plural
 
@@ -59,6 +60,11 @@ class SimulationChart:
     base: float
     stacks: tuple[Stack, ...]
 
+    @property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of boxes that are drawn, for the legend."""
+        return frozenset(box.kind for stack in self.stacks for box in stack.boxes)
+
 
 @cache
 def shipped_scenarios() -> Mapping[str, str]:
@@ -84,7 +90,7 @@ def simulation_page(example: str, scenario: str) -> PageContent:
         examples=tuple(known),
         example=example,
         scenario=text,
-        error=message,
+        error=as_sentence(message),
         result=found,
         chart=_chart(found["steps"]) if found else None,
         sizes=tuple(describe_sizes(step["layout"]) for step in found["steps"]) if found else (),

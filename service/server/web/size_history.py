@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table's file sizes over time as a heat map: one column per moment, one row per size, coloured by number of files.
 
-The colours are those of cividis, a sequential palette that people with colour vision deficiency see like others
-(Nuñez, Anderson, Renslow: "Optimizing colormaps with consideration for color vision deficiency", PLOS ONE 13(7), 2018,
-https://doi.org/10.1371/journal.pone.0199239). The style sheet has six of its colours.
+The colours are those of BuPu, a sequential palette that people with colour vision deficiency can read (ColorBrewer 2.0,
+Cynthia A. Brewer, https://colorbrewer2.org). They are neither that of small files nor that of large files. The style
+sheet has six of the colours for light and six for dark pages.
 """
 
 import math

@@ -43,11 +43,16 @@ class TimeAxis:
         share = (moment - self.begin) / (self.end - self.begin)
         return self.left + min(max(share, 0.0), 1.0) * (self.right - self.left)
 
-    def ticks(self) -> tuple[Tick, ...]:
-        """Return marks at round times: midnights as days, other times as hours and minutes, or seconds."""
+    def ticks(self, least_step: timedelta = timedelta()) -> tuple[Tick, ...]:
+        """Return marks at round times, at least ``least_step`` apart.
+
+        Midnights are shown as days, other times as hours and minutes, or seconds.
+        """
         width = self.right - self.left
         span = self.end - self.begin
-        step = next((step for step in _STEPS if step / span * width >= _MIN_DISTANCE), _STEPS[-1])
+        step = next(
+            (step for step in _STEPS if step >= least_step and step / span * width >= _MIN_DISTANCE), _STEPS[-1]
+        )
         return tuple(Tick(at=self.position(moment), text=_tick_text(moment, step)) for moment in self._moments(step))
 
     def _moments(self, step: timedelta) -> Iterator[datetime]:
@@ -66,32 +71,41 @@ def _tick_text(moment: datetime, step: timedelta) -> str:
     return f"{moment:%H:%M}" if step >= timedelta(minutes=1) else f"{moment:%H:%M:%S}"
 
 
+#: the leading figure of the end of an axis → the number of its marks
+_MARKS = {1.0: 4, 1.5: 3, 2.0: 4, 2.5: 5, 3.0: 3, 4.0: 4, 5.0: 5, 6.0: 3, 8.0: 4}
+
+
 def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
     """Return the figures of an axis that ends at ``top``, an answer of ``round_ceiling``, evenly spaced and without 0.
 
     With ``is_whole`` the figures are whole numbers.
     """
-    lead = top
-    while lead >= 1024:
-        lead /= 1024
-    while lead >= 10:
-        lead /= 10
-    numbers = (5, 4, 2, 1) if lead in (2.5, 5) else (4, 5, 2, 1)
+    binary = top
+    while binary >= 1024:
+        binary /= 1024
+    number_of_marks = _MARKS.get(_leading_figure(top)) or _MARKS.get(_leading_figure(binary), 4)
+    numbers = (number_of_marks, 5, 4, 3, 2, 1)
     number = next((n for n in numbers if not is_whole or (top / n).is_integer()), 1)
     return tuple(top * index / number for index in range(1, number + 1))
 
 
-def round_ceiling(value: float, binary: bool = False) -> float:
-    """Return the least round number that is not below ``value``: 1, 2, 2.5 or 5 times a power of ten.
+def _leading_figure(value: float) -> float:
+    """Return ``value`` divided by a power of ten, from 1 to below 10."""
+    return round(value / 10.0 ** math.floor(math.log10(value)), 9)
 
-    With ``binary`` the powers are of 1024, times 1, 2, 5, 10, 20, 50, 100, 200 or 500, for axes of bytes.
+
+def round_ceiling(value: float, binary: bool = False) -> float:
+    """Return the least round number that is not below ``value``: 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten.
+
+    With ``binary`` the powers are those of 1024, each times whole numbers of this series below 1024, for axes of bytes.
     """
     if value <= 0:
         return 1.0
     if binary:
         power = 1024.0 ** max(0, math.floor(math.log(value, 1024)))
-        factors: tuple[float, ...] = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1024)
+        ends = [lead * 10.0**digits for digits in range(3) for lead in _MARKS]
+        factors = [*(end for end in ends if end.is_integer()), 1024.0]
     else:
         power = 10.0 ** math.floor(math.log10(value))
-        factors = (1, 2, 2.5, 5, 10)
+        factors = [*_MARKS, 10.0]
     return next(factor * power for factor in factors if factor * power >= value * (1 - 1e-9))

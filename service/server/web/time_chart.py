@@ -11,7 +11,7 @@ from service.server.web.formatting import format_clock
 from service.server.web.time_axis import MomentBand, TimeAxis, axis_marks, round_ceiling
 
 #: width, height and left margin (for texts) of a chart for wide windows, and of one for narrow windows
-_SIZES = ((640.0, 230.0, 64.0), (360.0, 200.0, 62.0))
+_SIZES = ((540.0, 210.0, 64.0), (360.0, 200.0, 62.0))
 _TOP, _BOTTOM, _RIGHT = 10.0, 26.0, 6.0
 
 

@@ -79,7 +79,9 @@ async function refresh() {
       exchange(part, next);
     }
     root.removeAttribute("data-stale");
-    told.textContent = `Updated ${new Date().toISOString().slice(11, 19)} UTC`;
+    told.textContent = "";
+    const time = fresh.querySelector("[data-updated]");
+    if (time) document.querySelector("[data-updated]").innerHTML = time.innerHTML;
   } catch {
     root.setAttribute("data-stale", "");
     told.textContent = "No answer; trying again";

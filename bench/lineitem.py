@@ -1,0 +1,76 @@
+# SPDX-License-Identifier: Apache-2.0
+"""TPC-H's lineitem as Parquet files, in the sizes and numbers that the benchmarks rewrite."""
+
+import os
+import shutil
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+#: at scale 1 lineitem has about this number of bytes as Parquet with snappy
+BYTES_A_SCALE = 215_000_000
+FILES_A_SCALE = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileSet:
+    """Files of about ``file_bytes``, equally many in each of ``partitions`` directories ``part=N``.
+
+    Each file has one row group.
+    """
+
+    files: int
+    file_bytes: int
+    partitions: int
+
+    @property
+    def scale(self) -> float:
+        """Return the scale of lineitem at which the files have their size."""
+        return self.files * self.file_bytes / BYTES_A_SCALE
+
+
+#: the sets of ``bench/rewriting.py``
+SETS = {
+    "A": FileSet(files=2_000, file_bytes=1_000_000, partitions=20),
+    "B": FileSet(files=200, file_bytes=14_000_000, partitions=20),
+    # Small files are less compact, and the footer is a tenth of them: these have 40 KB.
+    "C": FileSet(files=5_000, file_bytes=24_000, partitions=500),
+}
+
+
+def write_lineitem(folder: Path, scale: int) -> Path:
+    """Write lineitem as files of about 10 MB, unless they exist. Returns their directory."""
+    found = folder / f"scale-{scale}"
+    if not found.exists():
+        part = folder / f"scale-{scale}.part"
+        _generate(part, scale, FILES_A_SCALE * scale)
+        part.rename(found)
+    return found / "lineitem"
+
+
+def write_set(folder: Path, wanted: FileSet) -> None:
+    """Write the files of a set below ``folder``, unless it exists."""
+    if folder.exists():
+        return
+    part = folder.with_name(f"{folder.name}.part")
+    _generate(part, wanted.scale, wanted.files, "--row-group-bytes=256MB")
+    each = wanted.files // wanted.partitions
+    files = sorted((part / "lineitem").glob("*.parquet"))
+    if len(files) != wanted.files:
+        raise SystemExit(f"tpchgen-cli wrote {len(files)} files instead of {wanted.files}")
+    for number, file in enumerate(files):
+        directory = part / f"part={number // each}"
+        directory.mkdir(exist_ok=True)
+        file.rename(directory / file.name)
+    (part / "lineitem").rmdir()
+    part.rename(folder)
+
+
+def _generate(folder: Path, scale: float, files: int, *options: str) -> None:
+    places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    program = shutil.which("tpchgen-cli", path=places)
+    if program is None:
+        raise SystemExit("tpchgen-cli is missing; `make bench` installs it")
+    what = ["--tables=lineitem", f"--parts={files}", f"--output-dir={folder}", "--overwrite", "--quiet"]
+    subprocess.run([program, "parquet", "-s", str(scale), *what, *options], check=True)
