@@ -155,6 +155,8 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
 
 
 def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:
-    if policy.compact_log_files and kind != DeltaKind.VECTOR:
+    if kind == DeltaKind.LOG and policy.compact_log_files:
         return f"{number} of {policy.compact_log_files} {kind}s"
+    if kind == DeltaKind.DELETES and policy.compact_delete_files:
+        return f"{number} of {policy.compact_delete_files} {kind}s (compact_delete_files)"
     return f"{number} {kind}{'' if number == 1 else 's'}, below the number that starts a compaction"

@@ -14,7 +14,10 @@ from lake.plan import PlanKind
 from planner.policy.policy import PolicyError, SizingPolicy
 from planner.reasons import Reason
 
-OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0, "compact_delete_ratio": 0}
+OFF = {
+    **{"compact_log_files": 0, "compact_delete_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0},
+    "compact_delete_ratio": 0,
+}
 
 
 def logs(count: int) -> tuple[str, ...]:
@@ -131,8 +134,25 @@ def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
         (DeltaKind.VECTOR, {}, {}, "1 deletion vector, below the number that starts a compaction"),
         (DeltaKind.VECTOR, {"rows": None}, {}, "1 deletion vector, below the number that starts a compaction"),
         (DeltaKind.VECTOR, {"rows": 0}, {}, "1 deletion vector, below the number that starts a compaction"),
-        (DeltaKind.DELETES, {}, {}, "1 of 5 delete files"),
-        (DeltaKind.DELETES, {"deleted": 600}, {"compact_delete_ratio": 0}, "1 of 5 delete files"),
+        (DeltaKind.DELETES, {}, {}, "1 of 5 delete files (compact_delete_files)"),
+        (
+            DeltaKind.DELETES,
+            {},
+            {"compact_delete_files": 2, "compact_log_files": 1},
+            "1 of 2 delete files (compact_delete_files)",
+        ),
+        (
+            DeltaKind.DELETES,
+            {},
+            {"compact_delete_files": 0, "compact_log_files": 1},
+            "1 delete file, below the number that starts a compaction",
+        ),
+        (
+            DeltaKind.DELETES,
+            {"deleted": 600},
+            {"compact_delete_ratio": 0},
+            "1 of 5 delete files (compact_delete_files)",
+        ),
     ],
 )
 def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
@@ -145,7 +165,7 @@ def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
 
 def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
     files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
-    assert reasons(plan(files, {"compact_log_files": 1, "rewrite_first": "compaction"})) == {
+    assert reasons(plan(files, {"compact_log_files": 1, "compact_delete_files": 1, "rewrite_first": "compaction"})) == {
         "vector": "few_deleted",
         "deletes": "chosen",
         "log": "chosen",

@@ -135,6 +135,15 @@ def _read_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMe
     return None if location is None else (location, FromInputFile.table_metadata(PyArrowFileIO().new_input(location)))
 
 
+def data_location(table: LoadedTable) -> str:
+    """Return the directory of the table's data files, as its metadata names files, without trailing slash."""
+    properties = table.metadata.properties
+    # The first one decides; the others are its former names.
+    names = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+    found = next((properties[name] for name in names if properties.get(name)), f"{table.metadata.location}/data")
+    return found.rstrip("/")
+
+
 def table_identity(table: LoadedTable) -> str:
     """Return the table's UUID. A table that is dropped and created again gets another UUID."""
     return str(table.metadata.table_uuid)

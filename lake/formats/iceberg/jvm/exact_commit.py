@@ -56,14 +56,15 @@ class BaseMetadata:
         return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]
 
 
-def commit_snapshot(
-    table: JavaTable, update: Any, check: Callable[[BaseMetadata], None], fence: Callable[[], None]
-) -> tuple[int, BaseMetadata]:
+Check = Callable[[BaseMetadata, Mapping[str, str]], None]
+"""Gets the metadata on which a snapshot would be committed, and the snapshot's summary; raises if it must not be."""
+
+
+def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable[[], None]) -> tuple[int, BaseMetadata]:
     """Commit Iceberg's ``update`` to the branch ``main``. Returns the new snapshot and the metadata before it.
 
-    ``check`` gets the metadata on which the snapshot would be committed, and raises if it must not be. Raises Conflict
-    if Iceberg's validation fails, Transient if other commits were faster too often, CommitUnknown if the catalog's
-    answer does not show the result. Errors of ``check`` and ``fence`` pass through.
+    Raises Conflict if Iceberg's validation fails, Transient if other commits were faster too often, CommitUnknown if
+    the catalog's answer does not show the result. Errors of ``check`` and ``fence`` pass through.
     """
     written: list[Any] = []
     wait = _FIRST_WAIT_SECONDS
@@ -74,7 +75,8 @@ def commit_snapshot(
                 written.append(snapshot)
                 base = table.operations.current()
                 seen = _read(table, base)
-            check(seen)
+                summary = {str(key): str(value) for key, value in snapshot.summary().items()}
+            check(seen, summary)
             # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
             if (snapshot.parentId() or None) == seen.current_snapshot_id:
                 with translated_errors(table.name, "preparing the commit"):

@@ -63,13 +63,30 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
 
 
 def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
-    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name."""
+    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name.
+
+    Their paths are those of files, or of directories that are the token's alone.
+    """
     paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
-    stored = {token: every for token, every in paths.items() if any(os.path.exists(path) for path in every)}
+    stored = {token: every for token, every in paths.items() if any(map(_has_file, every))}
     for snapshot in table.metadata.snapshots:
         stored.pop(summary_of(snapshot).get(TOKEN, ""), None)
     if not stored:
         return []
     # The table may have forgotten the commit and kept its files.
-    known = {canonical_location(location) for location in all_file_locations(table)}
-    return [token for token, every in stored.items() if known.isdisjoint(every)]
+    owners = {path: token for token, every in stored.items() for path in every}
+    for location in all_file_locations(table):
+        path = canonical_location(location)
+        # A staging directory is at some level above the file.
+        while path and stored:
+            if path in owners:
+                stored.pop(owners[path], None)
+            path = path.rpartition("/")[0]
+    return list(stored)
+
+
+def _has_file(path: str) -> bool:
+    """Return True if there is a file at ``path``, or below it a file that is not hidden, such as a checksum."""
+    if not os.path.isdir(path):
+        return os.path.exists(path)
+    return any(not name.startswith(".") for _, _, names in os.walk(path) for name in names)

@@ -18,6 +18,11 @@ from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
 
 Columns = tuple[Any, ...]
+LINEAGE_COLUMNS = frozenset({"_row_id", "_last_updated_sequence_number"})
+"""The columns that Iceberg adds to a file whose rows keep the lineage that they had in other files."""
+
+_MIN_RESERVED_ID = 2_147_483_447
+"""The lowest field id of columns that Iceberg adds to files by itself."""
 _THREADS = 16
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
@@ -63,6 +68,11 @@ def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, st
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         reasons = pool.map(lambda path: _difference(columns, path), paths)
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
+
+
+def files_without_lineage(paths: Collection[str]) -> list[str]:
+    """Return the files that lack a column of the row lineage. Raises as ``pq.read_schema`` does."""
+    return [path for path in paths if not LINEAGE_COLUMNS.issubset(pq.read_schema(path).names)]
 
 
 def split_offsets(metadata: pq.FileMetaData) -> list[int]:
@@ -125,7 +135,7 @@ def _difference(expected: Columns, path: str) -> str | None:
 
 
 def _columns(schema: Any) -> Columns:
-    return tuple(_described(one) for one in schema.fields)
+    return tuple(_described(one) for one in schema.fields if one.field_id < _MIN_RESERVED_ID)
 
 
 def _described(field: Any) -> Columns:
