@@ -338,7 +338,10 @@ class RemovesStragglers(Protocol):
     """The part of a ``TableWriter`` whose plans may get files after their withdrawal or commit."""
 
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
-        """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths."""
+        """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
+
+        Also finishes withdrawals whose process died.
+        """
 
 
 @runtime_checkable
@@ -352,6 +355,7 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
+        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline.
         Every sweep calls this, so it must be cheap: each instant is checked at growing intervals, then no longer.
         """
 

@@ -224,7 +224,9 @@ class Snapshot:
     commits, each with its first difference. A damaged group without listed files still has a row in ``slices``, as its
     commits wrote it. ``overlaps`` are commits of other processes that overlapped a lakefold plan, oldest first, as far
     as the table still records them. ``foreign_files`` are files among the table's data whose names show that they are
-    not the table's, as paths relative to it; lakefold does not read, move or delete them.
+    not the table's, as paths relative to it; lakefold does not read, move or delete them. ``clustering_refusal`` is the
+    reason why no slice of the table can be clustered, with the remedy; None if slices can be. Slices with logs are
+    compacted nevertheless.
     """
 
     table: TableRef
@@ -235,6 +237,7 @@ class Snapshot:
     damaged: tuple[Damage, ...] = ()
     overlaps: tuple[OverlappingCommit, ...] = ()
     foreign_files: tuple[str, ...] = ()
+    clustering_refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

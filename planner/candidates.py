@@ -68,7 +68,8 @@ class Candidates:
     ``REASONS``, or ``UNDECIDED`` for slices that may be planned. ``reason_numbers`` are the numbers of the reasons
     (``reason_text``), 0 for reasons without a number. ``rewritable`` marks the slices that compaction may take: not
     filtered, quarantined or busy, and recent slices only as ``decide_large`` allows. ``details`` computes values that
-    are too expensive to compute for all slices.
+    are too expensive to compute for all slices. ``can_be_clustered`` is False if the table's slices can only be
+    compacted.
     """
 
     partitions: list[str]
@@ -83,6 +84,7 @@ class Candidates:
     reason_codes: Codes
     reason_numbers: Ints
     details: SliceDetails
+    can_be_clustered: bool = True
 
     def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
         """Set the reason of ``rows`` and the reason's number."""
@@ -138,6 +140,7 @@ def find_candidates(
         reason_codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
         reason_numbers=np.zeros(len(sizes), dtype=np.int64),
         details=_SnapshotDetails(snapshot),
+        can_be_clustered=snapshot.clustering_refusal is None,
     )
     index = {name: position for position, name in enumerate(names)}
     if constraints.partitions is None:

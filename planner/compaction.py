@@ -38,7 +38,7 @@ _RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52
 _NOT_LOGS = (DeltaKind.DELETES, DeltaKind.VECTOR)
 #: for slices that clustering skips for these reasons, the distance to compaction is reported instead
 _SKIPPED_BY_CLUSTERING = reason_mask(
-    (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
+    (Reason.ABOVE_LIMIT, Reason.NOT_CLUSTERED, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
 )
 
 

@@ -3,7 +3,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -138,6 +138,28 @@ def test_writers_find_every_record_by_every_index(table: NewTable, engine: str) 
     # Not one record was inserted a second time: an update keeps the file group.
     groups = {(output.partition, Path(output.path).name.partition("_")[0]) for output in commit.outputs}
     assert {(one.partition, one.file_id) for one in live_slices(trips)} == groups
+
+
+#: in Java a letter beyond U+FFFF comes before those from U+E000 on, in UTF-8 after them
+ODD_KEYS = [["a\uff01", "a\U0001f600", "a\ue000", "aa"], ["az", "a\uffe5x", "b\U0001f601", "b\uff02"]]
+
+
+def test_a_writer_finds_keys_with_letters_beyond_the_basic_ones_by_bounds(
+    spark: Any, tmp_path: Path, engine: str
+) -> None:
+    options = {"hoodie.index.type": "BLOOM", "hoodie.datasource.write.recordkey.field": "key"}
+
+    def put(keys: Sequence[str], version: int) -> None:
+        frame = spark.createDataFrame([(key, version, "2026") for key in keys], "key string, ts long, dt string")
+        write(frame.coalesce(1), tmp_path / "trips", "upsert", options=options)
+
+    for keys in ODD_KEYS:
+        put(keys, 0)
+    trips = by_engines(Table(spark, tmp_path / "trips", options))
+    trips.proved(plan_of(trips, engine))
+    put([key for keys in ODD_KEYS for key in keys], 1)
+    found = sorted((row["key"], row["ts"]) for row in spark.read.format("hudi").load(str(trips.base)).collect())
+    assert found == sorted((key, 1) for keys in ODD_KEYS for key in keys)
 
 
 def live_slices(trips: Table) -> list[FileSlice]:

@@ -3,13 +3,14 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hudi_tables import run_service
 from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
 from waiting import wait_for
 
@@ -17,8 +18,9 @@ from lake.errors import CommitLost, Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.client.locks import hudi_lock as held_lock_module
 from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
-from lake.formats.hudi.plans import lock_loss
+from lake.formats.hudi.plans import clustering, lock_loss
 from lake.formats.hudi.timeline.metadata_table import find_faults
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
 from lake.plan import Commit
 
@@ -197,3 +199,25 @@ def test_h5_nothing_is_taken_back_where_the_lock_was_lost_and_no_writer_committe
     assert committed.result(120).plan_id == "0198-plan"
     assert trips.rows() == rows
     assert not (Path(trips.base) / ".hoodie/lock").exists()
+
+
+def test_a_plan_that_is_published_after_its_lock_was_lost_is_not_left_to_writers(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look: Callable[..., Timeline] = clustering.check_preconditions
+
+    def lost_right_after(*arguments: Any, **more: Any) -> Timeline:
+        found = look(*arguments, **more)
+        age(trips)
+        update(trips)
+        return found
+
+    monkeypatch.setattr(clustering, "check_preconditions", lost_right_after)
+    plan = trips.plan()
+    with trips.writer() as writer:
+        with pytest.raises(Transient, match=r"the table's lock was lost while publishing a plan: the lock file was"):
+            writer.prepare(plan, 1)
+        assert writer.withdraw(plan.plan_id, None) == 1
+    assert trips.timeline().pending == ()
+    run_service(trips.spark, "run_clustering", Path(trips.base), "execute")  # as a writer executes what is pending
+    assert (updated(trips), len(trips.rows())) == (20, 180)

@@ -139,6 +139,9 @@ def test_a_metadata_table_is_neither_dropped_nor_created_by_an_option(
         ("hoodie.table.service.manager.enabled", "true"),
         ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
         ("hoodie.index.type", "bucket"),
+        ("hoodie.index.type", "FLINK_STATE"),
+        ("hoodie.index.type", "HBASE"),
+        ("hoodie.index.type", "INMEMORY"),
     ],
 )
 def test_a_write_option_that_would_harm_the_table_is_refused(templates: Templates, key: str, value: str) -> None:

@@ -22,6 +22,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files, record_path
+from lake.formats.hudi.plans import requests, withdrawal
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
 from lake.formats.hudi.writer import HudiWriter
@@ -238,6 +239,33 @@ def test_an_instant_of_an_ended_plan_that_a_writer_executes_is_not_withdrawn_and
     commit = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit is not None
     assert commit.instant == prepared.instant
+
+
+def test_a_plan_that_a_writer_begins_while_it_is_withdrawn_keeps_its_request(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, plan, inline = (trips.rows(), trips.other_rows()), trips.plan(), HudiClient(trips.ref, trips.spark)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+    forget: Callable[..., bool] = requests.delete_request
+    begun: list[Any] = []
+
+    def begun_meanwhile(*arguments: Any) -> bool:
+        begun.append(inline.write_client.cluster(prepared.instant, False))
+        return forget(*arguments)
+
+    monkeypatch.setattr(withdrawal, "delete_request", begun_meanwhile)
+    with trips.writer() as sweep:
+        assert sweep.withdraw(plan.plan_id, [prepared.instant]) == 0
+    left = trips.timeline().find(prepared.instant)
+    assert left is not None
+    assert left.inflight_file is not None
+    assert trips.timeline().plan(left), "every writer reads the plan of a pending clustering"
+    inline.bundle.run_write(inline.write_client, begun[0])
+    java = trips.spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(inline.write_config, inline.context)
+    inline.bundle.commit_clustering(inline.write_client, begun[0], java, prepared.instant)
+    inline.close()
+    check(trips, prepared.instant, before)
 
 
 def test_a_compaction_that_a_writer_executes_is_waited_for_and_not_cancelled(spark: Any, tmp_path: Path) -> None:

@@ -335,3 +335,27 @@ def test_delete_files_that_serve_many_slices_are_counted_once_in_all() -> None:
         assert planning.plan.kind is kind
         assert planning.plan.bytes == planning.reducible_bytes == 1_200 * MIB + 20 * 8 * MIB
         assert set(reasons(planning).values()) == {"chosen"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"rewrite_first": "clustering"}])
+def test_a_table_that_can_only_be_compacted_gets_compactions_and_each_other_file_the_tables_reason(
+    settings: Mapping[str, Any],
+) -> None:
+    files = [
+        sliced("due", 5, MIB, bytes=MIB),
+        sliced("few", 1, 1, bytes=MIB),
+        File(id="a", bytes=MIB),
+        File(id="b", bytes=MIB),
+        File(id="large", bytes=GIB),
+    ]
+    why = "its index names file groups"
+    planning = plan(files, settings, clustering_refusal=why)
+    assert planning.plan is not None
+    assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
+    kept = {"few": "few_logs", "a": "not_clustered", "b": "not_clustered", "large": "above_limit"}
+    assert reasons(planning) == {"due": "chosen"} | kept
+    assert texts(planning)["a"] == why
+    assert planning.reducible_files == 1, "only the slice with enough logs"
+    assert plan(files, settings, clustering_refusal=why, kinds=[PlanKind.CLUSTERING]).plan is None
+    assert plan(files, settings | {"compaction": False}, clustering_refusal=why).plan is None
+    assert plan(files, settings, kinds=[PlanKind.CLUSTERING]).plan is not None
