@@ -295,9 +295,9 @@ class DetectsWriters(Protocol):
     """The part of a ``TableFormat`` whose tables show which tools wrote them."""
 
     def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-        """Return the tools that likely write or read the table, those with a consequence first; empty without evidence.
+        """Return the tools that likely write or read the table, those with a consequence first.
 
-        Reads a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
+        Reads a bounded number of files, whatever the table's size. A file that can't be read is ignored. Raises
         as ``TableFormat.snapshot`` does.
         """
 
@@ -395,7 +395,7 @@ class ListsActions(Protocol):
 
         Each action lists at most ``max_files`` added and as many removed files. ``superseded`` are the table's
         superseded versions. A page reads no details of actions of other pages. Raises as ``snapshot`` does, and
-        Rejected for a ``before`` that is no key.
+        Rejected if ``before`` is not a key.
         """
 
 

@@ -266,8 +266,8 @@ HISTOGRAM_EDGES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(10,
 class SizeHistogram:
     """Files by size. ``counts`` has an entry for each edge (≤ it, above the one before), and one for larger files.
 
-    ``median_bytes`` is the size of the middle file, and of an even number of files the mean of the two in the middle;
-    None without files.
+    ``median_bytes`` is the median size, for an even number of files the mean of the two sizes in the middle; None if
+    there are no files.
     """
 
     counts: tuple[int, ...]

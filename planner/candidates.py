@@ -45,7 +45,10 @@ class SliceDetails(Protocol):
         """Return which of ``rows`` have deltas of one of ``kinds``; None if the table has no deltas of these kinds."""
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
-        """Return the share (0 to 1) of each base file's rows that deltas delete: NaN if unknown, None without any."""
+        """Return the share (0 to 1) of each base file's rows that deltas delete: NaN if unknown.
+
+        Returns None if the table has no deltas.
+        """
 
     def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         """Return the positions of ``rows`` sorted by ``run``, then by file id."""

@@ -252,7 +252,7 @@ def trips(table: NewTable) -> Table:
     return by_engines(table())
 
 
-def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soon_after_it(
+def test_files_of_repeated_tasks_are_deleted_before_the_commit_and_files_of_late_tasks_soon_after_it(
     trips: Table, engine: str
 ) -> None:
     before = trips.rows()
@@ -296,7 +296,7 @@ def repeated(trips: Table, rewrite: Rewrite, inflight_file: tuple[str, datetime]
     return str(Path(path).relative_to(trips.base))
 
 
-def test_after_a_withdrawal_nothing_of_an_attempt_becomes_visible(trips: Table, engine: str) -> None:
+def test_after_a_withdrawal_no_file_of_the_attempt_becomes_visible(trips: Table, engine: str) -> None:
     before = trips.rows()
     plan = plan_of(trips, engine)
     with trips.writer() as sleeper, trips.writer() as successor:

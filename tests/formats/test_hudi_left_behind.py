@@ -174,7 +174,7 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
     assert (six.rows(), six.timeline().pending) == (before, ())
 
 
-def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
+def test_f3_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
     plan = six.compaction()
     with six.writer() as sleeper:
         prepared = sleeper.prepare(plan, 1)

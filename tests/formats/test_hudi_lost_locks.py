@@ -76,7 +76,7 @@ def age(trips: Table, minutes: float = 2) -> None:
 
 
 @pytest.mark.parametrize("trips", ["cow", "metadata"], indirect=True)
-def test_h5_a_writer_that_commits_after_the_last_look_since_the_lock_expired_loses_no_update(
+def test_h5_a_writer_that_commits_after_the_last_check_because_the_lock_expired_loses_no_update(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with committing(trips, monkeypatch, "after_last_look", tmp_path / "gate") as committed:
@@ -148,7 +148,7 @@ def test_h5_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it
     other.close()
 
 
-def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where_this_one_died(
+def test_h5_a_commit_that_removed_updates_is_noticed_by_the_next_process_if_this_one_died(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def died(*arguments: Any) -> None:
@@ -172,7 +172,7 @@ def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where
     assert updated(trips) == 20
 
 
-def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_taken_back(
+def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = lock_loss.verify_commit

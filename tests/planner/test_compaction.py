@@ -155,7 +155,7 @@ def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
         ),
     ],
 )
-def test_where_nobody_knows_or_asks_how_many_rows_are_deleted_the_other_triggers_hold(
+def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
     kind: DeltaKind, file: dict[str, Any], settings: Mapping[str, Any], text: str
 ) -> None:
     deleted = 600 if file.get("rows", 1_000) != 1_000 else None

@@ -67,8 +67,8 @@ class HybridEngine(TaskEngine):
     """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group``.
 
     If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
-    ``arrow`` rewrites such a group as fast. It also refuses a group without row groups to merge, unless only this
-    engine can copy it, since the table's format adds to its files.
+    ``arrow`` rewrites such a group as fast. It also refuses a group without row groups to merge, which ``stitch``
+    copies. It accepts such a group if the table's format adds data to its files, since ``stitch`` then refuses it.
     """
 
     name = "hybrid"

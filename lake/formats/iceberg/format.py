@@ -43,7 +43,7 @@ class IcebergFormat:
         self._settings = MappingProxyType(dict(settings))
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """See ``TableFormat``. Yields nothing: a commit goes through a catalog, which a directory does not name."""
+        """See ``TableFormat``. Yields nothing: commits need the table's catalog, and a directory does not name it."""
         return iter(())
 
     def lists_catalog(self, catalog: str) -> bool:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a plan as the table has them: which groups are still live, of one kind, and readable by engines."""
+"""The inputs of a plan in the table's current state: which groups can still be rewritten, and why others can't."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lake.engines import ChosenEngine, FileSchema, RewriteTask
+from lake.engine_choice import ChosenEngine
+from lake.engines import FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
@@ -14,7 +15,7 @@ from lake.storage.locations import resolve_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteInputs:
-    """What ``prepare`` saw of a table, and what its commit needs.
+    """The state of a table at ``prepare``, and the data that the commit needs.
 
     ``files`` are the inputs of each live group, and ``sort_order`` is the id of the order of the rows of outputs.
     ``by_iceberg`` are the groups that only Iceberg's own reader and writer can rewrite, with the reasons. ``tasks``,
@@ -85,7 +86,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
 
 
 def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile]) -> str | None:
-    """Return why a group can't be rewritten as the table is now; None if it can."""
+    """Return why a group can't be rewritten in the table's current state; None if it can."""
     if len(found) < len(group.slices):
         here = {file.path for file in found}
         gone = next(

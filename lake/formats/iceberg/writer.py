@@ -20,14 +20,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason
-from lake.engines import (
-    RewriteEngine,
-    build_task,
-    choose_engines,
-    engine_notes,
-    rewrite_groups,
-    slice_paths_in_conflicts,
-)
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
 from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
@@ -50,7 +44,7 @@ from lake.storage.locations import canonical_location, resolve_path
 
 _REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
 _WITHDRAWALS = 10
-"""How often a withdrawal is tried while other commits are made."""
+"""Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
 
 class IcebergWriter:
@@ -276,7 +270,7 @@ class IcebergWriter:
             )
 
     def _require_history(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
-        """Raise Conflict if the table no longer has every snapshot since ``prepare``: one may be the withdrawal."""
+        """Raise Conflict if a snapshot since ``prepare`` was removed: it may have been the attempt's withdrawal."""
         text = f"{self._ref.name}: the table has forgotten a snapshot since the plan was prepared"
         if inputs.format_version > 1:
             numbers = {int(one.get("sequence-number", 0)) for one in base.snapshots.values()}
@@ -314,7 +308,7 @@ class IcebergWriter:
         raise Transient(f"{self._ref.name}: other commits were faster {_WITHDRAWALS} times than the withdrawal")
 
     def _forbid(self, table: LoadedTable, tokens: Sequence[str], snapshot_id: int | None) -> bool:
-        """Commit that ``tokens`` are withdrawn. Returns False if a commit was made since ``table`` was read."""
+        """Commit the withdrawal of ``tokens``. Returns False if another commit was made since ``table`` was read."""
 
         class _Moved(Exception):
             pass
@@ -366,7 +360,7 @@ class IcebergWriter:
         return JavaTable(self._spark(), self._ref)
 
     def _require_identity(self, identity: str) -> None:
-        """Raise Conflict if the table with the UUID ``identity`` is not the one that the plan or deletion is for."""
+        """Raise Conflict if the table has the UUID ``identity`` because it was created again after the plan."""
         reason = recreated_reason(replace(self._ref, identity=identity), self._ref.identity)
         if reason is not None:
             raise Conflict(reason)

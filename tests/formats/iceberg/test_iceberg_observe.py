@@ -152,7 +152,7 @@ def test_a_dropped_table_is_gone_and_another_location_is_named(tmp_path: Path, o
         ({".type": "nessie"}, "nessie: lakefold opens catalogs of type hadoop, hive, jdbc and rest"),
         ({".type": None, ".uri": None}, "names the Hive metastore"),
         ({".type": "hive", ".uri": "http://host:9083"}, "thrift"),
-        ({".type": "rest"}, "must be the http:// or https:// of a REST server"),
+        ({".type": "rest"}, "must be the http:// or https:// address of a REST server"),
         ({".type": "rest", ".uri": "http://host", ".rest.auth.type": "basic"}, "none and oauth2 only"),
         ({".type": "rest", ".uri": "http://host", ".rest.sigv4-enabled": "true"}, "sigv4-enabled = true"),
         ({".type": None, ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}, None),

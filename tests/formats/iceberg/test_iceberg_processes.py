@@ -22,7 +22,9 @@ def bench(new_case: NewCase, request: pytest.FixtureRequest, tmp_path: Path) -> 
         yield made
 
 
-@pytest.mark.shown_by("tests/reliability/test_crashes.py::test_a_plan_killed_at_any_step_lands_exactly_once")
+@pytest.mark.shown_by(
+    "tests/reliability/test_crashes.py::test_a_plan_whose_executor_is_killed_at_any_step_commits_exactly_once"
+)
 class TestKills(KillContract):
     """Killed at every point but the one right before the call of the catalog."""
 

@@ -19,14 +19,14 @@ KIND = "iceberg"
 """The ``CatalogRef.kind`` of Iceberg tables."""
 
 _TRIES = 3
-"""How often metadata is loaded that an expiry removed after its name was read."""
+"""Maximum number of attempts to load metadata: an expiry may remove a file after its name was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTable:
     """A table's metadata at one moment, with the file that it was read from and PyIceberg's access to its files.
 
-    ``unsafe_reason`` is that of the catalog's ``CatalogSettings``.
+    ``unsafe_reason`` is the result of ``unsafe_table_reason``.
     """
 
     ref: TableRef
@@ -145,5 +145,5 @@ def data_location(table: LoadedTable) -> str:
 
 
 def table_identity(table: LoadedTable) -> str:
-    """Return the table's UUID, which a table that is created again does not have."""
+    """Return the table's UUID. A table that is dropped and created again gets another UUID."""
     return str(table.metadata.table_uuid)

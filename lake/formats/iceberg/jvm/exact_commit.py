@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commits a snapshot on exactly the metadata that lakefold has checked.
 
-Iceberg's own ``commit()`` loads the metadata again whenever another commit was faster, and repeats only Iceberg's own
-validation. A withdrawal of the attempt would go unnoticed there. So lakefold lets Iceberg make the snapshot
-(``apply()``, with all validation), checks the metadata that the snapshot is based on, and replaces exactly this
-metadata. If another commit was faster, all of that is repeated.
+If another commit was faster, Iceberg's own ``commit()`` loads the metadata again and repeats only Iceberg's
+validation. It would not notice a withdrawal of the attempt. So lakefold lets Iceberg create the snapshot (``apply()``,
+with all validation), checks the metadata on which the snapshot is based, and replaces exactly this metadata. If another
+commit was faster, lakefold repeats all three steps.
 """
 
 import json
@@ -83,7 +83,7 @@ def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable
                     changed = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).build()
                 fence()
                 failpoint("in_commit")
-                # From here on the snapshot may be the table's, whatever is raised.
+                # From here on the table may have the snapshot, even if the call raises an error.
                 written.remove(snapshot)
                 if _replace_metadata(table, base, changed, snapshot):
                     return int(snapshot.snapshotId()), seen
@@ -96,7 +96,7 @@ def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable
 
 
 def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) -> bool:
-    """Replace the metadata ``base`` by ``changed``, which has ``snapshot``. Returns False if the catalog refused that.
+    """Replace the metadata ``base`` by ``changed``, which has ``snapshot``. Returns False if the catalog refuses.
 
     Raises CommitUnknown for any other error.
     """
@@ -105,7 +105,7 @@ def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) 
     except Exception as error:
         if not is_commit_refused(error):
             raise translated(error, table.name, "committing", committing=True) from error
-        # A Hadoop catalog reports a rename that failed after it took effect as a refusal, too.
+        # A Hadoop catalog also reports a refusal if a rename took effect and then failed.
         return _is_committed(table, snapshot)
     return True
 
@@ -125,8 +125,8 @@ def _read(table: JavaTable, metadata: Any) -> BaseMetadata:
 def _remove_manifest_lists(table: JavaTable, snapshots: list[Any]) -> None:
     """Delete the manifest lists of snapshots that were not committed.
 
-    Their manifests are left: the snapshot that was committed may share them. Iceberg's ``remove_orphan_files`` finds
-    them.
+    Their manifests stay, since the committed snapshot may share them. Iceberg's ``remove_orphan_files`` deletes those
+    without a snapshot.
     """
     for snapshot in snapshots:
         with suppress(Exception):  # an orphan of some kilobytes, and no reason to fail a plan

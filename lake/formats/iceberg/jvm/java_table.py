@@ -39,7 +39,7 @@ class JavaTable:
         return self.iceberg.SingleValueParser.fromJson(self.spec(spec_id).partitionType(), partition_json)
 
     def new_location(self, like: DataFile, name: str) -> str:
-        """Return where the table wants a new file of this ``name`` in the partition of ``like``."""
+        """Return the location of a new file called ``name`` in the partition of ``like``, by the table's settings."""
         locations = self.table.locationProvider()
         if self.spec(like.spec_id).isUnpartitioned():
             return str(locations.newDataLocation(name))
@@ -47,7 +47,7 @@ class JavaTable:
         return str(locations.newDataLocation(self.spec(like.spec_id), partition, name))
 
     def existing_file(self, file: DataFile) -> Any:
-        """Return a Java ``DataFile`` that stands for a file of the table, for its removal."""
+        """Return a file of the table as a Java ``DataFile``, for its removal."""
         # Iceberg's builder leaves out the null values of partition fields that were removed from a spec, and then the
         # commit does not find the file in its manifest.
         document = {
@@ -82,9 +82,8 @@ class JavaTable:
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
-        ``sort_order`` is the id of the order of its rows.
-        Its metrics are those that Iceberg's writer takes from the footer, by the metrics modes of the table's
-        properties, without bounds of the columns of ``ids_without_bounds``.
+        ``sort_order`` is the id of the order of its rows. Its metrics are those that Iceberg's writer takes from the
+        footer, by the metrics modes of the table's properties, without bounds of the columns in ``ids_without_bounds``.
         """
         metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(
             self.table.io().newInputFile(location), self.iceberg.MetricsConfig.forTable(self.table)

@@ -13,7 +13,7 @@ from lake.storage.locations import canonical_location, resolve_path
 
 PLAN, EPOCH, TOKEN = "lakefold.plan-id", "lakefold.epoch", "lakefold.token"
 WITHDRAWN = "lakefold.withdrawn"
-"""The key of a snapshot that changes no file and excludes the commit of the tokens in its value."""
+"""The summary key of a withdrawal, a snapshot that changes no file. Its value lists the tokens that it withdraws."""
 
 
 def summary_of(snapshot: Any) -> Mapping[str, str]:
@@ -22,7 +22,10 @@ def summary_of(snapshot: Any) -> Mapping[str, str]:
 
 
 def find_commits(table: LoadedTable, plan_ids: Collection[str]) -> dict[str, Commit]:
-    """Return the commits of ``plan_ids`` that the table's snapshots still name, also if they were rolled back since."""
+    """Return the commits of ``plan_ids`` whose snapshots the table still has, including commits that were rolled back.
+
+    Commits of expired snapshots are missing.
+    """
     return {
         named: _read_commit(table, snapshot)
         for snapshot in table.metadata.snapshots

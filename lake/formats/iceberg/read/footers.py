@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the columns of Parquet files with the table's, by field ids, and names the schema of new files.
 
-A file without field ids, or with other ids, can be committed without an error. Its columns are then found by position
-or not at all, so such files are neither read nor written by lakefold. Whether a column is required is not compared:
-Iceberg's writers make a column required of which they know that none of its values is null.
+A file without field ids, or with other ids, can be committed without an error. Readers then find its columns by
+position or not at all, so lakefold neither reads nor writes such files. The comparison ignores whether a column is
+required: Iceberg's writers mark a column as required if they know that it contains no null.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -33,7 +33,10 @@ def table_columns(table: LoadedTable) -> Columns:
 
 
 def file_schema(table: LoadedTable) -> FileSchema:
-    """Return the schema that new files have: the columns that the table has optional may be required in old files."""
+    """Return the schema of new files. Columns that are optional in the table are optional in each new file.
+
+    In an old file such a column may be required.
+    """
     schema = table.metadata.schema()
     return FileSchema(
         optional_ids=frozenset(_optional_ids(schema.as_struct())),
@@ -73,7 +76,7 @@ def files_without_lineage(paths: Collection[str]) -> list[str]:
 
 
 def split_offsets(metadata: pq.FileMetaData) -> list[int]:
-    """Return where the row groups of a Parquet file start, as Iceberg records it."""
+    """Return the offsets at which the row groups of a Parquet file start, as Iceberg records them."""
     starts = []
     for index in range(metadata.num_row_groups):
         column = metadata.row_group(index).column(0)
@@ -84,11 +87,12 @@ def split_offsets(metadata: pq.FileMetaData) -> list[int]:
 
 
 def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
-    """Return the field ids of the columns whose bounds in a Parquet file don't hold for all its values; None for all.
+    """Return the field ids of columns whose bounds in a Parquet file don't hold for all values; None for all columns.
 
-    These are the floating-point columns, since bounds leave NaN out and the number of NaN is not known, and the columns
-    of which a chunk with values has no bounds, such as long strings. Iceberg's ``ParquetUtil`` skips such a chunk and
-    takes the bounds of the others for the file's; a DELETE that goes by them would remove rows that it should keep.
+    These are the floating-point columns, since their bounds ignore NaN and the number of NaN is unknown. Other columns
+    are included if a chunk has values but no bounds, as long strings may: Iceberg's ``ParquetUtil`` would take the
+    bounds of the other chunks for those of the file. A DELETE that relies on such bounds would remove rows that it
+    should keep.
     """
     from pyiceberg.io.pyarrow import parquet_path_to_id_mapping, pyarrow_to_schema
 

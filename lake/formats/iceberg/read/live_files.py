@@ -67,7 +67,7 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
 def read_live_files(
     table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None
 ) -> list[DataFile]:
-    """Return the data files of ``snapshot``, all or those of the named partitions; a file that is listed twice once.
+    """Return the data files of ``snapshot``: all files, or only those of ``partitions``. Returns each file once.
 
     Raises Transient if a manifest can't be read, Rejected if its content is unknown.
     """
@@ -151,7 +151,7 @@ def has_delete_files(table: LoadedTable, snapshot: Any) -> bool:
 
 
 def entries_of(table: LoadedTable, manifest: Any, *, deleted: bool = False) -> Collection[Any]:
-    """Return the entries of a manifest, ``deleted`` ones as well if wanted. Raises Transient if it can't be read."""
+    """Return the entries of a manifest, with ``deleted`` also its deleted entries. Raises Transient if unreadable."""
     found: Collection[Any] = _read(
         table, manifest.manifest_path, lambda: manifest.fetch_manifest_entry(table.io, discard_deleted=not deleted)
     )
@@ -169,7 +169,7 @@ def _read(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
 
 
 def all_file_locations(table: LoadedTable) -> Iterator[str]:
-    """Yield the names of all data and delete files that any snapshot of the table lists; a file may come twice.
+    """Yield the names of all data and delete files that any snapshot of the table lists, some of them twice.
 
     Raises as ``read_live_files`` does.
     """

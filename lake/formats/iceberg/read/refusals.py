@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakefold does not rewrite: whole tables, and single files of a table, each with the reason."""
+"""The reasons why lakefold does not rewrite a table, or single files of a table."""
 
 from typing import Any
 

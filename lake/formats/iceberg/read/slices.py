@@ -19,7 +19,10 @@ from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot
 
 
 def read_snapshot(table: LoadedTable, partitions: Collection[str] | None = None) -> Snapshot:
-    """Return the files of the branch ``main``, all or those of the named partitions; raises as ``read_live_files``."""
+    """Return the files of the branch ``main``: all files, or only those of ``partitions``.
+
+    Raises the errors of ``read_live_files``.
+    """
     taken_at, newest = datetime.now(UTC), snapshot_of(table)
     files = read_live_files(table, newest, partitions)
     return Snapshot(
@@ -97,7 +100,7 @@ def deleted_rows(file: DataFile) -> int | None:
 
 
 def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
-    """Return each data file's part of the bytes of each of its delete files; the parts add up to the file's size."""
+    """Divide the size of each delete file among its data files; the result maps (data file, delete file) to bytes."""
     served: dict[str, list[str]] = defaultdict(list)
     for file in files:
         for path in file.delete_paths:
