@@ -126,7 +126,7 @@ def _tasks(source: Path, folder: Path) -> "list[RewriteTask]":
 def _engine(name: str) -> Way:
     from executors.engines import create_engines
     from executors.spark import spark_session
-    from lake.engines import choose_engines
+    from lake.engine_choice import choose_engines
     from lake.plan import RewriteOptions
 
     spark = spark_session(SPARK, formats=())

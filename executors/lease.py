@@ -33,7 +33,7 @@ class Aborted(Transient):
 class Lease:
     """Renews ``claim`` every ``interval`` inside the ``with`` block, see ``lake.renewal``.
 
-    ``check`` raises LeaseLost or CancelRequested after a heartbeat with this result, or Aborted once ``abort`` is set.
+    ``check`` raises LeaseLost or CancelRequested if a heartbeat returned this result, or Aborted if ``abort`` is set.
     The store is called from a second thread, so it must be thread-safe.
     """
 
@@ -135,7 +135,7 @@ class Lease:
         while not ended.wait(wait_seconds):
             if not self._must_stop():
                 continue
-            wait_seconds = _CANCEL_RETRY_SECONDS  # then again: the job may have started only after the call
+            wait_seconds = _CANCEL_RETRY_SECONDS  # cancel repeatedly: the job may start after the first call
             try:
                 writer.cancel()
             except Exception as error:

@@ -46,7 +46,7 @@ class SparkSessions:
         self._jvm: subprocess.Popen[bytes] | None = None
         self._is_starting = self._is_spoiled = False
         self._start_error: str | None = None
-        #: the address of the session's UI; None without a session, or if its UI is off
+        #: the address of the session's UI; None if there is no session, or its UI is off
         self.ui: str | None = None
 
     @property

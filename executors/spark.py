@@ -78,7 +78,7 @@ _S3_DEFAULTS = {
 START_TIMEOUT_SECONDS = 600.0
 _END_SECONDS = 10.0
 _lock = threading.Lock()
-#: the formats that the process's session was started for; None without a session, or if other code started it
+#: the formats that the process's session was started for; None if there is no session, or if other code started it
 _started_for: frozenset[str] | None = None
 
 
@@ -311,7 +311,7 @@ def _is_dead(gateway: Any) -> bool:
 
 
 def _drop_session(*, alive: bool = False) -> bool:
-    """Drop the session if it has ended; with ``alive`` also if it may be alive. Returns True if there was a session.
+    """Drop the session if it has ended; with ``alive`` even if it may be alive. Returns True if there was a session.
 
     A working JVM with a stopped context is kept for the next session.
     """

@@ -105,7 +105,7 @@ class Worker:
                 outcome = self._run_next()
                 failures = 0
                 if outcome is not None:
-                    if outcome.result is not RunResult.INFLIGHT:  # a plan with an unknown result is no progress
+                    if outcome.result is not RunResult.INFLIGHT:  # a plan with an unknown result is not progress
                         busy_until = time.monotonic()
                     continue
                 wait = self._settings.poll_interval.total_seconds()

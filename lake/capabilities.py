@@ -295,9 +295,9 @@ class DetectsWriters(Protocol):
     """The part of a ``TableFormat`` whose tables show which tools wrote them."""
 
     def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-        """Return the tools that likely write or read the table, those with a consequence first; empty without evidence.
+        """Return the tools that likely write or read the table, those with a consequence first.
 
-        Reads a bounded number of files, whatever the table's size. A file that can't be read is no evidence. Raises
+        Reads a bounded number of files, whatever the table's size. A file that can't be read is ignored. Raises
         as ``TableFormat.snapshot`` does.
         """
 
@@ -338,7 +338,10 @@ class RemovesStragglers(Protocol):
     """The part of a ``TableWriter`` whose plans may get files after their withdrawal or commit."""
 
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
-        """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths."""
+        """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
+
+        Also finishes withdrawals whose process died.
+        """
 
 
 @runtime_checkable
@@ -352,6 +355,7 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
+        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline.
         Every sweep calls this, so it must be cheap: each instant is checked at growing intervals, then no longer.
         """
 
@@ -391,7 +395,7 @@ class ListsActions(Protocol):
 
         Each action lists at most ``max_files`` added and as many removed files. ``superseded`` are the table's
         superseded versions. A page reads no details of actions of other pages. Raises as ``snapshot`` does, and
-        Rejected for a ``before`` that is no key.
+        Rejected if ``before`` is not a key.
         """
 
 

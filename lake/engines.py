@@ -2,32 +2,22 @@
 """Engines rewrite files that a format names. They are independent of tables, and formats are independent of engines.
 
 The caller passes the engines to a format (``TableFormat.writer``), since engines are part of the executors. The format
-determines the input and output files. Each group gets the first engine that can rewrite it, or the configured engine;
-the reason is recorded. Engines read whole data files: they would retain rows that a deletion vector or a log removes or
-changes. A format whose slices have such deltas rewrites these slices itself, or makes no task of them.
+determines the input and output files; ``lake.engine_choice`` chooses the engine of each group. Engines read whole data
+files and ignore deltas: a row that a deletion vector or a log removes or changes would be in the output as it was. A
+format whose slices have deltas rewrites these slices itself, or makes no task of them.
 """
 
 import threading
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Protocol
 
-from lake.errors import Conflict, Rejected, Transient
+from lake.errors import Conflict, Rejected
 from lake.model import TableRef
-from lake.plan import (
-    AUTO,
-    ClusteringGroup,
-    OutputFile,
-    Plan,
-    RewriteOptions,
-    RewriteProgress,
-    SkippedGroup,
-    sum_if_known,
-)
-from lake.storage.locations import relative_path, resolve_path
+from lake.plan import AUTO, ClusteringGroup, Plan, RewriteOptions, RewriteProgress
+from lake.storage.locations import resolve_path
 from lake.units import MIB
 
 if TYPE_CHECKING:
@@ -196,126 +186,6 @@ class RewriteEngine(Protocol):
         A Conflict for an input that can't be read has ``SkippedGroup`` groups as well, with paths as the tasks have
         them. The format replaces these paths by its own names, which the planner uses.
         """
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChosenEngine:
-    """The engine of one group, and why it was chosen."""
-
-    engine: RewriteEngine
-    reason: str
-
-
-def choose_engines(
-    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
-) -> dict[int, ChosenEngine]:
-    """Return the engine of each group: the one that ``options`` names, or the first of ``engines`` that can rewrite it.
-
-    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group, or if no engine can sort
-    a group by ``sort_columns``. Raises Conflict with the groups that no engine can rewrite, and with their inputs for
-    quarantine, as ``RewriteEngine.rewrite`` does.
-    """
-    if options.engine == AUTO:
-        return _choose_automatically(tasks, engines, options, table)
-    named = [engine for engine in engines if engine.name == options.engine]
-    if not named:
-        known = ", ".join(dict.fromkeys([AUTO, *(engine.name for engine in engines)]))
-        raise Rejected(
-            f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
-        )
-    chosen = {}
-    for task in tasks:
-        engine, obstacles = _first_able(task, named, options)
-        if engine is None:
-            raise Rejected(
-                f"{table}: engine = {options.engine} can't rewrite this plan: {'; '.join(obstacles)}; or set "
-                f"engine = {AUTO}"
-            )
-        chosen[task.group] = ChosenEngine(engine=engine, reason="as set")
-    return chosen
-
-
-def _first_able(
-    task: RewriteTask, engines: Sequence[RewriteEngine], options: RewriteOptions
-) -> tuple[RewriteEngine | None, list[str]]:
-    """Return the first engine that can rewrite the group, and why each engine before it can't."""
-    obstacles: list[str] = []
-    for engine in engines:
-        obstacle = engine.unsupported_reason(task, options)
-        if obstacle is None:
-            return engine, obstacles
-        obstacles.append(obstacle)
-    return None, obstacles
-
-
-def _choose_automatically(
-    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
-) -> dict[int, ChosenEngine]:
-    if not engines:
-        raise Rejected(f"{table}: there is no engine to rewrite its files")
-    chosen, left_out = {}, []
-    for task in tasks:
-        engine, obstacles = _first_able(task, engines, options)
-        before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
-        if engine is not None:
-            chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
-        elif options.sort_columns and _first_able(task, engines, replace(options, sort_columns=()))[0] is not None:
-            # The setting is the obstacle, and not the files.
-            raise Rejected(
-                f"{table}: no engine can sort group {task.group} by {', '.join(options.sort_columns)} ({before}); "
-                "unset sort_columns"
-            )
-        else:
-            reason = f"no engine can rewrite its files ({before})"
-            left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))
-    if left_out:
-        raise Conflict(f"{table}: {left_out[0].reason}", tuple(left_out))
-    return chosen
-
-
-def engine_notes(choices: Mapping[int, ChosenEngine]) -> tuple[str, ...]:
-    """Return one line for each engine and reason, with the number of groups, the most frequent first."""
-    counted = Counter((choice.engine.name, choice.reason) for choice in choices.values())
-    return tuple(
-        f"engine {name} ({count} {'group' if count == 1 else 'groups'}): {reason}"
-        for (name, reason), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
-    )
-
-
-def rewrite_groups(
-    table: TableRef,
-    plan: Plan,
-    tasks: Sequence[RewriteTask],
-    choices: Mapping[int, ChosenEngine],
-    report: Callable[[RewriteProgress], None],
-    cancelled: threading.Event,
-) -> tuple[OutputFile, ...]:
-    """Have the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
-
-    Raises the errors of ``TableWriter.rewrite``.
-    """
-    by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
-    for task in tasks:
-        by_engine[choices[task.group].engine.name].append(task)
-    outputs, done = [], 0
-    cpu: dict[str, float | None] = {}
-    for part in by_engine.values():
-        engine = choices[part[0].group].engine
-        cpu[engine.name] = None
-
-        def report_all(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
-            cpu[name] = progress.cpu_seconds
-            used = sum_if_known(cpu.values())
-            report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes, cpu_seconds=used))
-
-        with slice_paths_in_conflicts(table, plan, part):
-            for file in engine.rewrite(part, plan.options, report_all, cancelled):
-                partition, path = plan.groups[file.group].partition, relative_path(table.location, file.path)
-                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
-        done += sum(task.bytes for task in part)
-    if cancelled.is_set():
-        raise Transient("the rewrite was cancelled")
-    return tuple(outputs)
 
 
 @contextmanager

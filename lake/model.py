@@ -224,7 +224,9 @@ class Snapshot:
     commits, each with its first difference. A damaged group without listed files still has a row in ``slices``, as its
     commits wrote it. ``overlaps`` are commits of other processes that overlapped a lakefold plan, oldest first, as far
     as the table still records them. ``foreign_files`` are files among the table's data whose names show that they are
-    not the table's, as paths relative to it; lakefold does not read, move or delete them.
+    not the table's, as paths relative to it; lakefold does not read, move or delete them. ``clustering_refusal`` is the
+    reason why no slice of the table can be clustered, with the remedy; None if slices can be. Slices with logs are
+    compacted nevertheless.
     """
 
     table: TableRef
@@ -235,6 +237,7 @@ class Snapshot:
     damaged: tuple[Damage, ...] = ()
     overlaps: tuple[OverlappingCommit, ...] = ()
     foreign_files: tuple[str, ...] = ()
+    clustering_refusal: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,8 +266,8 @@ HISTOGRAM_EDGES_BYTES: tuple[int, ...] = tuple(1 << power for power in range(10,
 class SizeHistogram:
     """Files by size. ``counts`` has an entry for each edge (≤ it, above the one before), and one for larger files.
 
-    ``median_bytes`` is the size of the middle file, and of an even number of files the mean of the two in the middle;
-    None without files.
+    ``median_bytes`` is the median size, for an even number of files the mean of the two sizes in the middle; None if
+    there are no files.
     """
 
     counts: tuple[int, ...]

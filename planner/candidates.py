@@ -45,7 +45,10 @@ class SliceDetails(Protocol):
         """Return which of ``rows`` have deltas of one of ``kinds``; None if the table has no deltas of these kinds."""
 
     def deleted_row_share(self, rows: Ints) -> Shares | None:
-        """Return the share (0 to 1) of each base file's rows that deltas delete: NaN if unknown, None without any."""
+        """Return the share (0 to 1) of each base file's rows that deltas delete: NaN if unknown.
+
+        Returns None if the table has no deltas.
+        """
 
     def sort_by_file_id(self, run: Ints, rows: Ints) -> Ints:
         """Return the positions of ``rows`` sorted by ``run``, then by file id."""
@@ -65,7 +68,8 @@ class Candidates:
     ``REASONS``, or ``UNDECIDED`` for slices that may be planned. ``reason_numbers`` are the numbers of the reasons
     (``reason_text``), 0 for reasons without a number. ``rewritable`` marks the slices that compaction may take: not
     filtered, quarantined or busy, and recent slices only as ``decide_large`` allows. ``details`` computes values that
-    are too expensive to compute for all slices.
+    are too expensive to compute for all slices. ``can_be_clustered`` is False if the table's slices can only be
+    compacted.
     """
 
     partitions: list[str]
@@ -80,6 +84,7 @@ class Candidates:
     reason_codes: Codes
     reason_numbers: Ints
     details: SliceDetails
+    can_be_clustered: bool = True
 
     def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
         """Set the reason of ``rows`` and the reason's number."""
@@ -135,6 +140,7 @@ def find_candidates(
         reason_codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
         reason_numbers=np.zeros(len(sizes), dtype=np.int64),
         details=_SnapshotDetails(snapshot),
+        can_be_clustered=snapshot.clustering_refusal is None,
     )
     index = {name: position for position, name in enumerate(names)}
     if constraints.partitions is None:

@@ -2,10 +2,10 @@
 """The slices with enough logs to be worth a new base file, and the slices that a compaction plan takes.
 
 A compaction group is one slice: its base file and logs become one new base file of the same file group. *Logs* are
-deltas of any kind (``lake.model.DeltaKind``). Any of the policy's triggers suffices: log files, log bytes, log bytes
-per byte of the base file, the share of deleted rows, age of the oldest log, delta commits of the table since its last
-compaction. A slice of logs only has no base file and reaches every ratio of bytes. The number of deletion vectors
-triggers nothing, since a slice never has a second one.
+deltas of any kind (``lake.model.DeltaKind``). Any of the policy's triggers suffices: log files, delete files, log
+bytes, log bytes per byte of the base file, the share of deleted rows, age of the oldest log, delta commits of the table
+since its last compaction. A slice of logs only has no base file and reaches every ratio of bytes. The number of
+deletion vectors triggers nothing, since a slice never has a second one.
 
 Slices are ordered by the bytes that a compaction saves readers per byte of the base file, most first. Readers merge
 logs and skip deleted rows on every read, so a compaction saves the log bytes and the deleted share of the base file.
@@ -35,9 +35,10 @@ from planner.reasons import REASON_CODES, Reason, reason_mask
 
 #: the resolution of ratios and the largest distinguished ratio, both far beyond practical values
 _RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52
+_NOT_LOGS = (DeltaKind.DELETES, DeltaKind.VECTOR)
 #: for slices that clustering skips for these reasons, the distance to compaction is reported instead
 _SKIPPED_BY_CLUSTERING = reason_mask(
-    (Reason.ABOVE_LIMIT, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
+    (Reason.ABOVE_LIMIT, Reason.NOT_CLUSTERED, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
 )
 
 
@@ -52,10 +53,7 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
     logs, base = candidates.log_bytes[rows], candidates.bytes[rows]
     due = np.zeros(len(rows), dtype=np.bool_)
     shares = _deleted_row_shares(rows, candidates, policy)
-    if policy.compact_log_files:
-        vectors = candidates.details.has_deltas([DeltaKind.VECTOR], rows)
-        many = candidates.log_files[rows] >= policy.compact_log_files
-        due |= many if vectors is None else many & ~vectors
+    due |= _has_many_files(rows, candidates, policy)
     if policy.compact_log_bytes:
         due |= logs >= policy.compact_log_bytes
     if policy.compact_log_ratio:
@@ -77,6 +75,21 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
     ratio = np.minimum(spared * _RATIO_STEPS, _RATIO_MAX).astype(np.int64)
     keys = [-ratio, -logs, candidates.partition[rows].astype(np.int64)]
     return rows[sorted_positions(np.zeros(len(rows), dtype=np.int64), keys, candidates, rows)]
+
+
+def _has_many_files(rows: Ints, candidates: Candidates, policy: PlanningSettings) -> Mask:
+    """Return which of ``rows`` have as many log files or delete files as the policy allows."""
+    counts = candidates.log_files[rows]
+    many = np.zeros(len(rows), dtype=np.bool_)
+    others = candidates.details.has_deltas(_NOT_LOGS, rows)
+    deletes = candidates.details.has_deltas([DeltaKind.DELETES], rows)
+    if policy.compact_log_files:
+        many = counts >= policy.compact_log_files
+        if others is not None:
+            many &= ~others
+    if policy.compact_delete_files and deletes is not None:
+        many |= deletes & (counts >= policy.compact_delete_files)
+    return many
 
 
 def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, free: Mask) -> Ints:

@@ -129,11 +129,11 @@ class Benefit:
     """The predicted one-time cost of a plan and its predicted savings per day.
 
     The cost is ``cpu_seconds`` of cores, ``bytes`` read, logs included, and ``cost`` in ``currency``. ``files_saved``
-    are the base files before, minus the files after. The savings per day are the opens of files,
-    bytes and CPU seconds that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None without
-    prices; ``cpu_hour`` is the price used. ``payback_days`` is cost divided by savings per day, in money if there are
-    prices, else in CPU seconds; None if the plan saves nothing. ``history`` is the number of plans from which the rates
-    were fitted. ``reads_per_day`` is the assumed rate of reads, observed or configured.
+    is the number of base files before, minus the number of files after. The savings per day are the opens of files,
+    bytes and CPU seconds that readers save, and ``saved_a_day`` in ``currency``. Both sums of money are None if no
+    prices are set; ``cpu_hour`` is the price used. ``payback_days`` is the cost divided by the savings per day, in
+    money if there are prices, else in CPU seconds; None if the plan saves nothing. ``history`` is the number of plans
+    from which the rates were fitted. ``reads_per_day`` is the assumed rate of reads, observed or configured.
     """
 
     cpu_seconds: float

@@ -134,6 +134,8 @@ class PlanningResult:
         def text(reason: str, number: int, detail: str) -> str:
             if reason == Reason.DAMAGED.value:
                 detail = self.snapshot.damaged[number].text
+            elif reason == Reason.NOT_CLUSTERED.value:
+                detail = self.snapshot.clustering_refusal or ""
             elif reason == Reason.FAILED.value:
                 detail = self.constraints.failed[number].text
             elif reason == Reason.DECLINED.value:

@@ -26,6 +26,7 @@ class Reason(StrEnum):
     HELD = "held"  #: a live plan has locked the partition
     FEW_LOGS = "few_logs"  #: not clustered, and too few logs to be compacted
     FEW_DELETED = "few_deleted"  #: not clustered, and too few deleted rows to be compacted
+    NOT_CLUSTERED = "not_clustered"  #: the table can be compacted and not clustered
     OVERSIZED = "oversized"  #: with its logs larger than a file may be: work for compaction, not clustering
     OVER_PLAN = "over_plan"  #: the group with its logs is larger than a plan may be
     ALONE = "alone"  #: no other slice of the partition may be planned
@@ -99,7 +100,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
 
     So does the meaning of ``detail``:
 
-    - the table's text for ``busy`` and ``damaged``
+    - the table's text for ``busy``, ``damaged`` and ``not_clustered``
     - the description of the event for ``failed`` and ``declined``
     - the end of the quiet period for ``recent``
     - the plan id for ``held``, the group key for ``alone``, the ``DeltaKind`` for ``few_logs``
@@ -114,7 +115,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
             return f"partition not selected ({policy.partition_filter})"
         case Reason.QUARANTINED:
             return "quarantined: its content could not be read"
-        case Reason.BUSY | Reason.FAILED | Reason.DECLINED:
+        case Reason.BUSY | Reason.FAILED | Reason.DECLINED | Reason.NOT_CLUSTERED:
             return detail
         case Reason.RECENT:
             quiet = format_duration(policy.quiet_period)
@@ -155,6 +156,8 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
 
 
 def _few_logs_text(number: int, policy: PlanningSettings, kind: str) -> str:
-    if policy.compact_log_files and kind != DeltaKind.VECTOR:
+    if kind == DeltaKind.LOG and policy.compact_log_files:
         return f"{number} of {policy.compact_log_files} {kind}s"
+    if kind == DeltaKind.DELETES and policy.compact_delete_files:
+        return f"{number} of {policy.compact_delete_files} {kind}s (compact_delete_files)"
     return f"{number} {kind}{'' if number == 1 else 's'}, below the number that starts a compaction"

@@ -14,7 +14,7 @@ from planner.cost import CostInputs, is_within_payback, payback_days
 from planner.groups import Groups, first_fit, form_groups
 from planner.policy.enums import BALANCED, RewriteFirst
 from planner.policy.fields import PlanningSettings
-from planner.reasons import PLANNABLE, REASON_CODES, Reason, reason_mask
+from planner.reasons import PLANNABLE, REASON_CODES, UNDECIDED, Reason, reason_mask
 
 _PLANNABLE = reason_mask(PLANNABLE)
 DEFAULT_COST_INPUTS = CostInputs()
@@ -113,10 +113,12 @@ def find_worthwhile(
     These are all worthwhile slices, regardless of the limits of a plan and of live plans. No row is in both sets:
     ``rewrite_first`` is the kind that gets a slice which fits both.
     """
-    clustering_first = _is_clustering_first(policy, kinds)
+    clustering_first = candidates.can_be_clustered and _is_clustering_first(policy, kinds)
     due = due_slices(candidates, policy, now=now) if _should_compact(policy, kinds) else np.empty(0, dtype=np.int64)
     if not clustering_first:
         candidates.decide(due, Reason.NEXT_PLAN_KIND)  # so that clustering does not take them
+    if not candidates.can_be_clustered:
+        candidates.decide(candidates.reason_codes == UNDECIDED, Reason.NOT_CLUSTERED)
     clusters = form_groups(candidates, policy)
     if policy.payback and clusters.worthwhile.any():
         lost = clusters.worthwhile & ~is_within_payback(

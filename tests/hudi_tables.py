@@ -19,7 +19,7 @@ FS_LOCK = {
     "hoodie.write.lock.num_retries": "50",
     "hoodie.write.lock.client.wait_time_ms_between_retry": "200",
     "hoodie.write.lock.client.num_retries": "50",
-    # A write that lost, or whose writer died, is in nobody's way once its heartbeat is silent this long.
+    # A write that lost, or whose writer died, delays no plan once its heartbeat is silent this long.
     "hoodie.client.heartbeat.interval_in_ms": "3000",
     "hoodie.client.heartbeat.tolerable.misses": "3",
     # With any lock but the JVM's own, Hudi waits at each instant for as long as clocks may differ: here there is one.

@@ -43,7 +43,7 @@ catalog_settings._unsafe_reason = _reason_outside_of_one_jvm
 
 @dataclass(kw_only=True)
 class IcebergCase:
-    """Writers append, update and delete by copy-on-write. See ``contract.case.Case``.
+    """Writers append, update and delete by copy-on-write or ``merge_on_read``. See ``contract.case.Case``.
 
     ``kind`` is that of the catalog: ``hadoop``, ``jdbc`` (on SQLite), ``postgresql``, ``hive`` or ``rest``. ``server``
     is the address of the last three.
@@ -53,6 +53,7 @@ class IcebergCase:
     kind: str = "hadoop"
     server: str = ""
     version: int = 2
+    merge_on_read: bool = False
     format: IcebergFormat = FORMAT
     engines: Sequence[RewriteEngine] = field(default_factory=lambda: (ArrowEngine(InProcessBackend()),))
     lacks: Mapping[Capability, str] = field(default_factory=dict)
@@ -96,6 +97,7 @@ class IcebergCase:
             "format-version": str(self.version),
             "write.distribution-mode": "none",
             "history.expire.max-snapshot-age-ms": "1",
+            **({f"write.{one}.mode": "merge-on-read" for one in ("update", "delete")} if self.merge_on_read else {}),
             **self.properties,
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())

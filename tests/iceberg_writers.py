@@ -27,6 +27,12 @@ def equality_delete(case: IcebergCase, table: TableRef, value: int, partition: s
     java.newRowDelta().addDeletes(builder.build()).commit()
 
 
+def merge_on_read_delete(case: IcebergCase, table: TableRef, where: str) -> None:
+    """Delete rows by position deletes, or in format version 3 by deletion vectors."""
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
+    case.sql(f"DELETE FROM {case.name(table)} WHERE {where}")
+
+
 def add_again(case: IcebergCase, table: TableRef, path: str) -> None:
     """Append a file that the table has already, as a writer does that repeats its commit."""
     java = case.java_table(table)
@@ -37,3 +43,18 @@ def add_again(case: IcebergCase, table: TableRef, path: str) -> None:
             java.newFastAppend().appendFile(file.copy()).commit()
             return
     raise AssertionError(f"the table does not have {path}")
+
+
+def order_writes(case: IcebergCase, table: TableRef, order: str) -> None:
+    """``ALTER TABLE … WRITE ORDERED BY``, which needs Iceberg's SQL extensions."""
+    iceberg, update = case.session._jvm.org.apache.iceberg, case.java_table(table).replaceSortOrder()
+    for one in order.split(", "):
+        column, _, how = one.partition(" ")
+        nulls = iceberg.NullOrder.NULLS_LAST if how in ("DESC", "NULLS LAST") else iceberg.NullOrder.NULLS_FIRST
+        term = (
+            iceberg.expressions.Expressions.truncate(column, 2)
+            if how == "TRUNCATED"
+            else iceberg.expressions.Expressions.ref(column)
+        )
+        update = update.desc(term, nulls) if how == "DESC" else update.asc(term, nulls)
+    update.commit()

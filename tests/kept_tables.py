@@ -26,7 +26,7 @@ _sound: set[Path] = set()
 
 
 def kept(kind: str, name: str, build: Callable[[Path], object], recipe: str) -> Path:
-    """The table called ``name`` that ``build`` makes, of a kind that no other table is; nobody may change it.
+    """The table called ``name`` that ``build`` makes, of a kind that no other table is. No test may change it.
 
     ``recipe`` is the file with the code of ``build``.
     """

@@ -183,7 +183,7 @@ def new_database(server_url: str, name: str, template: str = "template1") -> str
 
 
 def drop_database(server_url: str, name: str) -> None:
-    """Drop database ``name``, whoever is still connected."""
+    """Drop database ``name``, even if clients are still connected."""
     with psycopg.connect(server_url.replace("+psycopg", "", 1), autocommit=True) as connection:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
@@ -212,7 +212,7 @@ class Databases:
             drop_database(self._server, name)
 
     def drop(self) -> None:
-        """Drop those that nobody has now."""
+        """Drop the databases that no test uses now."""
         while self._free:
             drop_database(self._server, self._free.pop())
 

@@ -67,7 +67,7 @@ _ASIDE = {"x-id", "partNumber", "versionId"}
 
 
 def _action(method: str, key: str, parameters: set[str]) -> str:
-    """The action of one request; the request itself where it is of a kind that nobody thought of."""
+    """The action of one request; the request itself if it is of an unexpected kind."""
     known = _OF_OBJECTS if key else _OF_BUCKETS
     named = {parameter for parameter in parameters if (method, parameter) in known} or parameters - _ASIDE or {""}
     return known.get((method, min(named)), f"{method} {key} {sorted(parameters)}")

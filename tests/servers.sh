@@ -42,7 +42,7 @@ if [[ ! -e $policy ]]; then
   printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod +x "$policy"
   trap 'rm -rf "$work" "$policy"' EXIT
 fi
-# Nor a cluster that nobody uses: the tests make their own.
+# No unused cluster either: the tests make their own.
 if [[ " ${missing[*]} " == *" postgresql "* && ! -e /etc/postgresql-common/createcluster.conf ]]; then
   mkdir -p /etc/postgresql-common && echo 'create_main_cluster = false' >/etc/postgresql-common/createcluster.conf
 fi

@@ -330,7 +330,7 @@ def test_a_command_holds_its_role_while_it_runs_and_its_last_renewal_does_not_ta
     simulated.run(body)
 
 
-def test_a_command_that_slept_until_another_one_had_its_role_leaves_it_to_that_one(simulated: Simulated):
+def test_a_command_suspended_until_another_one_had_its_role_leaves_the_role_to_that_one(simulated: Simulated):
     def body() -> None:
         rows = LeaderRows(simulated.time)
         with leader_lease(rows, "clean", "a command"):

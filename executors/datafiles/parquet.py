@@ -178,7 +178,7 @@ def _bound(kind: LeafType, raw: Any) -> Any:
 
 
 def field_id(column: pa.Field) -> int | None:
-    """Return the field id of a column, or of a part of a column, in its file. None without an id."""
+    """Return the field id of a column, or of a part of a column, in its file. None if it has no id."""
     metadata = column.metadata or {}
     return next((int(metadata[key]) for key in _FIELD_IDS if key in metadata), None)
 

@@ -48,7 +48,7 @@ def find_values(data: bytes, at: int, wanted: Wanted) -> tuple[list[Any], int]:
 
     Each value is a ``FoundValue``, in the order of the bytes; values of a nested struct are among them. A list of
     structs is a list with one entry for each struct: the values found in it, its position and the position behind it.
-    Raises ValueError if the bytes at ``at`` are no struct.
+    Raises ValueError if the bytes at ``at`` are not a struct.
     """
     found: list[Any] = []
     try:

@@ -460,4 +460,4 @@ def _decision_text(decision: RelocationDecision) -> str:
         if not decision.superseded_files
         else f"; {len(decision.superseded_files)} older files are kept aside: {decision.superseded_files[0].path}"
     )
-    return f"{decision.reason}: {decision.action}, {len(decision.files_to_copy)} files carried{kept}"
+    return f"{decision.reason}: {decision.action}, {len(decision.files_to_copy)} files copied{kept}"

@@ -53,7 +53,7 @@ class StorageDescriptor:
 
     @property
     def spark_path(self) -> str | None:
-        """The directory that Spark recorded, and uses, for a table made by ``USING``; None without this record."""
+        """The directory that Spark recorded, and uses, for a table made by ``USING``; None if none was recorded."""
         return _string_map(_value(self.raw, 7, {}), 3).get(_SPARK_PATH)
 
     def with_location(self, location: str) -> "StorageDescriptor":

@@ -31,7 +31,7 @@ Struct = dict[int, tuple[int, Any]]
 
 
 class InvalidMessage(Exception):
-    """The received data are no message of the binary protocol."""
+    """The received data are not a message of the binary protocol."""
 
 
 class Readable(Protocol):

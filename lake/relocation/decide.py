@@ -50,10 +50,10 @@ class RelocationAction(StrEnum):
     """The sweep's decision on a partition's previous locations."""
 
     NOTHING = "nothing"
-    REPLACE_COPIES = "replace"  #: a writer extended or rewrote a file under its name: replace its copy
-    COPY_LATE_FILES = "carry"  #: writers added files to a previous location: copy them to the partition's location
-    REAPPLY = "restore"  #: a writer wrote back an earlier location: set the latest one again
-    RELOCATE_BACK = "move back"  #: a writer overwrote a previous location: relocate the partition back to it
+    REPLACE_COPIES = "replace copies"  #: a writer extended or rewrote a file under its name
+    COPY_LATE_FILES = "copy late files"  #: to the partition's location; writers added them to a previous location
+    REAPPLY = "set the latest location again"  #: a writer wrote back an earlier location
+    RELOCATE_BACK = "relocate back"  #: a writer overwrote a previous location
     WAIT = "wait"  #: a writer is at work, or its work looks incomplete: the next sweep checks again
     HALT = "halt"  #: only a person can decide: all files stay
 
@@ -116,8 +116,8 @@ def _decide(
     here = inspect_current_location(record, state.locations[state.location], changed)
     emptied = [one for one in (*changed, here) if one.change is LocationChange.EMPTIED]
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
-    unsettled = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
-    if writing := next((one.reason for one in unsettled if one.has_active_writer), None):
+    in_progress = [one for one in (*changed, here) if one.change is LocationChange.IN_PROGRESS]
+    if writing := next((one.reason for one in in_progress if one.has_active_writer), None):
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
     # A location may be emptied by other causes than an overwrite of the location itself. An overwrite by Spark also
     # empties the partition's own directory, wherever the partition is. An overwrite of a whole table empties the
@@ -125,8 +125,8 @@ def _decide(
     # remove its files from the previous location.
     by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
     overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
-    if unsettled := unsettled or overwriting:
-        return _wait(unsettled[0].reason, waited, grace)
+    if in_progress := in_progress or overwriting:
+        return _wait(in_progress[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
     modified = [one for one in changed if one.change is LocationChange.MODIFIED]
     if modified and here.change is LocationChange.UNCHANGED and not is_overwritten:

@@ -13,16 +13,16 @@ from lake.relocation.model import LocationState, PartitionState, PreviousLocatio
 class LocationChange(StrEnum):
     """The change that writers made to a location, judged by its files."""
 
-    UNCHANGED = "quiet"  #: no recorded file is missing; in a previous location, there are no other files either
+    UNCHANGED = "unchanged"  #: no recorded file is missing; in a previous location, there are no other files either
     APPENDED = "appended"  #: files were added to a previous location
-    MODIFIED = "regrown"  #: recorded files were extended or rewritten under their names
+    MODIFIED = "modified"  #: recorded files were extended or rewritten under their names
     OVERWRITTEN = "overwritten"  #: all recorded files are missing, and other files are there
     #: a previous location: all recorded files are missing, and no other file is there; the current location: recorded
     #: files are missing, and so are lakefold's own data beside the directory
-    EMPTIED = "cleared"
-    IN_PROGRESS = "unsettled"  #: a writer is at work, or some recorded files are missing
+    EMPTIED = "emptied"
+    IN_PROGRESS = "in progress"  #: a writer is at work, or some recorded files are missing
     #: files were added after lakefold began to delete there, and others are gone
-    AMBIGUOUS = "untold"
+    AMBIGUOUS = "ambiguous"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,7 +108,7 @@ def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) ->
 
 
 def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> str | None:
-    """Return in words the first of these files that must not be copied yet, and why; None if there is none."""
+    """Return the first of these files that must not be copied yet, with the reason; None if there is none."""
     path = min((file.path for file in late_files if file.path in state.unready), default=None)
     return None if path is None else f"{path} {state.unready[path]}"
 
@@ -231,7 +231,7 @@ def _inspect_previous_location(
     left = {one for one in sources - set(previous.possible_files) if one.path in rewritten and one not in there.files}
     copied = {one for one in left if find_copy(record, one, state) is not None}
     missing = {file.path: file for file in (*copied, *gone)}
-    regrown = {missing[file.path]: file for file in late if file.path in missing}
+    grown = {missing[file.path]: file for file in late if file.path in missing}
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     count = f"{len(gone)} of {len(previous.expected_files)} files of {location_label(location)} are gone"
@@ -240,8 +240,8 @@ def _inspect_previous_location(
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
-    if regrown and is_part and set(gone) <= regrown.keys():
-        return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=regrown)
+    if grown and is_part and set(gone) <= grown.keys():
+        return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=grown)
     if not previous.expected_files or there.is_cleaning_begun or (gone and previous.is_cleaning_begun):
         after = "after lakefold began to delete there: it is unknown whether they replace the remaining files"
         reason = f"files were written to {location_label(location)} {after}"

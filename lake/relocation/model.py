@@ -200,7 +200,7 @@ class UnreadyReason(StrEnum):
     DIRECTORY = "is a directory"
     WRITING = "is being written"
     RECENT = "was written a moment ago"
-    STALLED = "has no end, and its writer has written nothing to it for an hour"
+    STALLED = "is incomplete, and its writer has written nothing to it for an hour"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -71,10 +71,10 @@ class FileIO(Protocol):
         """Make a file, or the names in a directory, survive a power failure."""
 
     def delete_data_file(self, path: str) -> None:
-        """Delete a data file for good, or into the cluster's trash if there is one. A missing file is no error."""
+        """Delete a data file for good, or into the cluster's trash if there is one. A missing file is not an error."""
 
     def remove_own_file(self, path: str) -> None:
-        """Remove a file of lakefold's own. A missing file is no error."""
+        """Remove a file of lakefold's own. A missing file is not an error."""
 
     def remove_empty_directory(self, directory: str) -> None:
         """Remove a directory. Raises OSError if it is not empty."""

@@ -95,7 +95,7 @@ class PlanningSettings:
     compact_log_files: int = field(
         default=5,
         metadata={
-            "meaning": "a slice with this many log files is due; any of the six triggers from here to "
+            "meaning": "a slice with this many log files is due; any of the seven triggers from here to "
             "`compact_delta_commits` suffices; 0: off"
         },
     )
@@ -105,6 +105,13 @@ class PlanningSettings:
     compact_log_ratio: float = field(
         default=1.0,
         metadata={"meaning": "a slice with this many bytes of logs for each byte of its base file is due; 0: off"},
+    )
+    compact_delete_files: int = field(
+        default=5,
+        metadata={
+            "meaning": "a slice to which this many delete files may apply is due; deletion vectors are not counted, "
+            "since a file has at most one; 0: off"
+        },
     )
     compact_delete_ratio: float = field(
         default=0.3,
@@ -233,7 +240,7 @@ class TableSettings:
     run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
-        metadata={"meaning": "the factor by which the table's plans count more when plans are ordered by their saving"},
+        metadata={"meaning": "the factor that multiplies the saving of the table's plans in the order of plans"},
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),

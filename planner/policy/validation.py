@@ -63,6 +63,7 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
         ("budget_cpu_hours_per_hour", 0),
         ("budget_cpu_hours_per_day", 0),
         ("compact_log_files", 0),
+        ("compact_delete_files", 0),
         ("compact_log_bytes", 0),
         ("compact_log_ratio", 0),
         ("compact_delta_commits", 0),

@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of ``lake/ports.py``, asked of every format by a suite that knows none of them."""
+"""The contract of ``lake/ports.py``: one suite for every format, which contains nothing specific to one of them."""

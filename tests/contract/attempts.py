@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Attempts at plans, step by step, and looks at what they leave on a table of any format."""
+"""Attempts at plans, step by step, and the work that they leave on a table of any format."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,12 +15,12 @@ from lake.ports import PreparedPlan, Rewrite, TableWriter
 
 
 class Attempt:
-    """One attempt at a plan, step by step. ``journal`` is what the database would know of it."""
+    """One attempt at a plan, step by step. ``journal`` has the stagings that the database would record."""
 
     def __init__(self, case: Case, plan: Plan, writer: TableWriter, epoch: int = 1) -> None:
         self.case, self.plan, self.writer, self.epoch = case, plan, writer, epoch
         self.journal: list[StagedWork] = []
-        #: data files in storage when the journal was told
+        #: the data files in storage when the journal was called
         self.stored_then: dict[str, int] = {}
         writer.journal = self._told
 
@@ -43,26 +43,26 @@ class Attempt:
 
 @contextmanager
 def attempt(case: Case, plan: Plan, epoch: int = 1) -> Iterator[Attempt]:
-    """A writer opened for one attempt."""
+    """Open a writer for one attempt."""
     with case.format.writer(plan.table, case.spark, case.engines) as writer:
         yield Attempt(case, plan, writer, epoch)
 
 
 def run(case: Case, plan: Plan, epoch: int = 1) -> Commit:
-    """One attempt from its preparation to its commit."""
+    """Run one attempt from its preparation to its commit."""
     with attempt(case, plan, epoch) as one:
         return one.committed()
 
 
 def staged_on(case: Case, table: TableRef, staged: list[StagedWork]) -> set[str]:
-    """The tokens of what is on a table uncommitted, told by the table or looked for by what the journal knows."""
+    """Return the tokens of uncommitted work on a table, as the table shows them or by the journal's paths."""
     left = case.format.remaining_staged(table, staged) if isinstance(case.format, FindsStaged) else ()
     return {*pending_instants(case.format, table), *left}
 
 
 @contextmanager
 def others_writing(case: Case, plan: Plan, staged: list[StagedWork]) -> Iterator[dict[str, int]]:
-    """Beside the inputs of ``plan`` is what jobs of other writers have not committed yet: paths with their bytes."""
+    """Create uncommitted files of other writers' jobs beside the inputs of ``plan``; yields their paths and bytes."""
     before, base = case.stored(plan.table), place(plan.table.location)
     paths = [PurePosixPath(str(group.slices[0].path)) for group in plan.groups]
     theirs = [str(path.with_name("_temporary") / "0" / path.name) for path in paths]
@@ -77,13 +77,13 @@ def others_writing(case: Case, plan: Plan, staged: list[StagedWork]) -> Iterator
 
 
 def live(case: Case, table: TableRef) -> dict[str, int]:
-    """The base files that the format lists, with their bytes."""
+    """Return the base files that the format lists, with their bytes."""
     rows = case.format.snapshot(table).slices.to_pylist()
     return {row["path"]: row["bytes"] for row in rows if row["path"]}
 
 
 def found_again(case: Case, table: TableRef) -> Iterator[TableRef]:
-    """What the format finds where the table is: in its catalog where it has one, else at its place."""
+    """Return the tables that the format finds in the table's catalog or, without a catalog, at its location."""
     if table.catalog is None:
         return case.format.discover(table.location)
     database, _, name = table.catalog.table.rpartition(".")

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of each ``Capability``: who declares it has what it asks for and does it, who does not is refused.
+"""The contract of each ``Capability``: a format that declares it supports it, and its use on other formats is refused.
 
-A format is put under it by a class of its own that has the fixture ``case``; for some capabilities the case brings one
-more thing that only others can do to a table, named with its exercise.
+To test a format, subclass ``CapabilityContract`` with a fixture ``case``. For some capabilities the case needs one more
+method, an action of other programs on the table; the test of the capability names it.
 """
 
 from collections import Counter
@@ -46,7 +46,7 @@ OF_FORMAT = {
 
 
 def check_capabilities(format_: TableFormat, writer: TableWriter) -> None:
-    """Fail unless the capabilities follow from the writer, and the format has the parts of its own that they need."""
+    """Check that the capabilities follow from the writer, and that the format implements the protocols they need."""
     assert format_.capabilities == capabilities_of(type(writer), *format_.capabilities - WRITER_PROTOCOLS.keys())
     lacking = [one for one, part in OF_FORMAT.items() if one in format_.capabilities and not isinstance(format_, part)]
     assert lacking == []
@@ -54,7 +54,7 @@ def check_capabilities(format_: TableFormat, writer: TableWriter) -> None:
 
 
 def _compaction(case: Any, table: TableRef) -> None:
-    """Updates of a writer stand beside the base files until a plan folds them in."""
+    """A writer's updates are in logs beside the base files until a plan merges them."""
     written = _last_written(case, table)
     case.update(table, "dt=0")
     rows, plan = case.rows(table), plan_all(case.format, table, "p")
@@ -62,7 +62,7 @@ def _compaction(case: Any, table: TableRef) -> None:
     assert {group.partition for group in groups} == {"dt=0"}
     assert all(group.slices[0].log_bytes > 0 for group in groups)
     now = _last_written(case, table)
-    younger = {name for name in now if now[name] > written[name]}
+    younger = {name for name in now.keys() & written.keys() if now[name] > written[name]}
     assert younger == {slice_.file_id for group in groups for slice_ in group.slices}, "modified_at counts deltas"
     run(case, replace(plan, kind=PlanKind.COMPACTION, groups=groups))
     slices = case.format.snapshot(table).slices.to_pylist()
@@ -71,12 +71,12 @@ def _compaction(case: Any, table: TableRef) -> None:
 
 
 def _last_written(case: Any, table: TableRef) -> dict[str, datetime]:
-    """When each slice of the table was last written, by its file id."""
+    """Return the time of the last write to each slice, by its file id."""
     return {row["file_id"]: row["modified_at"] for row in case.format.snapshot(table).slices.to_pylist()}
 
 
 def _adoption(case: Any, table: TableRef) -> None:
-    """``case.schedule(table)``: another process schedules a rewrite of all slices; its token."""
+    """``case.schedule(table)``: another process schedules a rewrite of all slices; returns its token."""
     token, rows = case.schedule(table), case.rows(table)
     (entry,) = pending_actions(case.format, table)
     assert (entry.instant, entry.is_begun, entry.plan_id, entry.refusal) == (token, False, None, None)
@@ -100,7 +100,7 @@ def _table_services(case: Any, table: TableRef) -> None:
 
 
 def _roll_back(case: Any, table: TableRef) -> None:
-    """``case.abandon(table)``: another process begins a write and dies; its token."""
+    """``case.abandon(table)``: another process begins a write and dies; returns its token."""
     token, rows = case.abandon(table), case.rows(table)
     (entry,) = pending_actions(case.format, table)
     assert (entry.instant, entry.is_begun, entry.is_abandoned) == (token, True, True)
@@ -110,7 +110,7 @@ def _roll_back(case: Any, table: TableRef) -> None:
 
 
 def _savepoints(case: Any, table: TableRef) -> None:
-    """``case.save(table)`` and ``case.release(table)``: the owner keeps the table as it is now, and no longer."""
+    """``case.save(table)`` and ``case.release(table)``: the owner saves the present state, and releases it."""
     case.save(table)
     commit = run(case, plan_all(case.format, table, "p"))
     assert None not in case.format.deletion_blockers(table, commit.superseded).values()
@@ -151,7 +151,7 @@ def _repair(case: Any, table: TableRef) -> None:
 
 
 def _own_expiry(case: Any, table: TableRef) -> None:
-    """What one plan replaced goes, or is left to the table, which some time has deleted all of it."""
+    """Files that a plan replaced are deleted, or left to the table's expiry, which finally deletes all of them."""
     first, rows = run(case, plan_all(case.format, table, "p")), case.rows(table)
     second = run(case, plan_all(case.format, table, "q"))
     replaced = (*first.superseded, *second.superseded)
@@ -168,11 +168,11 @@ def _own_expiry(case: Any, table: TableRef) -> None:
 
 def _table_lock(case: Any, table: TableRef) -> None:
     with case.format.writer(table, case.spark, case.engines) as writer:
-        assert not writer.max_commit_duration, "whoever has the lock has it until the commit has ended"
+        assert not writer.max_commit_duration, "a holder keeps the lock until its commit has ended"
 
 
 def _optimistic_commits(case: Any, table: TableRef) -> None:
-    """A writer that knows nothing of lakefold, nor of a setting, is faster, and then it is not."""
+    """A writer without any settings for lakefold commits before a plan, and then after one."""
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
         assert case.delete(table, "dt=0")
@@ -217,7 +217,7 @@ EXERCISES: Mapping[Capability, Callable[[Any, TableRef], None]] = MappingProxyTy
 
 
 def _strategy(format_: TableFormat) -> str:
-    """The strategy named after the format, and of one that the planner has never heard of some other format's."""
+    """The strategy named after the format; of a format without one, the strategy of another format is refused."""
     return format_.name if format_.name in FORMATS else FORMATS[0]
 
 
@@ -233,7 +233,7 @@ SETTINGS: Mapping[Capability, Callable[[TableFormat], dict[str, Any]]] = Mapping
 
 
 class CapabilityContract:
-    """What every format declares, has and does."""
+    """The tests of every format's capabilities."""
 
     @pytest.fixture
     def table(self, case: Case, tmp_path: Path) -> TableRef:

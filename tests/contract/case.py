@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a format brings to be put under the suite."""
+"""The actions that the suite needs from a format under test."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
@@ -12,45 +12,45 @@ from lake.ports import Capability, TableFormat
 
 
 class Case(Protocol):
-    """A format under test, and what is done to its tables by others: its writers, a reader, who looks into storage.
+    """A format under test, with the actions of others on its tables: writers, a reader, a listing of the storage.
 
-    Nothing here may go through the format's own adapter, or the suite would compare that with itself.
+    No method may use the format's own adapter: the suite would compare the adapter with itself.
     """
 
     format: TableFormat
-    #: handed to its writers; none where the format brings its own
+    #: the engines for its writers; empty if the format has its own
     engines: Sequence[RewriteEngine]
-    #: what the format declares and the library that is installed here refuses, each with the words of its refusal
+    #: declared capabilities that the installed library of the format refuses, each with the text of the refusal
     lacks: Mapping[Capability, str]
-    #: what the tables are in: ``dt=0`` and ``dt=1``, or of tables without partitions '' alone
+    #: the partitions of the tables: ``dt=0`` and ``dt=1``, or only '' for tables without partitions
     parts: Sequence[str]
 
     def spark(self) -> Any:
-        """The Spark session, where the format needs one."""
+        """The Spark session, if the format needs one."""
 
     def create(self, location: AnyPath, *, name: str) -> TableRef:
-        """A new table of six small files, as many in each of its ``parts``, all ids distinct."""
+        """Create a table of six small files, divided equally among its ``parts``, with distinct ids."""
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
-        """A writer's commit that adds a file with the ids ``low`` ≤ id < ``high``; False where a plan kept it away."""
+        """Commit a file with the ids ``low`` ≤ id < ``high``, as a writer. Returns False if a plan excluded it."""
 
     def update(self, table: TableRef, partition: str) -> bool:
-        """A writer's commit that changes a value in every file of the partition; False where a plan kept it away."""
+        """Commit a changed value in every file of the partition, as a writer. Returns False if a plan excluded it."""
 
     def delete(self, table: TableRef, partition: str) -> bool:
-        """A writer's commit that deletes a row of every file of the partition; False where a plan kept it away."""
+        """Commit the deletion of a row of every file of the partition. Returns False if a plan excluded it."""
 
     def forget(self, table: TableRef) -> bool:
-        """The owner has the table forget all its commits but its newest state, and delete what only these had.
+        """Expire all commits except the newest state as an owner does, and delete the files that only these had.
 
-        What the owner has saved stays. False where the format keeps commits for ever: the case says how.
+        Saved states stay. Returns False if the format keeps commits for ever; the case then explains how.
         """
 
     def rows(self, table: TableRef) -> Sequence[str]:
-        """Every row as a reader of the table sees it now, sorted, without what a rewrite may change."""
+        """Return every row that a reader of the table sees now, sorted, without columns that a rewrite may change."""
 
     def stored(self, table: TableRef) -> Mapping[str, int]:
-        """Every data file in storage, whoever wrote it, with its bytes; paths as slices have them."""
+        """Return every data file in storage with its bytes, for any writer; paths are those of slices."""
 
     def commits(self, table: TableRef) -> Sequence[tuple[str, int | None]]:
-        """Plan and epoch of every commit that names a plan of lakefold's."""
+        """Return the plan and the epoch of every commit that names a plan."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Cases on databases, and assertions of the suite's own modules told in full."""
+"""Cases on databases; failed assertions in the suite's own modules are explained in full."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,7 +18,7 @@ PAIRED = ["timeline-sqlite", "locations-postgresql", "versions-sqlite", *MINIMAL
 
 @pytest.fixture(params=[*CROSSED, *MINIMAL] if SOAK else PAIRED)
 def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
-    """A case on a database, with leases of a minute and retries at once."""
+    """A case on a database, with leases of a minute and retries without delay."""
     name, database = request.param.split("-")
     with bench_on(database, VARIANTS[name](), request, tmp_path) as made:
         yield made

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of the port on tables that forget their commits; formats that never do are asked nothing."""
+"""The contract of the port on tables whose commits expire; formats without expiry skip these tests."""
 
 import pytest
 from hdfs_paths import place
@@ -13,7 +13,7 @@ from lake.ports import Capability
 
 
 class Forgotten:
-    """What can't be found in the log any more is neither denied nor left."""
+    """Expired commits of plans are neither denied, nor do their files remain."""
 
     @pytest.mark.parametrize("replaced", [False, True])
     def test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(
@@ -23,7 +23,7 @@ class Forgotten:
             return
         with attempt(case, plan_all(case.format, table, "p")) as one:
             commit = one.committed()
-            if replaced:  # but for what the owner has saved, or for a part of it
+            if replaced:  # except for the saved state, or a part of it
                 saved = Capability.SAVEPOINTS in case.format.capabilities
                 if saved:
                     case.save(table)  # type: ignore[attr-defined]
@@ -51,7 +51,7 @@ class Forgotten:
             one.journal = sleeper.journal
             assert one.discarded(None) == 1
             case.forget(table)
-            # Where its withdrawal alone has to keep it out, a task on another host may have written once more.
+            # If only the withdrawal prevents the commit, a task on another host may have written again.
             for path, content in written.items() if not sleeper.writer.max_commit_duration else ():
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(content)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans over whatever a format lists, made without the planner."""
+"""Plans over all files that a format lists, made without the planner."""
 
 from collections.abc import Collection
 from typing import Any
@@ -20,7 +20,7 @@ def plan_all(
     partitions: Collection[str] | None = None,
     **options: Any,
 ) -> Plan:
-    """All live files, one group a partition."""
+    """Return a plan over all live files, with one group for each partition."""
     snapshot = format_.snapshot(table, partitions)
     groups: dict[str, list[FileSlice]] = {}
     for row in snapshot.slices.to_pylist():

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of ``TableFormat`` and ``TableWriter``, without executors and database.
+"""The contract of ``TableFormat`` and ``TableWriter``, without executors and database.
 
-A format is put under it by a class of its own that has the fixture ``case`` (``contract.case.Case``).
+To test a format, subclass ``PortContract`` with a fixture ``case`` (``contract.case.Case``).
 """
 
 from collections import Counter
@@ -25,7 +25,7 @@ from lake.ports import Capability, Rewrite
 
 
 class WholeTables(Forgotten):
-    """What every format owes to planner, executors and cleaner, of tables with and without partitions."""
+    """The obligations of every format to planner, executors and cleaner, on tables with and without partitions."""
 
     @pytest.fixture
     def table(self, case: Case, tmp_path: Path) -> TableRef:
@@ -87,9 +87,7 @@ class WholeTables(Forgotten):
             writer.delete(commit.superseded)
         assert (case.rows(table), case.stored(table)) == (rows, stored)
 
-    def test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
-        self, case: Case, table: TableRef
-    ):
+    def test_work_for_a_table_does_nothing_to_a_table_recreated_at_its_location(self, case: Case, table: TableRef):
         one = with_identity(case.format, table)
         commit = run(case, plan_all(case.format, one, "p", partitions=[case.parts[0]]))
         plan = plan_all(case.format, one, "q", partitions=[case.parts[-1]])
@@ -157,7 +155,7 @@ class WholeTables(Forgotten):
         assert {version.path: version.bytes for version in commit.superseded} == before
         assert staged_on(case, table, one.journal) == set()
 
-    def test_the_table_tells_of_its_commits_whoever_asks_and_however_late(self, case: Case, table: TableRef):
+    def test_the_table_shows_its_commits_to_every_process_at_any_time(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p", partitions=[case.parts[0]]), 2)
         other = run(case, plan_all(case.format, table, "q", partitions=[case.parts[-1]]))
         later = run(case, plan_all(case.format, table, "r"))
@@ -289,9 +287,9 @@ class WholeTables(Forgotten):
             writer.delete((*commit.superseded, alive))
         assert (case.stored(table), case.rows(table)) == (stored, rows)
 
-    def test_a_path_that_holds_another_file_by_now_stays_with_a_reason(self, case: Case, table: TableRef):
+    def test_a_path_that_holds_another_file_now_stays_with_a_reason(self, case: Case, table: TableRef):
         if Capability.OWN_EXPIRY in case.format.capabilities:
-            return  # it goes by what its versions list, of names that are used once
+            return  # it deletes by the lists of its versions, and names are used once
         commit = run(case, plan_all(case.format, table, "p"))
         path = place(table.location) / commit.superseded[0].path
         path.write_bytes(b"a writer uses the name again")
@@ -317,7 +315,7 @@ class WholeTables(Forgotten):
 
 
 class PortContract(WholeTables):
-    """The same and what there is to say of tables with partitions."""
+    """The same, and the tests that need partitions."""
 
     def test_a_withdrawal_touches_no_commit_and_no_other_plan(self, case: Case, table: TableRef):
         rows = case.rows(table)

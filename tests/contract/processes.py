@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors in processes of their own, killed at every named point: asked of every format."""
+"""Executors in separate processes, killed at every named point; for every format."""
 
 import signal
 
@@ -9,20 +9,20 @@ from toys.processes import start, wait
 from contract.run import ended
 from lake.plan import Step
 
-#: in the order in which a plan comes by
+#: in the order in which a plan passes them
 FAILPOINTS = [f"{when}_{step}" for step in Step for when in ("before", "after")]
 FAILPOINTS[FAILPOINTS.index("after_prepare") : FAILPOINTS.index("after_prepare")] = ["staged", "published_unrecorded"]
 
 
 class KillContract:
-    """What is left of a plan when its executor dies, wherever it is."""
+    """The state of a plan after its executor was killed at any point."""
 
     def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(
         self, bench: Bench
     ):
         tables = [bench.add_table(f"at {name}") for name in FAILPOINTS]
         before, plans = bench.rows(), [bench.request(table) for table in tables]
-        # Each point but the last holds the first plan that comes by, so that the last is reached by the one plan left.
+        # Each point but the last stops the first plan that reaches it, so one plan reaches the last point.
         *held, last = FAILPOINTS
         failpoints = ",".join([*(f"{name}=hold" for name in held), f"{last}=kill"])
         killed = start(bench, "once", lease=60, failpoints=failpoints, slots=len(plans))

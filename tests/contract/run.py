@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The promise of executors, rescuer, sweep and cleaner on tables of any format, with a real database.
+"""The contract of executors, take-over, sweep and cleaner on tables of any format, with a real database.
 
-A format is put under it by a class of its own that has the fixture ``bench`` (``toys.bench.Bench``).
+To test a format, subclass ``RunContract`` with a fixture ``bench`` (``toys.bench.Bench``).
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -34,7 +34,7 @@ class Killed(BaseException):
 
 @contextmanager
 def disturbed(bench: Bench, moment: str, action: Callable[[], object]) -> Iterator[None]:
-    """Every writer that is opened within this block does ``action`` before or after one of its steps."""
+    """Inside the block, every opened writer runs ``action`` before or after one of its steps."""
     when, _, step = moment.partition("_")
     opened = bench.format.writer
 
@@ -58,7 +58,7 @@ def disturbed(bench: Bench, moment: str, action: Callable[[], object]) -> Iterat
 
 
 def raises(error: BaseException) -> Callable[[], None]:
-    """An action that fails with ``error``."""
+    """Return an action that raises ``error``."""
 
     def action() -> None:
         raise error
@@ -68,7 +68,7 @@ def raises(error: BaseException) -> Callable[[], None]:
 
 @contextmanager
 def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Rewrite]]:
-    """An executor that has claimed the plan, written everything, and stopped right before its commit."""
+    """Yield an executor that has claimed the plan, written all files, and stopped right before its commit."""
     with attempt(bench.case, plan, claim.epoch) as sleeper:
         sleeper.writer.journal = lambda staged: (
             sleeper.journal.append(staged),
@@ -78,7 +78,7 @@ def asleep(bench: Bench, plan: Plan, claim: Claim) -> Iterator[tuple[Attempt, Re
 
 
 def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequence[str] = ()) -> None:
-    """After the sweep the plan has so many commits, rows are what they were, and nothing but ``strays`` is left."""
+    """Check after the sweep: the plan's number of commits, the same rows as before, no files except ``strays``."""
     bench.sweep()
     assert (bench.commits(plan), bench.rows()) == (commits, rows)
     assert (bench.pending(), bench.unowned()) == ({}, tuple(strays))
@@ -87,7 +87,7 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
 
 
 class WholeTables:
-    """What every format gets from executors, and they from it, of tables with and without partitions."""
+    """The obligations between executors and every format, on tables with and without partitions."""
 
     def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
@@ -140,7 +140,7 @@ class WholeTables:
         assert (bench.state(plan), len(bench.store.awaiting_deletion(bench.table))) == ("completed", 6)
         ended(bench, plan, rows)
 
-    def test_a_commit_that_nobody_knows_of_keeps_its_plan_inflight_until_its_table_was_asked(self, bench: Bench):
+    def test_a_possible_commit_keeps_its_plan_inflight_until_its_table_was_checked(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with disturbed(bench, "before_commit", raises(CommitUnknown("no answer"))):
             assert bench.run().result is RunResult.INFLIGHT
@@ -181,7 +181,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_an_executor_that_slept_before_its_commit_can_not_commit_under_its_successor(self, bench: Bench):
+    def test_an_executor_suspended_before_its_commit_can_not_commit_during_its_successors_attempt(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
@@ -194,7 +194,7 @@ class WholeTables:
         assert bench.case.commits(bench.table) == [(plan.plan_id, 2)]
         ended(bench, plan, rows)
 
-    def test_an_executor_that_slept_through_the_end_of_its_plan_can_not_commit_once_that_was_swept(self, bench: Bench):
+    def test_an_executor_suspended_until_its_plan_ended_and_was_swept_can_not_commit(self, bench: Bench):
         rows, files, plan = bench.rows(), bench.stored(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.store.request_cancel(plan.plan_id, "ada")
@@ -206,7 +206,7 @@ class WholeTables:
                 sleeper.writer.commit(rewrite)
         ended(bench, plan, rows, commits=0)
 
-    def test_a_sleepers_commit_that_lands_under_its_successor_is_that_of_the_plan(self, bench: Bench):
+    def test_a_suspended_executors_commit_during_its_successors_attempt_is_that_of_the_plan(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with asleep(bench, plan, bench.claim()) as (sleeper, rewrite):
             bench.expire()
@@ -227,7 +227,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_rows_that_were_lost_on_the_way_halt_the_table_before_anybody_sees_it(self, bench: Bench):
+    def test_rows_that_were_lost_during_the_rewrite_halt_the_table_before_a_reader_sees_it(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         opened = bench.format.writer
 
@@ -251,7 +251,7 @@ class WholeTables:
         seen: list[Claim | None] = []
 
         def look() -> None:
-            long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease is here
+            long_ago = "lease_until_ms = lease_until_ms - 60000"  # as long as a lease in this test
             bench.execute(f"UPDATE plan SET {long_ago} WHERE state = 'inflight'")
             seen.append(bench.store.take_over_expired("second"))
 
@@ -262,12 +262,10 @@ class WholeTables:
         bench.request()
         with disturbed(bench, "before_commit", look):
             result = bench.run(heartbeat=timedelta(hours=1)).result
-        assert (seen[0] is None) == bool(takes), "during its grace nobody takes it over"
+        assert (seen[0] is None) == bool(takes), "during its grace no executor takes it over"
         assert result is (RunResult.COMPLETED if seen[0] is None else RunResult.LEASE_LOST) or not takes
 
-    def test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(
-        self, bench: Bench
-    ):
+    def test_a_recreated_table_gets_no_plans_and_no_deletions_of_its_predecessor(self, bench: Bench):
         bench.table = with_identity(bench.format, bench.table)
         bench.store.register_table(bench.table, "compact")
         bench.request(partitions=[bench.case.parts[0]])
@@ -306,7 +304,7 @@ class WholeTables:
         assert bench.clean().deleted_files == len(of)
         assert list(dict.fromkeys(deleted)) == plans
 
-    def test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(self, bench: Bench):
+    def test_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(self, bench: Bench):
         bench.request()
         assert bench.run().result is RunResult.COMPLETED
         path = place(bench.table.location) / bench.store.awaiting_deletion(bench.table)[0].version.path
@@ -369,12 +367,12 @@ class WholeTables:
 
 
 class RunContract(WholeTables):
-    """The same and what there is to say of tables with partitions."""
+    """The same, and the tests that need partitions."""
 
     def test_a_group_that_a_writer_changed_is_left_out_and_the_others_commit(self, bench: Bench):
         plan = bench.request()
         assert bench.case.update(bench.table, "dt=0")
-        rows, strays = bench.rows(), bench.unowned()  # what its writer replaced is the writer's to delete
+        rows, strays = bench.rows(), bench.unowned()  # files that the writer replaced are deleted by the writer
         assert bench.run().result is RunResult.COMPLETED
         view = bench.store.plan(plan.plan_id)
         assert [group.partition for group in view.left_out] == ["dt=0"]

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats of the tests do what they declare."""
+"""The test formats support the capabilities that they declare."""
 
 import pytest
 from toys.cases import VARIANTS
@@ -10,7 +10,7 @@ from lake.ports import Capability
 
 
 class TestCapabilities(CapabilityContract):
-    """Every capability, of each of them."""
+    """Every capability of each test format."""
 
     @pytest.fixture(params=VARIANTS)
     def case(self, request: pytest.FixtureRequest) -> Case:

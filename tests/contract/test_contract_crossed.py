@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The long run: each of the three formats of the tests on each database."""
+"""The long run: each of the three test formats on each database."""
 
 from pathlib import Path
 

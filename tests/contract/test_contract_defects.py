@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Planted defects: each makes the suite red, in the promise that it breaks."""
+"""Planted defects: each makes the test of the broken obligation fail."""
 
 import uuid
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ WRITERS = {"toy": ToyWriter, "locations": locations.LocationsWriter, "versions":
 
 @contextmanager
 def red(saying: str) -> Iterator[None]:
-    """The suite fails within this block, ``saying`` what is wrong."""
+    """Check that the block fails with a message that contains ``saying``."""
     with pytest.raises((AssertionError, pytest.fail.Exception), match=saying):
         yield
 
@@ -82,18 +82,18 @@ def test_staging_that_is_journalled_once_it_exists_is_found(bench: Bench, monkey
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
-def test_a_deletion_by_a_process_that_slept_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_deletion_by_a_suspended_process_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     never = property(lambda writer: lambda: None, lambda writer, fence: None)
     monkeypatch.setattr(FilesWriter, "fence", never, raising=False)
     with red(r"\(\[6\], 5\)"):
-        RUN.test_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(bench)
+        RUN.test_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(bench)
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
 def test_a_deletion_that_looks_at_paths_only_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(SupersededVersion, "difference", lambda version, *found: None)
     with red(r"set\(\) == \{0\}"):
-        PORT.test_a_path_that_holds_another_file_by_now_stays_with_a_reason(bench.case, bench.table)
+        PORT.test_a_path_that_holds_another_file_now_stays_with_a_reason(bench.case, bench.table)
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
@@ -131,7 +131,9 @@ def test_evidence_that_is_not_compared_is_found(bench: Bench, write: str, monkey
 
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
-def test_a_withdrawal_that_keeps_no_sleeper_from_its_commit_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_withdrawal_that_does_not_prevent_a_suspended_executors_commit_is_found(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
     create = versions.create_version
 
     def unless_withdrawn(table: Any, change: Any, **named: Any) -> Any:
@@ -151,15 +153,15 @@ def test_a_commit_that_takes_longer_than_it_says_is_found(bench: Bench, monkeypa
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite"], indirect=True)
-def test_names_that_a_table_made_anew_uses_again_are_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_names_that_a_recreated_table_uses_again_are_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(timeline_tables.uuid, "uuid4", lambda: uuid.UUID(int=0))
     with red("DID NOT RAISE"):
-        PORT.test_what_was_meant_for_a_table_does_nothing_to_the_one_that_is_made_anew_at_its_place(
+        PORT.test_work_for_a_table_does_nothing_to_a_table_recreated_at_its_location(
             bench.case, bench.add_table("again")
         )
     bench.table = bench.add_table("and again")
     with red("COMPLETED"):
-        RUN.test_a_table_that_was_made_anew_gets_nothing_of_what_was_planned_and_replaced_in_the_old_one(bench)
+        RUN.test_a_recreated_table_gets_no_plans_and_no_deletions_of_its_predecessor(bench)
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The formats of the tests keep the promise of the port."""
+"""The test formats fulfil the contract of the port."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,7 +15,7 @@ from lake.model import TableRef
 
 
 class TestPort(PortContract):
-    """Every promise, of each of them."""
+    """Every obligation of each test format."""
 
     @pytest.fixture(params=VARIANTS)
     def case(self, request: pytest.FixtureRequest) -> Case:
@@ -23,7 +23,7 @@ class TestPort(PortContract):
 
 
 class InBoth(VersionsFormat):
-    """Tables of the format are in a metastore, or without one."""
+    """A format whose tables are in a metastore or outside of one."""
 
     def discover_in_metastore(self, uri: str, databases: str, tables: str) -> Iterator[TableRef]:
         raise AssertionError("the table is in none")
@@ -31,7 +31,7 @@ class InBoth(VersionsFormat):
 
 @dataclass(kw_only=True)
 class ByPlace(VersionsCase):
-    """Tables without a metastore, of a format that finds others there."""
+    """A table without a metastore, of a format that finds other tables in one."""
 
     format: VersionsFormat = field(default_factory=InBoth)
 

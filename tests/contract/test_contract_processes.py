@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Executors in processes of their own, killed and stopped at every named point, on each format."""
+"""Executors in separate processes, killed and stopped at every named point, on each test format."""
 
 import os
 import signal
@@ -17,7 +17,7 @@ from contract.run import ended
 
 pytestmark = pytest.mark.slow
 
-#: where an executor may be stopped for so long that its plan is taken over
+#: the points at which an executor may be stopped until its plan is taken over
 STOPS = ["published_unrecorded", "after_rewrite", "before_commit"]
 ASLEEP = [
     ("timeline-sqlite", "before_commit"),
@@ -27,14 +27,14 @@ ASLEEP = [
 KILLED = ["versions-sqlite"]
 if SOAK:
     KILLED = CROSSED
-    # With a lock of the table the successor waits for whoever is stopped in the middle of a commit.
+    # If the table has a lock, the successor waits for an executor that is stopped in the middle of a commit.
     stops = {"timeline": STOPS, "locations": [*STOPS, "in_commit"], "versions": [*STOPS, "in_commit"]}
     ASLEEP = [(f"{case}-{on}", stop) for case in stops for on in ("sqlite", "postgresql") for stop in stops[case]]
 
 
 @pytest.mark.parametrize("bench", KILLED, indirect=True)
 class TestKills(KillContract):
-    """Killed at every point: in the short run on one of the formats, since Hudi and Hive tables have theirs."""
+    """Kills at every point; in the short run on one test format, since Hudi and Hive have their own tests."""
 
 
 @pytest.mark.parametrize(("bench", "name"), ASLEEP, indirect=["bench"])

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What is staged on tables that do not tell: the database alone knows of it, and the sweep finds it there."""
+"""Staged work on tables without a record of it: the sweep finds it by the records in the database."""
 
 import time
 from datetime import timedelta
@@ -54,7 +54,7 @@ def test_p2_what_a_killed_executor_staged_is_withdrawn_before_its_plan_is_let_go
     assert (bench.stored(), bench.sweep(), bench.rows()) == (files, 0, before)
 
 
-def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench: Bench):
+def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_found_for_a_week(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     claim = bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
@@ -65,7 +65,7 @@ def test_p2_what_a_sleeper_writes_after_its_withdrawal_is_found_for_a_week(bench
         bench.expire()
         bench.rescue()
         assert (bench.state(plan), bench.sweep(), bench.stored()) == ("cancelled", 0, files)
-        for output in plan.partitions:  # a task on another host makes the directory anew
+        for output in plan.partitions:  # a task on another host creates the directory again
             sleeper.folder_of(output, prepared.instant).mkdir(parents=True, exist_ok=True)
         rewrite = sleeper.rewrite(prepared, lambda _: None)
         assert (bench.sweep(), bench.stored()) == (1, files)
@@ -137,7 +137,7 @@ def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tab
 
 
 def written_late(bench: Bench) -> Plan:
-    """A cancelled plan of which an attempt wrote files when nobody looked any more."""
+    """Return a cancelled plan of which an attempt wrote files after the last sweep."""
     plan, claim = bench.request(), bench.claim()
     bench.store.request_cancel(plan.plan_id, "ada")
     with attempt(bench.case, plan) as sleeper:

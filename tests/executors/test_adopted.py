@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans that another process scheduled, on a toy table: one instant for all attempts, and never ours to withdraw."""
+"""Adopted plans on a test format: all attempts use one instant, which lakefold never withdraws."""
 
 from collections.abc import Callable
 
@@ -55,7 +55,7 @@ def test_a_group_that_can_not_be_read_ends_the_whole_adopted_plan(bench: Bench):
     assert broken in bench.store.table_state("toy").quarantined
 
 
-def test_an_instant_that_somebody_else_ended_cancels_the_plan(bench: Bench):
+def test_an_instant_that_another_process_ended_cancels_the_plan(bench: Bench):
     plan = bench.adopt("7")
     (bench.home / "lake" / "toy" / "pending" / "7.json").unlink()
     assert bench.run().result is RunResult.CANCELLED
@@ -77,7 +77,7 @@ def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: 
     assert bench.run().result is RunResult.COMPLETED
 
 
-def test_a_sleeper_can_not_commit_what_its_successor_took_back(bench: Bench):
+def test_a_suspended_executor_can_not_commit_work_that_its_successor_withdrew(bench: Bench):
     plan, claim = bench.adopt("7"), bench.claim("asleep")
     with bench.format.writer(bench.table, no_spark) as sleeper, bench.format.writer(bench.table, no_spark) as successor:
         written = sleeper.rewrite(sleeper.prepare(plan, claim.epoch), lambda _: None)
@@ -98,7 +98,7 @@ def test_an_executor_that_lost_an_adopted_plan_leaves_its_instant_to_the_success
     assert bench.scheduled() == {"7": True}
 
 
-def test_what_somebody_else_has_begun_is_not_taken_back(bench: Bench):
+def test_work_that_another_process_has_begun_is_not_rolled_back(bench: Bench):
     plan = bench.adopt("7")
     pending = bench.home / "lake" / "toy" / "pending" / "7.json"
     pending.write_text(pending.read_text().replace('"epoch": 0', '"epoch": 1'))

@@ -61,5 +61,5 @@ def compared(drawn: Batch, new: Sequence[str], told: str) -> Iterator[str]:
 
 
 @pytest.mark.slow
-def test_duckdb_and_pyarrow_answer_over_new_files_as_they_do_where_nothing_is_skipped(tmp_path: Path):
+def test_duckdb_and_pyarrow_give_the_same_answers_with_and_without_skipping_in_new_files(tmp_path: Path):
     assert [line for seed in SEEDS for line in different(tmp_path / str(seed), seed)] == []

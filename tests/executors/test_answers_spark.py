@@ -96,7 +96,7 @@ def _different(
 ) -> Iterator[str]:
     """Answers about the tables of ``new`` that miss a row which was found before, or have one that is none.
 
-    Readers miss rows of some files themselves, whoever wrote these: Spark those of ORC where a struct is null, and one
+    Readers miss rows of some files themselves, for every writer: Spark those of ORC where a struct is null, and one
     of the zeros. New files may have more of them found. Of the engine ``arrow`` readers find all.
     """
     for one, right, old, found in zip(asked, truth, before, after, strict=True):

@@ -11,8 +11,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from receipt_case import table
 from s3_server import S3Server
+from verification_case import table
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend

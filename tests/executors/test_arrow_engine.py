@@ -17,9 +17,9 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from receipt_case import Case, table
 from support import SOAK
 from toys.engine import CopyRows
+from verification_case import Case, table
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend, bundle_tasks
@@ -27,7 +27,8 @@ from executors.engines.concat import rows_per_output
 from executors.engines.footer import FooterReplacingStream, RawParquetFooter
 from executors.engines.inputs import ParquetInput, common_layout
 from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
-from lake.engines import RewriteTask, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient
 from lake.plan import OutputFile, RewriteOptions, RewriteProgress
 

@@ -158,7 +158,7 @@ def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench:
     assert clean(bench).deleted_files == len(old) - 6
 
 
-def test_files_that_somebody_else_deleted_count_as_deleted(bench: Bench):
+def test_files_that_another_program_deleted_count_as_deleted(bench: Bench):
     old = compacted(bench)
     (Path(bench.table.location) / old[0]).unlink()
     report = clean(bench)
@@ -301,7 +301,7 @@ def test_p7_a_deletion_is_marked_before_the_first_file_goes_and_the_mark_outlive
     assert clean(bench).deleted_files == 6
 
 
-def test_p7_a_cleaner_that_slept_while_another_one_deleted_leaves_what_is_at_the_paths_now(bench: Bench):
+def test_p7_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_at_the_paths(bench: Bench):
     old = compacted(bench)
     path = Path(bench.table.location) / old[0]
 

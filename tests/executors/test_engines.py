@@ -17,7 +17,8 @@ from toys.engine import CopyRows
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.outcome import RunResult
-from lake.engines import RewriteTask, build_task, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteTask, build_task
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, RewriteOptions, RewriteProgress, Step

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The cache of jars: filled by one process at a time, read by everybody, and held up by nobody."""
+"""The cache of jars: filled by one process at a time, read by all processes, and never blocked."""
 
 import os
 import subprocess
@@ -16,7 +16,7 @@ from executors import jars
 from executors.jars import settings_with_jars
 from lake.errors import Transient
 
-#: seconds of patience that nobody shows here
+#: seconds of waiting that no test here needs
 UNHEARD_OF = 60.0
 HOLD = """
 import sys
@@ -118,7 +118,7 @@ def test_processes_that_start_at_once_fill_the_cache_one_after_the_other(conf: d
 
 @pytest.mark.slow
 @pytest.mark.parametrize("complete", [True, False])
-def test_c6_a_process_stopped_while_it_holds_the_cache_holds_up_nobody(
+def test_c6_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", complete: bool, monkeypatch, caplog
 ) -> None:
     monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", UNHEARD_OF if complete else 0.5)

@@ -25,7 +25,8 @@ from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.hybrid import divide_runs
 from executors.engines.stitch.parquet import source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
-from lake.engines import RewriteTask, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict
 from lake.plan import AUTO, RewriteOptions
 

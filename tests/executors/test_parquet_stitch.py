@@ -29,7 +29,8 @@ from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.parquet import plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
-from lake.engines import RewriteTask, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Rejected, Transient
 from lake.plan import AUTO, RewriteOptions
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A queued plan is run as its table is registered when it is claimed, and not at all where that forbids it."""
+"""A queued plan is run with the table's registration at its claim, and is not run if that forbids it."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -45,7 +45,7 @@ def test_f6_a_plan_that_comes_back_is_tried_again_with_the_concurrency_of_today(
     assert bench.claim().plan.table.concurrency is Concurrency.OCC
 
 
-def test_f6_whoever_takes_a_plan_over_goes_by_the_concurrency_of_today(bench: Bench, occ: TableRef):
+def test_f6_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: TableRef):
     bench.request()
     bench.claim("first")
     bench.store.register_table(occ, "compact")
@@ -90,7 +90,7 @@ def test_f6_a_refusal_of_a_second_attempt_leaves_nothing_of_the_first(bench: Ben
 
 
 @pytest.mark.parametrize("mode", ["observe", "off"])
-def test_f6_a_plan_of_a_table_that_is_not_to_be_compacted_any_more_is_cancelled(bench: Bench, mode: str):
+def test_f6_a_plan_of_a_table_that_is_no_longer_to_be_compacted_is_cancelled(bench: Bench, mode: str):
     before, plan = bench.rows(), bench.request()
     bench.store.register_table(bench.table, mode)
     outcome = bench.run()
@@ -142,7 +142,7 @@ def tagged(bench: Bench) -> Path:
     return uuid
 
 
-def test_p5_a_plan_for_a_table_that_was_made_anew_at_its_place_changes_nothing(bench: Bench):
+def test_p5_a_plan_for_a_table_that_was_recreated_at_its_location_changes_nothing(bench: Bench):
     uuid = tagged(bench)
     before, plan = bench.rows(), bench.request()
     uuid.write_text("new")
@@ -152,7 +152,7 @@ def test_p5_a_plan_for_a_table_that_was_made_anew_at_its_place_changes_nothing(b
     assert outcome.error == "toy was made anew: its identity is new now, and was old"
 
 
-def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_nobody_looked_at_before(bench: Bench):
+def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_without_a_recorded_identity(bench: Bench):
     first = bench.request()
     tagged(bench)
     claim = bench.claim()
@@ -164,7 +164,7 @@ def test_p5_a_plan_is_run_on_the_table_it_was_made_for_and_on_one_nobody_looked_
     assert bench.run(claim).result is RunResult.COMPLETED
 
 
-def test_p5_what_was_superseded_in_a_table_that_was_made_anew_is_not_deleted_from_the_new_one(bench: Bench):
+def test_p5_files_superseded_in_a_recreated_table_are_not_deleted_from_the_new_one(bench: Bench):
     uuid = tagged(bench)
     bench.request()
     bench.run()

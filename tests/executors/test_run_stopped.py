@@ -78,7 +78,7 @@ def test_an_executor_that_lost_its_lease_while_rewriting_stops_silently(bench: B
     assert bench.store.plan(plan.plan_id).executor == "second"
 
 
-def test_an_executor_that_slept_between_its_claim_and_its_run_publishes_nothing(bench: Bench):
+def test_an_executor_suspended_between_its_claim_and_its_run_publishes_nothing(bench: Bench):
     plan, claim = bench.request(), bench.claim()
     published: list[dict[str, str]] = []
     bench.format.hooks["rewrite"] = lambda: published.append(bench.pending())
@@ -88,7 +88,7 @@ def test_an_executor_that_slept_between_its_claim_and_its_run_publishes_nothing(
     assert (published, bench.pending(), bench.state(plan)) == ([], {}, "inflight")
 
 
-def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):
+def test_an_executor_suspended_within_its_commit_step_is_fenced_by_the_table_too(bench: Bench):
     before, plan = bench.rows(), bench.request()
     claim = bench.claim()
     # After the last heartbeat, before the table's own lock.
@@ -99,7 +99,7 @@ def test_an_executor_that_slept_within_its_commit_step_is_fenced_by_the_table_to
     assert bench.recorder.finished == []
 
 
-def test_a_sleeper_that_publishes_after_the_take_over_withdraws_only_its_own_instant(bench: Bench):
+def test_a_suspended_executor_that_publishes_after_the_take_over_withdraws_only_its_own_instant(bench: Bench):
     plan, claim = bench.request(), bench.claim()
     seen: list[dict[str, str]] = []
 
@@ -131,9 +131,7 @@ def test_a_take_over_withdraws_instants_that_were_never_recorded(bench: Bench):
 
 
 @pytest.mark.parametrize("answer", ["none", "the connection broke"])
-def test_a_sleeper_leaves_its_commit_alone_that_another_executor_recorded_and_the_table_has_forgotten(
-    tmp_path: Path, answer: str
-):
+def test_a_suspended_executor_leaves_its_expired_commit_that_another_executor_recorded(tmp_path: Path, answer: str):
     """The files of the commit were replaced meanwhile, and the retention keeps them for readers."""
     with bench_at(tmp_path, LocationsCase()) as bench:
         plan, claim = bench.request(), bench.claim()

@@ -92,7 +92,7 @@ assert session.range(3).count() == 3
 os.kill(jvm(), signal.SIGKILL)
 while jvm() is not None:
     time.sleep(0.01)
-assert spark_session(settings).range(4).count() == 4, "nobody has to ask for another one"
+assert spark_session(settings).range(4).count() == 4, "the next use starts another one"
 assert children() == [jvm()], "no JVM of an earlier try is left"
 spark_session(settings).stop()
 print("recovered")

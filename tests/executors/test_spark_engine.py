@@ -16,7 +16,8 @@ import pytest
 
 from executors.engines import create_engines
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
-from lake.engines import RewriteEngine, RewriteTask, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteEngine, RewriteTask
 from lake.errors import CancelRequested, Conflict
 from lake.plan import RewriteOptions, RewriteProgress
 

@@ -56,7 +56,7 @@ def test_of_what_a_jvm_says_only_errors_come_into_the_log_as_lines_like_the_othe
     assert re.fullmatch(line, done.stderr), done.stderr
 
 
-def test_a_configuration_of_log4j_that_somebody_has_goes_before_ours(tmp_path, monkeypatch):
+def test_a_users_configuration_of_log4j_overrides_lakefolds(tmp_path, monkeypatch):
     options, ours = "-Djava.io.tmpdir=/tmp", "-Dlog4j2.configurationFile="
     monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
     assert ours in _with_own_options(options), "the directory has none"
@@ -104,7 +104,7 @@ def test_a_bundle_that_cannot_be_fetched_is_one_clear_line(tmp_path):
     assert "spark.jars.packages" in line
 
 
-def test_a_session_gets_the_jars_of_s3_where_a_location_or_a_setting_is_of_s3_and_nobody_chose_others():
+def test_a_session_gets_the_jars_of_s3_if_a_location_or_a_setting_is_of_s3_and_no_jars_are_configured():
     for settings, locations in (({}, ["/lake", "s3://bucket/lake"]), ({"spark.hadoop.fs.s3a.endpoint": "x"}, [])):
         conf = session_settings(settings, locations, formats=("hudi",))
         assert conf["spark.jars.packages"].startswith(f"{BUNDLE},org.apache.hadoop:hadoop-aws:")

@@ -118,7 +118,7 @@ def test_a_database_outage_is_waited_out(bench: Bench):
     assert running.join() == {RunResult.COMPLETED: 1}
 
 
-def test_a_format_nobody_knows_fails_its_plan_and_the_worker_goes_on(bench: Bench):
+def test_an_unknown_format_fails_its_plan_and_the_worker_continues(bench: Bench):
     plan = bench.request()
 
     def formats(name: str) -> Any:

@@ -244,7 +244,7 @@ def delete(trips: Table, commit: Commit) -> None:
 
 
 def ignore(progress: RewriteProgress) -> None:
-    """A report nobody reads."""
+    """A progress report that is ignored."""
 
 
 def make_table(spark: Any, tmp_path: Path, kind: str = "cow", options: Mapping[str, str] | None = None) -> Table:

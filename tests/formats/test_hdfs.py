@@ -59,7 +59,7 @@ def test_pyarrow_reads_writes_lists_and_moves_files_whatever_they_are_called(hom
             ask()
 
 
-def test_a_place_has_one_spelling_and_a_name_service_that_nobody_knows_is_refused_with_where_to_name_it(home: HdfsPath):
+def test_a_location_has_one_spelling_and_an_unknown_name_service_is_refused_with_the_setting(home: HdfsPath):
     assert canonical_location("HDFS://Name:8020//a//b/") == "hdfs://name:8020/a/b"
     assert filesystem_key("hdfs://name/a/b") == "hdfs://name"
     for location in ("hdfs:///lake/t", "hdfs://nowhere/lake/t"):

@@ -46,7 +46,7 @@ def deleted(case: HiveCase, table: TableRef, commit: Commit) -> None:
         assert not one.writer.delete(commit.superseded).retained
 
 
-def test_versions_of_an_earlier_release_stay_the_tables_until_they_are_replaced_and_nothing_of_them_stays(
+def test_versions_of_an_earlier_release_are_kept_until_they_are_replaced_and_then_deleted_entirely(
     case: HiveCase, tmp_path: Path
 ):
     table = case.create(tmp_path / "t", name="t")

@@ -132,5 +132,5 @@ def test_a_page_of_actions_names_writer_plan_and_files_newest_first():
         if before is None:
             break
     assert seen == [action.key for action in whole.actions]
-    with pytest.raises(Rejected, match="is no action of a Hive table"):
+    with pytest.raises(Rejected, match="is not an action of a Hive table"):
         page(1, "20260110.commit!")

@@ -53,7 +53,9 @@ def figure(bench: Bench, what: str, result: str) -> None:
 
 
 @on("parquet-postgresql")
-@pytest.mark.shown_by("tests/reliability/test_crashes.py::test_a_plan_killed_at_any_step_lands_exactly_once")
+@pytest.mark.shown_by(
+    "tests/reliability/test_crashes.py::test_a_plan_whose_executor_is_killed_at_any_step_commits_exactly_once"
+)
 class TestKills(KillContract):
     """Killed at every point. What a commit that was begun would make the table's stays for days, so that is apart."""
 
@@ -126,7 +128,9 @@ def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_no
         held.process.kill()
     held.check(output + woken)
     figure(
-        bench, f"SIGSTOP at {len(points)} points, take-over, SIGCONT", "one commit each; the sleepers changed nothing"
+        bench,
+        f"SIGSTOP at {len(points)} points, take-over, SIGCONT",
+        "one commit each; the stopped executors changed nothing",
     )
 
 
@@ -152,7 +156,11 @@ def test_plans_whose_metastore_is_killed_at_every_point_land_once_when_it_is_bac
     output = wait(successor)
     assert successor.returncode == 0, output
     held.check(lost + output)
-    figure(bench, f"metastore killed with plans at {len(points)} points", "each committed once when it was back")
+    figure(
+        bench,
+        f"metastore killed with plans at {len(points)} points",
+        "each committed once, after the metastore was started again",
+    )
 
 
 # What its owner does to a partition after the last listing.

@@ -80,7 +80,7 @@ def test_what_is_not_rewritten_comes_along_as_the_same_file_and_is_superseded_at
     with case.format.writer(table, case.spark, case.engines) as writer:
         writer.delete(commit.superseded)
     assert case.rows(table) == rows
-    assert (Path(table.location) / "dt=0").is_dir(), "whoever drops the partition and adds it finds its directory"
+    assert (Path(table.location) / "dt=0").is_dir(), "an owner who drops the partition and adds it finds its directory"
 
 
 def test_rule_1_a_version_is_not_deleted_while_a_partition_is_read_from_it_or_from_below_it(
@@ -103,7 +103,7 @@ def test_rule_1_a_version_is_not_deleted_while_a_partition_is_read_from_it_or_fr
     assert [later.superseded[index].partition for index in closed] == ["dt=0"]
 
 
-def test_rule_1_what_a_sleeper_makes_the_tables_after_its_withdrawal_is_there_whole_and_says_whose_it_is(
+def test_rule_1_a_suspended_executors_commit_after_its_withdrawal_is_complete_and_names_its_plan(
     case: HiveCase, table: TableRef, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     rows, gate = case.rows(table), tmp_path / "gate"
@@ -162,9 +162,7 @@ def test_rule_7_a_table_in_whose_directory_another_one_lies_is_refused_and_nothi
     assert set(case.format.deletion_blockers(table, commit.superseded).values()) == {None}
 
 
-def test_rule_9_what_a_late_task_writes_is_not_read_and_what_nobody_knows_of_is_not_committed(
-    case: HiveCase, table: TableRef
-):
+def test_rule_9_files_of_a_late_task_are_not_read_and_unknown_files_are_not_committed(case: HiveCase, table: TableRef):
     rows, some = case.rows(table), next(Path(table.location).rglob("*.parquet"))
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
@@ -331,7 +329,7 @@ def test_rule_11_a_change_that_meets_the_commit_in_the_metastore_is_noticed_afte
 
     def met(self: MetastoreClient, database: str, name: str, partitions: Sequence[MetastorePartition]) -> None:
         call(self, database, name, partitions)
-        # What somebody read before the commit and writes back after it, or what he makes of it then.
+        # The entry that a program read before the commit and writes back after it, changed or unchanged.
         if not what:
             call(self, database, name, [before])
         monkeypatch.undo()

@@ -140,7 +140,7 @@ def shop(
             stop_group(daemon)
 
 
-# The commands that the authors of Spark's auto-merge list, each as it is run by whoever has them.
+# The commands that the authors of Spark's auto-merge list, each as its users run it.
 
 _FIVE = "SELECT /*+ REPARTITION(4) */ id, concat('d', id % 2) AS dt FROM range(40)"
 _ONE = "SELECT /*+ REPARTITION(4) */ id FROM range(40)"
@@ -370,14 +370,14 @@ def test_what_a_session_writes_that_has_cached_a_table_without_partitions_become
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("name", whole("anew"))
-def test_a_table_without_partitions_that_is_made_anew_has_the_rows_of_before_its_compaction(shop: Shop, name: str):
+def test_a_recreated_table_without_partitions_has_the_rows_from_before_its_compaction(shop: Shop, name: str):
     compacted(shop, name)
     shop.session.sql(f"DROP TABLE sql.{name}")
     shop.session.sql(WHOLE[name.rpartition("_")[2]].format(name=name))
     comes_to(shop, name, range(20))
 
 
-def test_a_managed_table_without_partitions_that_was_moved_could_not_be_made_anew_and_might_lose_its_rows(shop: Shop):
+def test_a_moved_managed_table_without_partitions_could_not_be_recreated_and_might_lose_its_rows(shop: Shop):
     """So it is left alone, but for this test, which moves some."""
     for name, made in (
         ("moved", "USING parquet"),

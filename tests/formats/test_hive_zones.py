@@ -97,7 +97,7 @@ def home(metastore: MetastoreServer, tmp_path: Path) -> Installation:
     return hive_installation(tmp_path, sqlite_at(tmp_path), metastore.uri, "zones", verification="footer")
 
 
-def test_no_answer_changes_where_lakefold_runs_in_another_zone_than_the_writers(
+def test_no_answer_changes_if_lakefold_runs_in_another_zone_than_the_writers(
     metastore: MetastoreServer,
     readers: Mapping[str, Session],
     home: Installation,

@@ -26,7 +26,8 @@ from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
 from executors.engines.thrift import BINARY
-from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask, choose_engines
+from lake.engine_choice import choose_engines
+from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.additions import BaseFile, BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, SIMPLE, BloomFilter, BloomFilterSettings
@@ -137,7 +138,7 @@ def test_a_file_is_named_by_its_instant_and_says_what_hudis_row_writer_says(lake
         "org.apache.hudi.bloomfilter": bloom.serialize(),
         "hoodie_bloom_filter_type_code": DYNAMIC,
         "hoodie_min_record_key": "ab",
-        "hoodie_max_record_key": "\U0001f642",
+        "hoodie_max_record_key": "\uff5e",  # in the order of Java, where the row writer has that of UTF-8
     }
     metadata = pq.read_metadata(file.path)
     assert str(metadata.schema).split("\n")[1].startswith("required group field_id=-1 spark_schema {")
@@ -369,7 +370,7 @@ def chunks(path: str | Path) -> list[list[bytes]]:
 @pytest.mark.parametrize(
     ("columns", "why"),
     [
-        ({"replaced_columns": ("n",)}, "column n is no text and can't be replaced"),
+        ({"replaced_columns": ("n",)}, "column n is not text, so it can't be replaced"),
         ({"read_columns": ("missing",)}, "column missing is missing, nested or INT96"),
     ],
 )
@@ -387,7 +388,7 @@ def test_a_task_verifies_again_that_columns_can_be_replaced_under_the_footer(tmp
     lake.add([f"k{number}" for number in range(200)], BY_ROW_WRITER)
     task = lake.task()
     other = replace(task, additions=replace(task.additions, replaced_columns=("n",)))  # type: ignore[type-var]
-    with pytest.raises(Conflict, match="since the engine was chosen: column n is no text and can't be replaced"):
+    with pytest.raises(Conflict, match="since the engine was chosen: column n is not text, so it can't be replaced"):
         lake.rewrite_unasked(other)
     assert lake.engine.unsupported_reason(task, lake.options) is None
     with_footer(lake.inputs[0], footer(lake.inputs[0]) | {6: (BINARY, b"parquet-mr version 1.8.1 (build x)")})

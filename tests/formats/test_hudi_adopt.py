@@ -139,7 +139,7 @@ def test_a_compaction_that_a_writer_scheduled_is_executed_while_it_writes_on(
     assert {v.path for v in commit.superseded} >= {s.path for g in plan.groups for s in g.slices}
 
 
-def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
+def test_begun_work_is_rolled_back_and_a_suspended_executor_can_not_commit_it(
     scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(attempt_files, "_RENEWAL_INTERVAL", timedelta(hours=1))
@@ -169,7 +169,9 @@ def test_what_was_begun_is_taken_back_and_a_sleeper_can_not_commit_it(
     assert table.files_of(commit.instant) == {output.path for output in commit.outputs}
 
 
-def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_operator(scheduled: Scheduled) -> None:
+def test_a_clustering_that_another_process_began_and_abandoned_is_rolled_back_by_an_operator(
+    scheduled: Scheduled,
+) -> None:
     table, plan = scheduled()
     before = table.rows()
     with table.writer() as dead:
@@ -186,7 +188,7 @@ def test_a_clustering_that_somebody_else_began_and_left_is_taken_back_by_an_oper
     assert table.rows() == before
 
 
-def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Scheduled) -> None:
+def test_a_clustering_that_another_process_has_begun_is_left_to_that_process(scheduled: Scheduled) -> None:
     table, plan = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")
     inflight = requested.with_name(requested.name.replace(".requested", ".inflight"))
@@ -204,7 +206,7 @@ def test_a_clustering_that_somebody_else_has_begun_is_left_to_him(scheduled: Sch
     assert entry.is_begun
 
 
-def test_a_clustering_whose_executor_died_in_hudis_begin_is_taken_back_at_once(
+def test_a_clustering_whose_executor_died_in_hudis_begin_is_aborted_at_once(
     scheduled: Scheduled, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from py4j.protocol import Py4JNetworkError

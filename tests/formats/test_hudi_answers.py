@@ -194,7 +194,7 @@ def days(spark: Any, base: Path, calendar: str) -> Table:
 
 @pytest.mark.parametrize("calendar", ["CORRECTED", "LEGACY"])
 @pytest.mark.crossed(first="LEGACY")
-def test_days_in_files_that_do_not_name_their_writer_stay_as_readers_are_told_to_read_them(
+def test_dates_in_files_without_a_writer_version_keep_the_calendar_that_readers_are_set_to(
     spark: Any, tmp_path: Path, calendar: str
 ) -> None:
     table = days(spark, tmp_path / "trips", "CORRECTED")

@@ -26,7 +26,7 @@ def table(tmp_path: Path) -> ByHand:
     made.complete(T3, "commit", made.base_file(T3))
     (made.base / ".hoodie/archived").mkdir()
     (made.base / ".hoodie/archived/.commits_.archive.1_1-0-1").write_bytes(
-        b"#HUDI#" + struct.pack(">qiiq", 16, 99, 0, 22)  # a block of a version that nobody knows
+        b"#HUDI#" + struct.pack(">qiiq", 16, 99, 0, 22)  # a block of an unknown version
     )
     return made
 

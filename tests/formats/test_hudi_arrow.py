@@ -3,7 +3,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import datetime
@@ -140,6 +140,28 @@ def test_writers_find_every_record_by_every_index(table: NewTable, engine: str) 
     assert {(one.partition, one.file_id) for one in live_slices(trips)} == groups
 
 
+#: in Java a letter beyond U+FFFF comes before those from U+E000 on, in UTF-8 after them
+ODD_KEYS = [["a\uff01", "a\U0001f600", "a\ue000", "aa"], ["az", "a\uffe5x", "b\U0001f601", "b\uff02"]]
+
+
+def test_a_writer_finds_keys_with_letters_beyond_the_basic_ones_by_bounds(
+    spark: Any, tmp_path: Path, engine: str
+) -> None:
+    options = {"hoodie.index.type": "BLOOM", "hoodie.datasource.write.recordkey.field": "key"}
+
+    def put(keys: Sequence[str], version: int) -> None:
+        frame = spark.createDataFrame([(key, version, "2026") for key in keys], "key string, ts long, dt string")
+        write(frame.coalesce(1), tmp_path / "trips", "upsert", options=options)
+
+    for keys in ODD_KEYS:
+        put(keys, 0)
+    trips = by_engines(Table(spark, tmp_path / "trips", options))
+    trips.proved(plan_of(trips, engine))
+    put([key for keys in ODD_KEYS for key in keys], 1)
+    found = sorted((row["key"], row["ts"]) for row in spark.read.format("hudi").load(str(trips.base)).collect())
+    assert found == sorted((key, 1) for keys in ODD_KEYS for key in keys)
+
+
 def live_slices(trips: Table) -> list[FileSlice]:
     return [one for group in trips.plan().groups for one in group.slices]
 
@@ -230,7 +252,7 @@ def trips(table: NewTable) -> Table:
     return by_engines(table())
 
 
-def test_files_of_repeated_tasks_are_gone_before_the_commit_and_of_late_ones_soon_after_it(
+def test_files_of_repeated_tasks_are_deleted_before_the_commit_and_files_of_late_tasks_soon_after_it(
     trips: Table, engine: str
 ) -> None:
     before = trips.rows()
@@ -274,7 +296,7 @@ def repeated(trips: Table, rewrite: Rewrite, inflight_file: tuple[str, datetime]
     return str(Path(path).relative_to(trips.base))
 
 
-def test_after_a_withdrawal_nothing_of_an_attempt_becomes_visible(trips: Table, engine: str) -> None:
+def test_after_a_withdrawal_no_file_of_the_attempt_becomes_visible(trips: Table, engine: str) -> None:
     before = trips.rows()
     plan = plan_of(trips, engine)
     with trips.writer() as sleeper, trips.writer() as successor:

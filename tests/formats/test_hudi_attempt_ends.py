@@ -103,7 +103,7 @@ def test_a_commit_that_landed_although_its_answer_was_lost_counts(
     assert trips.rows() == rows
 
 
-def test_a_commit_whose_end_nobody_saw_is_unknown(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_commit_without_an_answer_is_unknown(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JNetworkError
 
     trips = table()

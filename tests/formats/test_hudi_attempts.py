@@ -107,7 +107,7 @@ def test_an_attempt_whose_first_sign_is_reported_as_not_written_leaves_none_behi
     with pytest.raises(Transient, match="no answer"):
         begin(table)
     assert list_attempts(storage) == {}
-    assert set(threading.enumerate()) <= before, "nobody renews it"
+    assert set(threading.enumerate()) <= before, "no thread renews it"
 
 
 def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:
@@ -173,7 +173,7 @@ def stamp(requested: Path, plan_id: str) -> None:
     requested.write_bytes(buffer.getvalue())
 
 
-def test_f3_an_executor_that_slept_over_its_withdrawal_leaves_its_successors_work_alone(
+def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_work_alone(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stamp(table.base / f".hoodie/{T3}.compaction.requested", "p")

@@ -226,7 +226,7 @@ def test_writers_whose_clock_is_a_minute_off_lose_no_row_and_no_update(
     assert "hoodie.time.generator.max_expected_clock_skew_ms" in found
 
 
-def test_writers_a_minute_behind_lose_no_update_where_one_of_their_files_came_late(
+def test_writers_a_minute_behind_lose_no_update_if_one_of_their_files_was_created_late(
     elsewhere: Callable[..., Elsewhere],
 ) -> None:
     """As where a writer was stopped between the time that it formed and the file that it named after that time."""
@@ -297,7 +297,7 @@ def set_back_at(moment: datetime) -> str:
     return f"AAA0BBB-1,{first}/0,{day}/{end:%H:%M:%S}"
 
 
-def test_nothing_is_done_in_an_hour_that_comes_again(
+def test_lakefold_does_nothing_in_an_hour_that_the_clock_repeats(
     elsewhere: Callable[..., Elsewhere], hudi: _Hudi, zone: Zone
 ) -> None:
     """Half an hour before clocks are set back; the writers' times are of half an hour ago and of half an hour later."""
@@ -313,7 +313,7 @@ def test_nothing_is_done_in_an_hour_that_comes_again(
     assert "hoodie.table.timeline.timezone = LOCAL" in why
 
 
-def test_nothing_is_done_while_the_second_of_two_equal_hours_is_behind_the_first(
+def test_lakefold_does_nothing_while_the_repeated_hour_is_earlier_than_the_tables_last_instant(
     elsewhere: Callable[..., Elsewhere], zone: Zone
 ) -> None:
     """Ten minutes after clocks were set back; the writers wrote eleven minutes before that."""

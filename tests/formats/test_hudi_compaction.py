@@ -169,7 +169,7 @@ def test_a_withdrawn_compaction_leaves_nothing_and_commits_made_meanwhile_stay(t
     assert trips.rows() == before
 
 
-def test_a_compaction_that_somebody_withdrew_is_not_committed(table: NewTable) -> None:
+def test_a_compaction_that_another_process_withdrew_is_not_committed(table: NewTable) -> None:
     trips = table()
     before = trips.rows()
     plan = trips.compaction()

@@ -36,7 +36,7 @@ def heartbeat_of(trips: Table, instant: str) -> Path:
 
 
 def leave_overwrite(trips: Table) -> None:
-    """An overwrite of nobody knows which partitions, as a writer that was killed early leaves it."""
+    """An overwrite of unknown partitions, as a writer that was killed early leaves it."""
     for name in (f"{OVERWRITE}.replacecommit.requested", f"{OVERWRITE}.replacecommit.inflight"):
         (Path(trips.base) / ".hoodie/timeline" / name).touch()
 

@@ -158,7 +158,7 @@ def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -
         ({"kind": PlanKind.COMPACTION, "engine": "spark"}, "logs are merged row by row"),
     ],
 )
-def test_d5_numbers_in_a_column_that_is_text_by_now_are_copied_or_refused(
+def test_d5_numbers_in_a_column_that_is_text_now_are_copied_or_refused(
     lake: Lake, settings: dict[str, Any], obstacle: str
 ) -> None:
     lake.add(values(10 * MIB), row_groups=10)

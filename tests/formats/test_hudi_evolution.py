@@ -223,9 +223,7 @@ def test_c3_slices_with_logs_from_before_a_widening_are_clustered_and_compacted_
     assert result.rows == result.rows_expected == 47
 
 
-def test_c2_a_validator_of_the_writers_own_that_fails_is_no_commit_whose_end_nobody_knows(
-    spark: Any, tmp_path: Path
-) -> None:
+def test_c2_a_failed_validator_of_the_writers_is_not_an_unknown_commit(spark: Any, tmp_path: Path) -> None:
     validators = {
         "hoodie.precommit.validators": "org.apache.hudi.client.validator.SqlQueryEqualityPreCommitValidator",
         "hoodie.precommit.validators.equality.sql.queries": "select raise_error('of its own') from <TABLE_NAME>",

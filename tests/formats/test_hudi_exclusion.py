@@ -110,7 +110,7 @@ def test_f2_a_deletion_that_takes_a_commit_of_another_process_for_a_dead_one_los
 
 
 def rolls_back_metadata(trips: Table) -> bool:
-    """Whether somebody has begun to take a write of the metadata table back."""
+    """Return True if a rollback of a write to the metadata table has begun."""
     return any((Path(trips.base) / ".hoodie/metadata/.hoodie/timeline").glob("*.rollback.requested"))
 
 
@@ -142,7 +142,7 @@ def test_f2_the_lock_of_a_process_killed_in_its_commit_is_free_at_once(
     monkeypatch.setattr(base, "ACQUIRE_TIMEOUT", timedelta(minutes=1))
     begun = time.monotonic()
     with client.locked("testing"):
-        assert time.monotonic() - begun < 60, "nobody's patience is needed"
+        assert time.monotonic() - begun < 60, "no process had to wait for it"
     client.close()
     delete(trips, commit)
     with trips.writer() as writer:

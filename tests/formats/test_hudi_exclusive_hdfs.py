@@ -58,7 +58,7 @@ def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_hdfs_and_it_goes_from_
     assert note["free"]
 
 
-def test_f2_a_holder_that_slept_while_others_had_the_lock_has_lost_it_though_its_next_number_is_free(
+def test_f2_a_holder_suspended_while_others_had_the_lock_has_lost_it_though_its_next_number_is_free(
     table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     asleep = lock(table)

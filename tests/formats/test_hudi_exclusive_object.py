@@ -118,7 +118,7 @@ def test_f2_a_lock_of_another_host_on_s3_is_taken_over_only_when_it_was_not_rene
 ):
     elsewhere, ours = lock(process.pid), lock(1)
     elsewhere.acquire("committing")
-    process.kill()  # which nobody is to know
+    process.kill()  # without any notice to other processes
     process.wait()
     elsewhere._owner_record["process"] = None
     elsewhere.assert_held("committing")

@@ -1,12 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables that a Flink job upserts, whose index is in its state: compacted, never clustered."""
 
+import re
 from pathlib import Path
 
 import pytest
 from hudi_writing import FORMAT, NewTable
 
 from lake.errors import Rejected
+from lake.plan import Plan, PlanKind
+from planner.planner import PlanningResult, plan_table
+from planner.policy.policy import SizingPolicy
 
 pytestmark = pytest.mark.spark
 #: what Flink's sink leaves in a table; a job with a client id adds it to the name
@@ -40,3 +44,45 @@ def test_a_merge_on_read_table_that_flink_upserts_is_compacted_and_not_clustered
     assert trips.rows() == before
     with pytest.raises(Rejected, match="Flink upserts the table"):
         trips.run(trips.plan("0198-after-the-compaction"))
+
+
+def test_a_table_whose_writers_are_said_to_have_flinks_index_is_compacted_and_not_clustered(table: NewTable) -> None:
+    trips = table("mor", **{"hoodie.index.type": "FLINK_STATE"})
+    before = trips.rows()
+    FORMAT.check(trips.ref)
+    why = FORMAT.snapshot(trips.ref).clustering_refusal
+    assert why is not None
+    assert why.startswith(
+        "write_options hoodie.index.type = FLINK_STATE: the Flink job remembers each key's file group"
+    )
+    with pytest.raises(Rejected, match=r"hoodie\.index\.type = FLINK_STATE"):
+        trips.run(trips.plan())
+    trips.proved(trips.compaction())
+    assert trips.rows() == before
+
+
+def test_no_clustering_is_planned_of_a_merge_on_read_table_that_flink_upserts(table: NewTable) -> None:
+    trips = table("mor")
+    settings = {"min_input_files": 2, "quiet_period": 0, "compact_log_files": 1}
+    policy = SizingPolicy.from_settings(settings)
+
+    def planned() -> PlanningResult:
+        snapshot = FORMAT.snapshot(trips.ref)
+        return plan_table(snapshot, policy, now=snapshot.taken_at, plan_id="0198-planned")
+
+    def plan_of(found: PlanningResult) -> Plan:
+        assert found.plan is not None
+        return found.plan
+
+    (Path(trips.base) / CHECKPOINTS).mkdir(parents=True)
+    before, compaction = trips.rows(), plan_of(planned())
+    assert compaction.kind is PlanKind.COMPACTION
+    trips.proved(compaction)
+    found = planned()
+    assert found.plan is None
+    reasons = set(found.reason_texts(range(len(found.decisions))))
+    assert len(reasons) == 1
+    assert re.search(REASON, reasons.pop())
+    assert trips.rows() == before
+    trips.options["hoodie.index.type"] = "BLOOM"
+    assert plan_of(planned()).kind is PlanKind.CLUSTERING

@@ -89,7 +89,9 @@ def test_of_an_archive_that_has_grown_only_the_new_commits_are_read(tmp_path: Pa
     assert read == [T2, T1, T3, T4]
 
 
-def test_the_archive_of_a_table_made_anew_at_the_same_place_is_read_as_a_whole(tmp_path: Path, read: list[str]) -> None:
+def test_the_archive_of_a_table_recreated_at_the_same_location_is_read_as_a_whole(
+    tmp_path: Path, read: list[str]
+) -> None:
     table = ByHand(tmp_path / "t", LAYOUT_TWO).base
     archive(table, (T1, f"a_0_{T1}.parquet", {}))
     look(table)

@@ -71,7 +71,7 @@ def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_marker
     assert (files(table), markers.parent.exists(), found(table)) == (before, False, [])
 
 
-def test_what_belongs_to_a_pending_or_to_nobodys_instant_is_left_alone(table: ByHand) -> None:
+def test_files_of_a_pending_or_unknown_instant_are_left_alone(table: ByHand) -> None:
     noted(table, T3)
     table.request_compaction(T3, table.base_file(T2), [])
     table.base_file(T3)
@@ -102,9 +102,7 @@ def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
 
 
 @pytest.mark.parametrize("why", ["committed", "too old", "empty commit", "savepoint"])
-def test_nothing_is_deleted_where_nobody_can_say_whose_it_is(
-    table: ByHand, monkeypatch: pytest.MonkeyPatch, why: str
-) -> None:
+def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     storage = TableStorage(str(table.base))
     name = table.base_file(T4, "p/f-1")
     if why == "committed":  # and archived since, and the archived timeline was lost

@@ -23,8 +23,10 @@ from executors.run import run_plan
 from executors.sweep import sweep_table
 from executors.take_over import take_over_one
 from lake.errors import Conflict, Transient
+from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
+from lake.formats.hudi.plans import withdrawal
 from lake.identity import Process
 from lake.plan import Claim, Plan
 from service.cli import main
@@ -172,7 +174,7 @@ def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version
     assert (six.rows(), six.timeline().pending) == (before, ())
 
 
-def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
+def test_f3_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_same_instant(six: Table) -> None:
     plan = six.compaction()
     with six.writer() as sleeper:
         prepared = sleeper.prepare(plan, 1)
@@ -196,6 +198,31 @@ def test_f3_a_woken_sleeper_does_not_roll_back_its_successors_work_on_the_same_i
     assert FORMAT.find_commit(six.ref, plan.plan_id) == commit
     assert re.search("an earlier attempt at .* may still be writing", str(too_early))
     assert attempts(six) == []
+
+
+def test_a_file_of_a_writer_that_begins_what_had_to_stay_is_not_deleted_with_those_of_the_plan(
+    six: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, inline = six.compaction(), HudiClient(six.ref, spark)
+    listed: Callable[..., list[str]] = withdrawal.list_files_of_instant
+    with six.writer() as writer:
+        instant = writer.prepare(plan, 1).instant
+        six.upsert(0, 60, 2, "id % 5 = 0")
+        before, begun = six.rows(), []
+
+        def written_meanwhile(*arguments: Any) -> list[str]:
+            if not begun:
+                begun.append(inline.write_client.compact(instant, False))
+                inline.bundle.run_write(inline.write_client, begun[0])
+            return listed(*arguments)
+
+        monkeypatch.setattr(withdrawal, "list_files_of_instant", written_meanwhile)
+        writer.withdraw(plan.plan_id, None)
+    java = spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(inline.write_config, inline.context)
+    inline.bundle.commit_compaction(inline.write_client, begun[0], java, instant)
+    inline.close()
+    assert six.rows() == before
+    assert FORMAT.verify(six.ref, (), rows=True).missing == ()
 
 
 def test_f4_a_dead_instant_of_an_unknown_plan_is_withdrawn_and_one_of_a_living_lakefold_never(

@@ -122,7 +122,7 @@ def test_files_of_a_rewrite_that_no_database_has_recorded_outlive_the_tables_cle
 
 @pytest.mark.parametrize("kind", ["metadata", "mor"])
 @pytest.mark.crossed(first="metadata")
-def test_states_before_what_a_killed_cleaner_deleted_are_refused_though_its_successor_was_killed_too(
+def test_states_before_the_deletions_of_a_killed_cleaner_are_refused_if_its_successor_is_killed_too(
     table: NewTable, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
     trips = table(kind)

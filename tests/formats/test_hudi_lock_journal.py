@@ -102,7 +102,7 @@ def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(journal, 
     assert journal.describe_lock().endswith(f"if that process is dead: rm {journal.lock}")
 
 
-def test_a_lock_of_nobody_we_know_stays_and_is_reported_with_the_command(journal):
+def test_a_lock_of_an_unknown_holder_stays_and_is_reported_with_the_command(journal):
     journal.lock.touch()
     assert journal.remove_orphaned_lock() is None
     assert journal.describe_lock().endswith(

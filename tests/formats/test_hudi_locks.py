@@ -154,7 +154,7 @@ def check_exclusion(trips: Table, note: str) -> None:
 
 
 def ask_zookeeper(port: int, word: str) -> str:
-    """The answer to one of ZooKeeper's four-letter words; '' where nobody answers."""
+    """The answer to one of ZooKeeper's four-letter words; '' without a server."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=5) as connection:
             connection.sendall(word.encode())

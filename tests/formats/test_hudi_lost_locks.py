@@ -3,13 +3,14 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hudi_tables import run_service
 from hudi_writing import FORMAT, QUICK_LOCK, Table, ignore, make_table
 from waiting import wait_for
 
@@ -17,8 +18,9 @@ from lake.errors import CommitLost, Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.client.locks import hudi_lock as held_lock_module
 from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
-from lake.formats.hudi.plans import lock_loss
+from lake.formats.hudi.plans import clustering, lock_loss
 from lake.formats.hudi.timeline.metadata_table import find_faults
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
 from lake.plan import Commit
 
@@ -74,7 +76,7 @@ def age(trips: Table, minutes: float = 2) -> None:
 
 
 @pytest.mark.parametrize("trips", ["cow", "metadata"], indirect=True)
-def test_h5_a_writer_that_commits_after_the_last_look_since_the_lock_expired_loses_no_update(
+def test_h5_a_writer_that_commits_after_the_last_check_because_the_lock_expired_loses_no_update(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with committing(trips, monkeypatch, "after_last_look", tmp_path / "gate") as committed:
@@ -146,7 +148,7 @@ def test_h5_a_lock_that_expired_before_it_is_confirmed_ends_the_commit_before_it
     other.close()
 
 
-def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where_this_one_died(
+def test_h5_a_commit_that_removed_updates_is_noticed_by_the_next_process_if_this_one_died(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def died(*arguments: Any) -> None:
@@ -170,7 +172,7 @@ def test_h5_a_commit_that_took_updates_away_is_noticed_by_the_next_process_where
     assert updated(trips) == 20
 
 
-def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_taken_back(
+def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     verify = lock_loss.verify_commit
@@ -197,3 +199,25 @@ def test_h5_nothing_is_taken_back_where_the_lock_was_lost_and_no_writer_committe
     assert committed.result(120).plan_id == "0198-plan"
     assert trips.rows() == rows
     assert not (Path(trips.base) / ".hoodie/lock").exists()
+
+
+def test_a_plan_that_is_published_after_its_lock_was_lost_is_not_left_to_writers(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    look: Callable[..., Timeline] = clustering.check_preconditions
+
+    def lost_right_after(*arguments: Any, **more: Any) -> Timeline:
+        found = look(*arguments, **more)
+        age(trips)
+        update(trips)
+        return found
+
+    monkeypatch.setattr(clustering, "check_preconditions", lost_right_after)
+    plan = trips.plan()
+    with trips.writer() as writer:
+        with pytest.raises(Transient, match=r"the table's lock was lost while publishing a plan: the lock file was"):
+            writer.prepare(plan, 1)
+        assert writer.withdraw(plan.plan_id, None) == 1
+    assert trips.timeline().pending == ()
+    run_service(trips.spark, "run_clustering", Path(trips.base), "execute")  # as a writer executes what is pending
+    assert (updated(trips), len(trips.rows())) == (20, 180)

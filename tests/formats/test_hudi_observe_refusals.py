@@ -83,13 +83,13 @@ def test_f8_a_merger_of_the_tables_own_has_to_be_named_as_its_writers_do(templat
     FORMAT.check(ref(base, write_options={merger: "com.example.OurMerger"}))
 
 
-def test_d7_a_metadata_table_that_is_gone_is_refused_with_what_builds_it_anew(
+def test_d7_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_it(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")
     shutil.rmtree(base / ".hoodie/metadata")
     text = refusal(ref(base))
-    assert f"hoodie.table.metadata.partitions = files, but {base}/.hoodie/metadata is no metadata table" in text
+    assert f"hoodie.table.metadata.partitions = files, but {base}/.hoodie/metadata is not a metadata table" in text
     assert "commit once with hoodie.metadata.enable = false" in text
     options = {"hoodie.table.name": "cow", "hoodie.metadata.enable": "false"}
     write(rows(templates.spark, 900, 910), base, "insert", options=options)
@@ -139,6 +139,9 @@ def test_a_metadata_table_is_neither_dropped_nor_created_by_an_option(
         ("hoodie.table.service.manager.enabled", "true"),
         ("hoodie.write.concurrency.mode", "NON_BLOCKING_CONCURRENCY_CONTROL"),
         ("hoodie.index.type", "bucket"),
+        ("hoodie.index.type", "FLINK_STATE"),
+        ("hoodie.index.type", "HBASE"),
+        ("hoodie.index.type", "INMEMORY"),
     ],
 )
 def test_a_write_option_that_would_harm_the_table_is_refused(templates: Templates, key: str, value: str) -> None:

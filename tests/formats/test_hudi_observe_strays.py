@@ -74,7 +74,7 @@ def test_d6_a_copied_partition_that_readers_take_for_one_is_told_of_and_left_alo
 
 
 @pytest.mark.parametrize("name", ["plain", "cow", "mor"])
-def test_d8_a_parquet_file_of_somebody_else_refuses_no_table_and_is_named(
+def test_d8_a_foreign_parquet_file_refuses_no_table_and_is_named(
     templates: Templates, tmp_path: Path, name: str
 ) -> None:
     base = templates.copy(name, tmp_path / "t")

@@ -97,7 +97,7 @@ def test_a_file_of_another_size_than_its_commit_wrote_is_named(templates: Templa
     assert found(base).wrong_size == (path,)
 
 
-def test_data_files_that_nobody_owns_are_listed_and_those_of_a_pending_write_are_not(
+def test_data_files_without_an_owner_are_listed_and_those_of_a_pending_write_are_not(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")

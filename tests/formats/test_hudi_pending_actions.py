@@ -121,7 +121,7 @@ def test_a_pending_rollback_is_finished_by_what_hudi_lets_finish_it(
         check_preconditions(without_java(table), "committing", own=own)
 
 
-def test_a_rollback_that_deletes_an_input_is_waited_for_though_its_target_is_gone(table: ByHand) -> None:
+def test_a_rollback_that_deletes_an_input_is_waited_for_although_its_target_is_gone(table: ByHand) -> None:
     request_rollback(table, T2, deleted=[table.log_file(T1, 2)])
     log = OwnInstant(time=T3, inputs=["p/.f-0_20260101000001000.log.2_0-1-1"])
     with pytest.raises(Transient, match=rf"which rolls back {T2} and with it rows of p/\.f-0_{T1}\.log\.2_0-1-1"):

@@ -63,7 +63,7 @@ def found_by_index(trips: Table) -> list[object]:
 
 
 @pytest.mark.parametrize("how", ["spark", "arrow", "compaction"])
-def test_an_upsert_by_a_record_index_of_each_partition_finds_what_a_rewrite_moved(
+def test_an_upsert_by_a_partitioned_record_index_finds_the_rows_that_a_rewrite_moved(
     spark: Any, tmp_path: Path, how: str
 ) -> None:
     trips = indexed(spark, tmp_path / "trips", merge_on_read=how == "compaction")

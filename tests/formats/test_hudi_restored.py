@@ -45,7 +45,9 @@ def save(trips: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])
 @pytest.mark.crossed(first="cow")
-def test_c4_what_a_restore_undid_is_closed_and_verify_calls_nothing_resurrected(table: NewTable, kind: str) -> None:
+def test_c4_deletions_that_a_restore_undid_are_closed_and_verify_reports_no_resurrected_file(
+    table: NewTable, kind: str
+) -> None:
     trips = table(kind)
     before = trips.rows()
     save(trips)
@@ -81,7 +83,7 @@ def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archivi
     assert undone(trips, commit)
 
 
-def test_c5_no_file_of_a_table_made_anew_is_taken_for_an_old_one_of_the_same_name(
+def test_c5_no_file_of_a_recreated_table_is_taken_for_an_old_one_of_the_same_name(
     table: NewTable, tmp_path: Path
 ) -> None:
     trips = table()
@@ -97,7 +99,7 @@ def test_c5_no_file_of_a_table_made_anew_is_taken_for_an_old_one_of_the_same_nam
     assert trips.rows() == before
 
 
-def test_c5_what_is_written_for_a_table_that_is_made_anew_meanwhile_is_not_read_in_the_new_one(
+def test_c5_files_written_for_a_table_that_is_recreated_meanwhile_are_not_read_in_the_new_one(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = table()

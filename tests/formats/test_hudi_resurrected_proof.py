@@ -88,6 +88,6 @@ def test_a_restore_that_is_on_the_timeline_still_counts_as_well(archived: Archiv
     assert str(archived.found().refusal).startswith(f"restore {T5} came after {T2}")
 
 
-def test_a_file_group_that_its_own_replacement_wrote_anew_is_not_taken_out(archived: Archived) -> None:
+def test_a_file_group_that_its_own_replacement_rewrote_is_not_removed(archived: Archived) -> None:
     archived.instants[1] = archived.commit(T2, "f-0", archived.table.base_file(T2), replaced=["f-0"])
     assert "wrote into it" in str(archived.found().refusal)

@@ -1,16 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savepoints: what they keep is not deleted, and what readers miss since archiving went beyond one is left alone."""
 
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
-from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, insert
+from hudi_tables import rows, write
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, ignore, insert, make_table
 
 from lake.errors import Conflict
 from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ARCHIVED = ARCHIVING | {"hoodie.clean.automatic": "true"}
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 BEYOND = ARCHIVED | {"hoodie.archive.beyond.savepoint": "true"}
 
 
@@ -66,3 +71,58 @@ def test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone
     delete(trips, commit)
     found = FORMAT.verify(trips.ref, commit.superseded, rows=True)
     assert (found.missing, found.resurrected, found.unowned, found.rows) == ((), (), (), 180 + 20)
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor", "six"])
+def test_a_restore_that_rolls_a_rewrite_back_finds_the_files_that_the_rewrite_replaced(
+    spark: Any, tmp_path: Path, kind: str
+) -> None:
+    trips = Table(spark, tmp_path / "trips", SIX) if kind == "six" else make_table(spark, tmp_path, kind)
+    mor = kind == "mor"
+
+    def put(low: int) -> None:
+        frame = rows(spark, low, low + 2).coalesce(1)
+        write(frame, trips.base, "bulk_insert", merge_on_read=mor, options=trips.options)
+
+    if kind == "six":
+        put(0)
+        put(10)
+    plan = trips.compaction() if mor else trips.plan()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        put(7000)
+        commit = writer.commit(rewrite)
+    before, saved = trips.rows(), save(trips)
+    assert saved > commit.instant, "the newest commit by its time, which completed first"
+    put(8000)
+    options = trips.options | {
+        "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS",
+        "hoodie.clean.fileversions.retained": "1",
+    }
+    with Table(spark, trips.base, options).writer() as writer:
+        writer.maintain({"clean"}, ())
+    with suppress(Conflict):
+        delete(trips, commit)
+    with trips.writer() as owner:
+        # With the policy EAGER Hudi refuses to roll back commits that ended in another order than they began.
+        java = owner._open().new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
+        java.restoreToSavepoint(saved)
+        java.close()
+    undone = trips.timeline().find(commit.instant)
+    assert kind != "cow" or (undone is not None and undone.pending), "Hudi leaves the request"
+    assert trips.rows() == before
+    assert FORMAT.verify(trips.ref, (), rows=False).missing == ()
+
+
+def test_files_that_a_restore_needs_are_deleted_once_the_savepoint_is_gone(table: NewTable) -> None:
+    trips = table()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(), 1), ignore)
+        insert(trips, 1)
+        commit = writer.commit(rewrite)
+    saved = save(trips)
+    with pytest.raises(Conflict, match=rf"needed by a restore to savepoint {saved}, which rolls {commit.instant} back"):
+        delete(trips, commit)
+    release(trips, saved)
+    delete(trips, commit)
+    assert not {version.path for version in commit.superseded} & set(trips.data_files())

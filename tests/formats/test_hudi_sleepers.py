@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Java that writes on, with nobody there any more to tidy up, after its plan was withdrawn, taken over or committed."""
+"""JVMs that continue to write without their Python process after their plan was withdrawn, taken over or committed."""
 
 import shutil
 import time
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.spark
 
 @pytest.mark.parametrize("then", ["cancelled", "completed"])
 @pytest.mark.crossed
-def test_what_a_jvm_writes_when_its_plan_was_withdrawn_and_its_python_is_gone_is_deleted_by_the_sweep(
+def test_files_that_a_jvm_writes_after_its_plans_withdrawal_and_its_pythons_death_are_deleted_by_the_sweep(
     spark: Any, tmp_path: Path, store: Store, other: OtherWriter, then: str
 ) -> None:
     trips = Table(spark, copy(small_table(spark), tmp_path / "lake" / "trips"))

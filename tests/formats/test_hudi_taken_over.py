@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of ours that a writer's inline clustering executes: it runs whatever is pending, by whoever it was planned."""
+"""lakefold's plans that a writer's inline clustering executes: it runs every pending plan, of any process."""
 
 import os
 import shutil
@@ -22,6 +22,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files, record_path
+from lake.formats.hudi.plans import requests, withdrawal
 from lake.formats.hudi.rewrite import execute
 from lake.formats.hudi.timeline.timeline import write_stats
 from lake.formats.hudi.writer import HudiWriter
@@ -84,7 +85,7 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_taken_over.py::test_plus_nothing_is_deleted_while_nobody_can_say_what_the_other_commit_names"
+    "tests/formats/test_hudi_taken_over.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
 )
 def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
     trips: Table, monkeypatch: pytest.MonkeyPatch
@@ -163,7 +164,7 @@ def test_plus_room_is_made_only_of_what_is_still_ours(trips: Table, monkeypatch:
     assert isinstance(refused.value, Conflict)
 
 
-def test_plus_nothing_is_deleted_while_nobody_can_say_what_the_other_commit_names(
+def test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     committed: set[str] = set()
@@ -210,7 +211,7 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
         assert written
         assert writer.withdraw(plan.plan_id, None) == 0
     with trips.writer() as writer:
-        assert writer.withdraw(plan.plan_id, None) == 0, "nor by anybody else"
+        assert writer.withdraw(plan.plan_id, None) == 0, "nor by another process"
         assert trips.files_of(prepared.instant) == written
         silent(trips, prepared.instant)
         assert writer.withdraw(plan.plan_id, None) == 1
@@ -218,7 +219,9 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
     assert (trips.rows(), trips.other_rows()) == before
 
 
-def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_commit_counts(trips: Table) -> None:
+def test_an_instant_of_an_ended_plan_that_a_writer_executes_is_not_withdrawn_and_its_commit_counts(
+    trips: Table,
+) -> None:
     before = trips.rows(), trips.other_rows()
     plan = trips.plan()
     with trips.writer() as writer:
@@ -236,6 +239,33 @@ def test_what_a_writer_executes_of_a_plan_that_ended_is_not_withdrawn_and_its_co
     commit = FORMAT.find_commit(trips.ref, plan.plan_id)
     assert commit is not None
     assert commit.instant == prepared.instant
+
+
+def test_a_plan_that_a_writer_begins_while_it_is_withdrawn_keeps_its_request(
+    trips: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, plan, inline = (trips.rows(), trips.other_rows()), trips.plan(), HudiClient(trips.ref, trips.spark)
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+    forget: Callable[..., bool] = requests.delete_request
+    begun: list[Any] = []
+
+    def begun_meanwhile(*arguments: Any) -> bool:
+        begun.append(inline.write_client.cluster(prepared.instant, False))
+        return forget(*arguments)
+
+    monkeypatch.setattr(withdrawal, "delete_request", begun_meanwhile)
+    with trips.writer() as sweep:
+        assert sweep.withdraw(plan.plan_id, [prepared.instant]) == 0
+    left = trips.timeline().find(prepared.instant)
+    assert left is not None
+    assert left.inflight_file is not None
+    assert trips.timeline().plan(left), "every writer reads the plan of a pending clustering"
+    inline.bundle.run_write(inline.write_client, begun[0])
+    java = trips.spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(inline.write_config, inline.context)
+    inline.bundle.commit_clustering(inline.write_client, begun[0], java, prepared.instant)
+    inline.close()
+    check(trips, prepared.instant, before)
 
 
 def test_a_compaction_that_a_writer_executes_is_waited_for_and_not_cancelled(spark: Any, tmp_path: Path) -> None:
@@ -368,7 +398,7 @@ def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_pa
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("kind", "markers"), [("cow", "there"), ("cow", "deleted"), ("metadata", "deleted")])
-def test_plus_a_commit_that_a_writer_took_back_since_its_executor_was_killed_before_the_guard_is_lost_and_recoverable(
+def test_plus_a_commit_that_a_writer_rolled_back_after_its_executor_was_killed_is_lost_and_recoverable(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str, markers: str
 ) -> None:
     """Hudi deletes the markers after it completed the instant, and lakefold writes the guard after that."""
@@ -455,7 +485,7 @@ def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["its execution", "lakefold tables rollback"])
-def test_a_rollback_of_a_plan_whose_process_died_is_finished_as_the_message_says_and_by_no_write(
+def test_a_rollback_whose_process_died_is_finished_by_the_commands_of_the_message_and_not_by_writes(
     trips: Table, how: str
 ) -> None:
     before, plan = trips.rows(), trips.plan()

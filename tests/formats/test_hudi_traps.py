@@ -140,10 +140,10 @@ def test_d7_a_metadata_table_deleted_under_a_plan_leaves_nothing_that_can_not_be
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
         shutil.rmtree(Path(trips.base) / ".hoodie/metadata")
         # The last look under the lock finds it before Hudi fails on it, and names the remedy.
-        with pytest.raises(Rejected, match=r"/\.hoodie/metadata is no metadata table; have its writer commit once"):
+        with pytest.raises(Rejected, match=r"/\.hoodie/metadata is not a metadata table; have its writer commit once"):
             writer.commit(rewrite)
         assert writer.withdraw(plan.plan_id, None) == 1
-        with pytest.raises(Rejected, match="is no metadata table; have its writer commit once"):
+        with pytest.raises(Rejected, match="is not a metadata table; have its writer commit once"):
             writer.prepare(plan, 2)
     assert not trips.timeline().pending
     assert trips.temporary() == []
@@ -223,7 +223,7 @@ def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes
         assert writer.withdraw(plan.plan_id, [prepared.instant]) == 1
 
 
-def test_trap_a_lock_file_that_a_writer_took_away_is_noticed_before_the_commit(
+def test_trap_a_lock_file_that_a_writer_removed_is_noticed_before_the_commit(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from lake.formats.hudi.rewrite import execute

@@ -103,7 +103,7 @@ def free_file(trips: Table) -> bool:
     [("file", QUICK_LOCK, True), ("object", QUICK_LOCK, False), ("object", {}, True)],
     ids=["file-occ-reset", "object-occ-ended", "object-single_writer-reset"],
 )
-def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
+def test_h8_no_lock_is_released_while_a_commit_whose_connection_broke_continues(
     spark: Any,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
@@ -148,7 +148,7 @@ def test_h8_no_lock_is_given_back_while_a_commit_whose_connection_broke_goes_on(
             suspend(pid)
             assert FORMAT.find_commit(trips.ref, plan.plan_id) is None, "it was stopped in its commit"
             connections[0].shutdown(socket.SHUT_RDWR)
-            time.sleep(1)  # in which whoever gives locks back does so
+            time.sleep(1)  # the time in which a lock would be released
             assert not is_free()
             lock = Path(trips.base) / ".hoodie/lock"
             assert lock.exists() == bool(options)

@@ -62,7 +62,7 @@ def test_whatever_a_struct_holds_is_written_as_it_was_read():
     assert answer(encode_call(reply.name, reply.call_number, reply.body)) == message
 
 
-def test_a_partition_that_changes_its_place_keeps_fields_that_nobody_here_knows():
+def test_a_partition_that_changes_its_location_keeps_unknown_fields():
     before = MetastorePartition(
         {1: (LIST, ThriftList(STRING, ["d0"])), 6: (STRUCT, {2: (STRING, "file:/a"), 99: (I32, 5)}), 98: (I64, 9)}
     )

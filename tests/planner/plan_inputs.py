@@ -2,7 +2,7 @@
 """Listings made by hand for tests of the planner."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -79,13 +79,15 @@ def plan(
     settings: Mapping[str, Any] | SizingPolicy | None = None,
     *,
     delta_commits: int = 0,
+    clustering_refusal: str | None = None,
     **more: Any,
 ) -> PlanningResult:
     """Plan ``files`` under ``settings`` at ``NOW``."""
     policy = settings if isinstance(settings, SizingPolicy) else SizingPolicy.from_settings(settings or {})
     limits = {one.name: more.pop(one.name) for one in fields(PlanningConstraints) if one.name in more}
     given = {"now": NOW, "plan_id": "plan-1", "constraints": PlanningConstraints(**limits), **more}
-    return plan_table(snapshot(files, delta_commits=delta_commits), policy, **given)
+    seen = replace(snapshot(files, delta_commits=delta_commits), clustering_refusal=clustering_refusal)
+    return plan_table(seen, policy, **given)
 
 
 def reasons(planning: PlanningResult) -> dict[str, str]:

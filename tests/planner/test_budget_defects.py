@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import test_budgets
-import test_ranking
+import test_priority
 from hypothesis import Phase, settings
 from test_budgets import (
     test_budgets_are_never_exceeded as never_exceeded,
@@ -25,7 +25,7 @@ from test_budgets import (
 from test_budgets import (
     test_raising_any_budget_starts_all_that_started_before as more_is_never_worth_less,
 )
-from test_ranking import (
+from test_priority import (
     test_no_plan_is_overtaken_by_one_made_later_than_forty_times_the_ageing as overtaken_for_so_long_only,
 )
 
@@ -101,7 +101,7 @@ def beyond_the_bound(per_cost: float, weight: float, ageing: timedelta) -> timed
         (identical_plans, test_budgets, "startable_plans", in_any_order),
         (no_window_is_exceeded, Budget, "remaining", of_an_hour_only),
         (no_table_starves, test_budgets, "priority_offset", without_bounds),
-        (overtaken_for_so_long_only, test_ranking, "priority_offset", beyond_the_bound),
+        (overtaken_for_so_long_only, test_priority, "priority_offset", beyond_the_bound),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets and the order of plans: nothing beyond a budget, nobody starves, and more is never worth less."""
+"""Budgets and the order of plans: no plan exceeds a budget, every plan starts in the end, a larger one gains more."""
 
 import math
 from collections.abc import Iterable, Mapping

@@ -14,7 +14,10 @@ from lake.plan import PlanKind
 from planner.policy.policy import PolicyError, SizingPolicy
 from planner.reasons import Reason
 
-OFF = {"compact_log_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0, "compact_delete_ratio": 0}
+OFF = {
+    **{"compact_log_files": 0, "compact_delete_files": 0, "compact_log_bytes": 0, "compact_log_ratio": 0},
+    "compact_delete_ratio": 0,
+}
 
 
 def logs(count: int) -> tuple[str, ...]:
@@ -131,11 +134,28 @@ def test_a_slice_is_due_with_a_share_of_its_rows_deleted(
         (DeltaKind.VECTOR, {}, {}, "1 deletion vector, below the number that starts a compaction"),
         (DeltaKind.VECTOR, {"rows": None}, {}, "1 deletion vector, below the number that starts a compaction"),
         (DeltaKind.VECTOR, {"rows": 0}, {}, "1 deletion vector, below the number that starts a compaction"),
-        (DeltaKind.DELETES, {}, {}, "1 of 5 delete files"),
-        (DeltaKind.DELETES, {"deleted": 600}, {"compact_delete_ratio": 0}, "1 of 5 delete files"),
+        (DeltaKind.DELETES, {}, {}, "1 of 5 delete files (compact_delete_files)"),
+        (
+            DeltaKind.DELETES,
+            {},
+            {"compact_delete_files": 2, "compact_log_files": 1},
+            "1 of 2 delete files (compact_delete_files)",
+        ),
+        (
+            DeltaKind.DELETES,
+            {},
+            {"compact_delete_files": 0, "compact_log_files": 1},
+            "1 delete file, below the number that starts a compaction",
+        ),
+        (
+            DeltaKind.DELETES,
+            {"deleted": 600},
+            {"compact_delete_ratio": 0},
+            "1 of 5 delete files (compact_delete_files)",
+        ),
     ],
 )
-def test_where_nobody_knows_or_asks_how_many_rows_are_deleted_the_other_triggers_hold(
+def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
     kind: DeltaKind, file: dict[str, Any], settings: Mapping[str, Any], text: str
 ) -> None:
     deleted = 600 if file.get("rows", 1_000) != 1_000 else None
@@ -145,7 +165,7 @@ def test_where_nobody_knows_or_asks_how_many_rows_are_deleted_the_other_triggers
 
 def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
     files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
-    assert reasons(plan(files, {"compact_log_files": 1, "rewrite_first": "compaction"})) == {
+    assert reasons(plan(files, {"compact_log_files": 1, "compact_delete_files": 1, "rewrite_first": "compaction"})) == {
         "vector": "few_deleted",
         "deletes": "chosen",
         "log": "chosen",
@@ -315,3 +335,27 @@ def test_delete_files_that_serve_many_slices_are_counted_once_in_all() -> None:
         assert planning.plan.kind is kind
         assert planning.plan.bytes == planning.reducible_bytes == 1_200 * MIB + 20 * 8 * MIB
         assert set(reasons(planning).values()) == {"chosen"}
+
+
+@pytest.mark.parametrize("settings", [{}, {"rewrite_first": "clustering"}])
+def test_a_table_that_can_only_be_compacted_gets_compactions_and_each_other_file_the_tables_reason(
+    settings: Mapping[str, Any],
+) -> None:
+    files = [
+        sliced("due", 5, MIB, bytes=MIB),
+        sliced("few", 1, 1, bytes=MIB),
+        File(id="a", bytes=MIB),
+        File(id="b", bytes=MIB),
+        File(id="large", bytes=GIB),
+    ]
+    why = "its index names file groups"
+    planning = plan(files, settings, clustering_refusal=why)
+    assert planning.plan is not None
+    assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
+    kept = {"few": "few_logs", "a": "not_clustered", "b": "not_clustered", "large": "above_limit"}
+    assert reasons(planning) == {"due": "chosen"} | kept
+    assert texts(planning)["a"] == why
+    assert planning.reducible_files == 1, "only the slice with enough logs"
+    assert plan(files, settings, clustering_refusal=why, kinds=[PlanKind.CLUSTERING]).plan is None
+    assert plan(files, settings | {"compaction": False}, clustering_refusal=why).plan is None
+    assert plan(files, settings, kinds=[PlanKind.CLUSTERING]).plan is not None

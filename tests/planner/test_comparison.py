@@ -27,7 +27,7 @@ TERMS = CostInputs(rates=Rates(fixed_seconds=5, seconds_per_byte=1e-8))
 
 
 def compared(told: TableHistory, **policies: SizingPolicy) -> PolicyComparison:
-    """Nobody, the defaults, and ``policies``."""
+    """Compare no compaction, the defaults, and ``policies``."""
     tried = [
         PolicyVariant(name=NO_COMPACTION, settings={}, policy=None),
         PolicyVariant(name=CONFIGURED, settings={}, policy=SizingPolicy()),

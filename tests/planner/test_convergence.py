@@ -45,6 +45,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
         quiet_period=timedelta(minutes=15),
         compaction=draw(st.sampled_from([True, True, False])),
         compact_log_files=draw(st.sampled_from([0, 1, 2, 5])),
+        compact_delete_files=draw(st.sampled_from([0, 1, 2, 5])),
         compact_log_bytes=draw(st.sampled_from([0, 50, 5000])),
         compact_log_ratio=draw(st.sampled_from([0.0, 0.5, 1.0])),
         compact_delete_ratio=draw(st.sampled_from([0.0, 0.3, 1.0])),

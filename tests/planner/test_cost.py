@@ -115,7 +115,7 @@ def test_a_group_that_does_not_pay_back_in_time_is_left_alone_with_the_reason():
     assert (strict.plan, strict.reducible_files) == (None, 0)
 
 
-def test_what_nobody_reads_never_pays_back_and_is_planned_where_cost_does_not_matter():
+def test_a_table_without_reads_never_pays_back_and_is_planned_if_cost_does_not_matter():
     assert texts(plan(SIXTY, {"reads_per_day": 0}))["00"] == "no payback: the table is not read (reads_per_day is 0)"
     assert plan(SIXTY, {"reads_per_day": 0, "payback": 0}).plan is not None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The arithmetic of error budgets: no time is lost or counted twice, whoever looks and however often."""
+"""The arithmetic of error budgets: no time is lost or counted twice, however often it is evaluated."""
 
 from datetime import timedelta
 from itertools import pairwise
@@ -107,7 +107,7 @@ def test_more_time_missed_never_leaves_more_of_the_budget(before, after, minutes
 
 
 @given(st.integers(0, 10 * DAY), st.integers(1, DAY), st.booleans())
-def test_what_was_found_holds_for_so_long_and_then_nobody_knows(later: int, holds: int, met: bool):
+def test_an_evaluation_is_valid_for_a_limited_time_and_then_unknown(later: int, holds: int, met: bool):
     found = Compliance(observed_at_ms=BEGIN, is_met=met, valid_for_ms=holds).with_observation(
         BEGIN + later, is_met=True, valid_for_ms=holds
     )

@@ -181,7 +181,7 @@ def test_what_failed_stays_reducible_and_what_can_not_be_read_does_not() -> None
     assert plan(files, quarantined=[s.path for s in slices if s.path]).reducible_files == 0
 
 
-def test_logs_that_are_pending_in_somebody_elses_compaction_are_not_counted_as_work() -> None:
+def test_logs_that_are_pending_in_a_foreign_compaction_are_not_counted_as_work() -> None:
     large = File(id="a", bytes=GIB, log_bytes=GIB, logs=tuple(f".a.log.{n}" for n in range(9)))
     assert plan([large]).reducible_bytes == 2 * GIB
     assert plan([replace(large, busy="pending compaction 7")]).reducible_bytes == 0

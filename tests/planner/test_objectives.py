@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a layout is held to, judged by what a scan has found; what nobody can improve counts in nothing."""
+"""Layout objectives, evaluated from a scan; files that no plan can improve are not counted."""
 
 from datetime import timedelta
 

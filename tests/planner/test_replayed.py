@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The time machine: a history replayed under policies, by the planner itself."""
+"""Replays of a table's history under policies, with the real planner."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

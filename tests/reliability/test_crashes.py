@@ -21,7 +21,7 @@ TOGETHER = 1 if SOAK else len(FAILPOINTS)
 @pytest.mark.spark
 @pytest.mark.crossed
 @pytest.mark.timeout(7200 if SOAK else 900)
-def test_a_plan_killed_at_any_step_lands_exactly_once(
+def test_a_plan_whose_executor_is_killed_at_any_step_commits_exactly_once(
     database_url, spark, template, template_with_statistics, tmp_path
 ):
     database = "sqlite" if database_url.startswith("sqlite") else "postgresql"

@@ -35,7 +35,7 @@ def resize(disk: Path, size: int) -> None:
 @pytest.mark.shown_by(
     "tests/formats/test_hdfs.py::test_a_quota_that_is_exceeded_ends_the_attempt_with_the_namenodes_words_and_nothing_of_it_stays"
 )
-def test_a_disk_that_fills_up_while_rewriting_fails_the_plan_in_one_line_and_loses_nothing(
+def test_a_full_disk_during_a_rewrite_fails_the_plan_with_a_one_line_error_and_loses_nothing(
     spark, template, small_disk, tmp_path
 ):
     base = small_disk / "full"

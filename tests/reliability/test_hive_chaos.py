@@ -29,10 +29,10 @@ MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (60 if SOAK else 30)
 #: what happens besides faults and acts of the owner, and counts only where it does
 WANTED = (
     "slow loads",
-    "loads where the partition had been",
+    "loads into previous locations",
     "drops during halts",
     "late loads during halts",
-    "looks at shared directories",
+    "checks of shared directories",
     "plans completed",
 )
 
@@ -68,7 +68,7 @@ def store(database: str, home: Path) -> Iterator[Database]:
     "tests/reliability/test_hive_races.py::"
     "test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partitions_move"
 )
-def test_no_row_is_lost_doubled_or_there_again_whatever_dies_and_whatever_owners_do(
+def test_no_row_is_lost_doubled_or_restored_under_any_faults_and_owner_actions(
     kind: str, database: str, home: Path, store: Database
 ):
     if clocks.library() is None:
@@ -83,7 +83,7 @@ def test_no_row_is_lost_doubled_or_there_again_whatever_dies_and_whatever_owners
             shutil.copytree(metastore.place, home / "place", symlinks=True)
             raise
     _all[kind, database] = chaos.counts
-    figure = f"seed {SEED}, {MINUTES:g} minutes: {in_words(chaos.counts)}; every row as the ledger has it"
+    figure = f"seed {SEED}, {MINUTES:g} minutes: {in_words(chaos.counts)}; every row equal to the ledger"
     record_figure(f"chaos on Hive tables: {kind} on {database}", figure)
     shutil.rmtree(home)
 

@@ -80,7 +80,7 @@ class Writer:
 
 
 def spanned(log: str) -> tuple[int, int]:
-    """How many appends and how many overwrites a daemon has found that ended where their partition had been."""
+    """Return the numbers of late appends and late overwrites that a daemon has found, by its log."""
     return log.count("files were added to"), log.count("by a writer that began before")
 
 
@@ -139,17 +139,17 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         assert not wrong, in_short(wrong)
         assert home.json("status")[0]["halted_tables"] == [], told()[-4000:]
         appended, won = spanned(told())
-        carried = sum(map(int, re.findall(r", (\d+) files carried", told())))
+        copied = sum(map(int, re.findall(r", (\d+) files copied", told())))
         plans = Counter(plan["state"] for plan in home.json("plans", "list", "--limit", "1000"))
         longest = max(reader.judge.delays.values())
         writes = sum(map(len, Ledger.of(writer.writes).writes.values()))
         record_figure(
             f"Hive {kind}: {plans['completed']} commits beside a Spark that appends and overwrites without pause",
-            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {carried} files carried of {appended} "
-            f"late appends, {won} overwrites that won; seen at most {longest:.1f} s after their writer's success, and "
-            f"{reader.judge.seen_early} times already where the partition had just been, and then missed for at most "
-            f"{reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and {judge.reads} of a "
-            f"session that had the table in its cache ({errors} times it had to refresh), all as the ledger says",
+            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {copied} files copied of {appended} "
+            f"late appends, {won} overwrites that won; visible at most {longest:.1f} s after their writer's success, "
+            f"{reader.judge.seen_early} times earlier through a previous location and then invisible for at most "
+            f"{reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and {judge.reads} reads of a "
+            f"session that had cached the table and had to refresh it {errors} times, all equal to the ledger",
         )
         daemon.terminate()
         assert daemon.wait(timeout=90) == 0, told()[-3000:]

@@ -231,7 +231,7 @@ def test_a_writers_ledger_equals_the_table_after_every_plan(kind, on_conflict, s
             f"{done_kinds} completed, {removed} files fewer, {deleted} superseded files deleted; "
             f"{comparisons} comparisons of ledger and table in Spark and hudi-rs, all equal; conflicts: "
             f"{writer.count('conflict')} lost by the writer, {states['cancelled']} by lakefold; no file group in two "
-            f"pending plans at {pending.looks} looks",
+            f"pending plans in {pending.looks} checks",
         )
     finally:
         for process in (writer.process, *daemons):

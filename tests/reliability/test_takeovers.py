@@ -60,7 +60,7 @@ def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_r
 @pytest.mark.shown_by(
     "tests/formats/test_hive_processes.py::test_executors_stopped_at_every_point_for_longer_than_their_leases_change_nothing_when_they_wake"
 )
-def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_changes_nothing(
+def test_an_executor_suspended_before_its_commit_until_after_a_take_over_changes_nothing(
     database_url, spark, template, tmp_path
 ):
     base = tmp_path / "lake" / "sleeper"
@@ -85,12 +85,14 @@ def test_an_executor_that_sleeps_before_its_commit_and_wakes_after_a_take_over_c
     assert ids_in_hudi_rs(base) == list(range(600))
     record_figure(
         f"SIGSTOP before the commit for more than two leases, take-over, SIGCONT ({database_url.split(':')[0]})",
-        "one commit, of the successor; the sleeper changed nothing",
+        "one commit, of the successor; the stopped executor changed nothing",
     )
 
 
 @pytest.mark.spark
-@pytest.mark.shown_by("tests/reliability/test_crashes.py::test_a_plan_killed_at_any_step_lands_exactly_once")
+@pytest.mark.shown_by(
+    "tests/reliability/test_crashes.py::test_a_plan_whose_executor_is_killed_at_any_step_commits_exactly_once"
+)
 def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_meanwhile_stays(spark, tmp_path):
     names = ["published_unrecorded", "begun_unrecorded", "before_commit", "after_commit"]
     made = tmp_path / "template"

@@ -222,7 +222,7 @@ def test_a_scan_reads_the_timeline_s_unfinished_work_once(
     assert reads == ["t1"]
 
 
-def test_f4_the_rollback_command_sends_nobody_to_a_command_that_can_not_help(
+def test_f4_the_rollback_command_names_no_command_that_can_not_help(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     run: Any = SimpleNamespace(store=store)
@@ -253,7 +253,7 @@ def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but
 
     assert adopted(left) == [], "its plan is live"
     store.request_cancel("own", "operator")
-    assert adopted(replace(left, is_alive=True)) == [], "somebody may still work on it"
+    assert adopted(replace(left, is_alive=True)) == [], "a process may still work on it"
     assert adopted(replace(left, plan_id="of another database")) == []
     assert adopted(left) == ["7"]
     assert adopted(left) == [], "by one plan at a time"

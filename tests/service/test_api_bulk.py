@@ -175,7 +175,7 @@ def test_proposals_are_listed_and_approved_and_declined_by_the_filter_of_lists_a
     assert store.plan_state(plain) is PlanState.REQUESTED
 
 
-def test_what_was_proposed_after_somebody_looked_is_not_approved_with_the_rest(context, client):
+def test_plans_proposed_after_the_listing_are_not_approved_with_the_others(context, client):
     seen = propose(context.store, "dt=1", table=SALES)
     until = datetime.now(UTC) + timedelta(seconds=1)
     later = propose(context.store, "dt=2", table=SALES)

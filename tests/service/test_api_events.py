@@ -169,7 +169,7 @@ def test_a_callback_with_a_wrong_key_is_refused_before_its_body_is_read(context,
     assert reported(context) == []
 
 
-def test_without_a_configured_key_the_callback_is_off_for_everybody(tmp_path, context, writer):
+def test_without_a_configured_key_the_callback_is_off(tmp_path, context, writer):
     off = replace(context, config=load_config(write_config(tmp_path)))
     with client_of(off, add_token(context.store, "write")) as client:
         answer = client.post("/v1/events/hudi", json=callback("dt=1"), headers={"HUDI-CALLBACK-KEY": ""})
@@ -199,7 +199,7 @@ def test_a_bad_callback_is_a_problem_and_keeps_nothing(context, writer, content,
 @pytest.mark.parametrize("key", ["short", "hudi_write_commit_http_callback"])
 def test_a_key_that_others_could_guess_is_refused_in_the_configuration(tmp_path, key):
     (tmp_path / "lake").mkdir()
-    with pytest.raises(ConfigError, match="16 characters or more and is not Hudi's default") as refused:
+    with pytest.raises(ConfigError, match="16 characters or more, and must not be Hudi's default") as refused:
         load_config(write_config(tmp_path, http={"hudi_callback_key": key}))
     assert key not in str(refused.value)
 

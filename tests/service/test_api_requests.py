@@ -109,7 +109,7 @@ def test_a_dry_run_answers_with_the_plans_and_stores_none(toys, tmp_path, contex
     assert context.store.plans() == []
 
 
-def test_a_dry_run_that_nobody_answers_stays_open_after_its_time(client):
+def test_a_dry_run_without_an_answer_stays_open_after_its_time(client):
     began = time.monotonic()
     answer = ask(client, "?dry_run=true&wait=0.4")
     assert 0.4 <= time.monotonic() - began < 10
@@ -149,9 +149,7 @@ def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, contex
 
 
 @pytest.mark.slow
-def test_nothing_is_planned_in_mode_compact_before_somebody_says_how_writers_work(
-    toys, tmp_path, context, client, token
-):
+def test_nothing_is_planned_in_mode_compact_before_the_writers_are_declared(toys, tmp_path, context, client, token):
     config = load_config(write_config(tmp_path, concurrency=None))
     with running(Daemon(config, "scheduler")):
         scan = wait_for(lambda: context.store.last_scan("t1"), "a scan")
@@ -188,7 +186,7 @@ def test_the_same_key_asks_only_once(context, client):
     assert len(context.store.open_requests()) == 1
 
 
-def test_nobody_meets_the_key_of_another_token(context, client):
+def test_no_token_meets_the_key_of_another_token(context, client):
     key, theirs = {"Idempotency-Key": "k"}, add_token(context.store, "write", "another")
     first = client.post("/v1/requests", json={"table": "t1"}, headers=key)
     other = client.post(

@@ -17,7 +17,7 @@ from lake.model import TableRef
 from service.server.api.security import TOKEN_COOKIE
 from service.server.http.app import create_bare_app
 
-#: nobody needs a token for these: health, what problems mean, and signing in to the page with what it looks like
+#: these need no token: health, the meanings of problems, and the sign-in page with its style sheet
 OPEN = {
     "/-/healthy",
     "/-/ready",
@@ -326,7 +326,7 @@ def test_the_type_of_a_problem_leads_to_a_heading_of_the_page_that_explains_it(c
     assert f"\n## {heading}\n" in answer.text
 
 
-def test_an_error_nobody_foresaw_tells_the_caller_nothing_of_its_inside(context, monkeypatch, caplog):
+def test_an_unexpected_error_shows_the_caller_no_internals(context, monkeypatch, caplog):
     def broken(**_):
         raise RuntimeError("the secret inside")
 

@@ -198,7 +198,7 @@ def test_a_path_in_front_of_the_service_is_kept():
     assert str(calls[0].url) == f"{URL}/tools/lakefold/v1/status?limit=5"
 
 
-def test_nobody_at_the_address_is_told_in_a_line():
+def test_an_address_without_a_server_is_reported_in_one_line():
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     error = refusal(ApiConnection(f"http://127.0.0.1:{port}", None))

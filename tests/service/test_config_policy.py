@@ -61,6 +61,7 @@ SAMPLES = {
     "log_only_slice_size_bytes": "1MiB",
     "compaction": False,
     "compact_log_files": 9,
+    "compact_delete_files": 8,
     "compact_log_bytes": "1MiB",
     "compact_log_ratio": 0.5,
     "compact_delete_ratio": "20%",

@@ -56,7 +56,7 @@ def test_a_table_is_compacted_and_after_its_retention_cleaned_while_the_metrics_
     assert store.leaders() == [], "a daemon that ends gives its leader rows up"
 
 
-def test_a_table_nobody_configured_is_scanned_but_never_planned(toys, home, store):
+def test_a_table_without_a_rule_is_scanned_but_never_planned(toys, home, store):
     with running(daemon_at(home, mode="observe")):
         wait_for(lambda: store.last_scan("t1"), "a scan")
     assert store.table_state("t1").mode == "observe"
@@ -214,7 +214,7 @@ def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(t
     assert len(settled) == 1
 
 
-def test_the_service_does_not_begin_to_listen_to_others_while_nobody_has_a_token(toys, home, store):
+def test_the_service_does_not_listen_beyond_the_loopback_before_a_token_exists(toys, home, store):
     with (
         daemon_at(home, "api", http={"address": "0.0.0.0"}) as daemon,
         pytest.raises(Rejected, match=r"no token is stored; first: lakefold tokens add NAME --scope read"),
@@ -288,7 +288,7 @@ def test_once_with_a_plan_that_fails_is_partial(toys, home, store):
 
 
 def test_what_a_straggler_left_behind_is_swept(toys, home, store):
-    """A pending instant that names an ended plan is withdrawn; one of a plan nobody knows is left alone."""
+    """A pending instant that names an ended plan is withdrawn; an instant of an unknown plan is left alone."""
     with daemon_at(home) as daemon:
         daemon.run_once()
     ended = store.plans()[0].plan_id

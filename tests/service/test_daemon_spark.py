@@ -126,7 +126,7 @@ def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_o
             jvms[-1].kill()
             jvms[-1].wait()
             status, why = readiness(port)
-            assert (status, "Spark" in why) == (503, True), "at once, and not when somebody needs a session"
+            assert (status, "Spark" in why) == (503, True), "at once, not only when a session is needed"
             wait_for(lambda: [process.spark for process in store.processes()] == ["broken"], "told to others")
             lets_start.append(True)
             wait_for(lambda: readiness(port) == (200, "ready\n"), "ready again")

@@ -28,7 +28,7 @@ LAKEFOLD = str(Path(sys.executable).with_name("lakefold"))
 
 
 def environment(**more: str) -> dict[str, str]:
-    """A small demo, and settings of somebody else's that it must not obey."""
+    """A small demo, and foreign settings that it must not use."""
     foreign = {"LAKEFOLD_DATABASE__URL": "sqlite:////nowhere/lakefold.db", "LAKEFOLD_DEFAULTS__RETENTION": "1d"}
     return {**os.environ, "LAKEFOLD_DEMO_SCALE": "0.1", "NO_COLOR": "1", **foreign, **more}
 

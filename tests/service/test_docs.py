@@ -59,7 +59,7 @@ def test_pages_show_no_command_in_another_kind_of_block():
 
 
 class Reader:
-    """Somebody who follows the pages in a directory of their own, on a lake with one table of small files."""
+    """A user who follows the pages in an own directory, on a lake with one table of small files."""
 
     def __init__(self, home: Path) -> None:
         self.port = free_port()

@@ -77,7 +77,7 @@ def test_f8_a_plan_that_failed_is_not_planned_again_unchanged_and_explain_says_w
 
 
 @pytest.mark.parametrize("lift", ["inputs", "settings", "write options", "version", "retry", "resume"])
-def test_f8_it_is_planned_again_as_soon_as_something_changed_or_somebody_wants_it(home, toys, monkeypatch, lift):
+def test_f8_it_is_planned_again_as_soon_as_something_changed_or_a_person_requests_it(home, toys, monkeypatch, lift):
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     assert home.scan() == []

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Asking for the first plans: nobody there to run them, impatience, misspelt variables, a quiet log."""
+"""The first requests for plans: no executor, impatient users, misspelt variables, a quiet log."""
 
 import json
 import logging

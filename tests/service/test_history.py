@@ -128,7 +128,7 @@ def test_the_command_prints_a_line_for_each_action(here):
 def test_a_cursor_that_is_no_key_is_refused_in_one_line(here, after):
     code, _, err = here("tables", "history", "t", "--after", after)
     assert code != 0
-    assert f"{after!r} is no action of a Hudi table" in err.replace("\n", " ")
+    assert f"{after!r} is not an action of a Hudi table" in err.replace("\n", " ")
 
 
 def test_the_api_and_the_page_show_the_same(here, tmp_path):
@@ -143,7 +143,7 @@ def test_the_api_and_the_page_show_the_same(here, tmp_path):
         assert page.count('<th scope="row"') == 8
         for part in ("insert_overwrite", "Hudi Streamer", "retains 2 files", "3 files", "dt=<wbr>1/"):
             assert part in page, part
-        assert "is no action of a Hudi table" in client.get("/history", params={"table": "t", "after": "<b>"}).text
+        assert "is not an action of a Hudi table" in client.get("/history", params={"table": "t", "after": "<b>"}).text
         assert 'href="/history?table=t"' in client.get("/tables/t").text
         problem(client.get("/v1/tables/none/history"), 404, "not-found")
         problem(client.get("/v1/tables/t/history", params={"after": "x"}), 422, "rejected")

@@ -94,7 +94,7 @@ def test_only_the_roles_all_and_api_serve_v1(tmp_path, role):
     context.store.close()
 
 
-def test_without_a_token_nobody_listens_beyond_this_machine(tmp_path):
+def test_without_a_token_no_role_listens_beyond_this_machine(tmp_path):
     context = context_at(tmp_path, address="0.0.0.0")
     with pytest.raises(Rejected, match=r"lakefold tokens add NAME --scope read, or set \[http\] address"):
         check_exposure(context)

@@ -38,7 +38,7 @@ SECRET = "whsec_" + base64.b64encode(b"k" * 32).decode()
 
 
 class Terminal:
-    """Somebody with a terminal: looks at ``lakefold status``, types commands that were printed."""
+    """A person with a terminal, who reads ``lakefold status`` and types the printed commands."""
 
     def __init__(self, lakefold: Lakefold) -> None:
         self._lakefold = lakefold
@@ -61,7 +61,7 @@ class Terminal:
 
 
 class Visitor:
-    """Somebody with a browser, signed in: reads the first page, follows its links, presses its buttons."""
+    """A person with a browser, signed in, who reads the first page, follows its links and presses its buttons."""
 
     def __init__(self, address: str, token: str) -> None:
         self._client = httpx.Client(base_url=address, headers={"Sec-Fetch-Site": "same-origin"})
@@ -134,7 +134,7 @@ def lakefold(tmp_path_factory: pytest.TempPathFactory, hook) -> Iterator[Lakefol
 
 @pytest.fixture(params=["terminal", "page"])
 def person(request, lakefold: Lakefold, tmp_path: Path):
-    """Whoever is on call, with one place to look at."""
+    """The person on call, with one view."""
     if request.param == "terminal":
         yield Terminal(lakefold)
     else:

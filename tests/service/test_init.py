@@ -39,7 +39,7 @@ def table(base: Path, files: int = 6, partitions: Sequence[str] = ("p",), **prop
 
 
 def rule(text: str, concurrency: str) -> str:
-    """The file with its first rule uncommented, as somebody would who says how the writers work."""
+    """The file with its first rule uncommented, as a user would who declares how the writers work."""
     return re.sub(r"^# (\[\[tables\]\]|match|mode|concurrency)", r"\1", text, flags=re.MULTILINE).replace(
         '"?"', f'"{concurrency}"'
     )
@@ -102,7 +102,7 @@ def test_the_next_steps_name_the_commands_in_their_order_and_the_table_with_most
     assert other == [f"{step} --config x.toml" for step in steps]
 
 
-def test_a_rule_is_valid_only_when_somebody_has_said_how_the_writers_work(home, run):
+def test_a_rule_is_valid_only_if_it_declares_how_the_writers_work(home, run):
     table(home / "lake/sales/orders")
     run("init", "lake")
     file = home / "lakefold.toml"

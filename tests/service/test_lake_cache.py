@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One reading of all tables for metrics, status and page: nobody waits for it, and nobody gets one from an outage."""
+"""One reading of all tables for metrics, status and page: no caller waits for it, and none gets one from an outage."""
 
 import time
 from types import SimpleNamespace
@@ -51,7 +51,7 @@ def test_a_fresh_reading_is_shared(reading, clock):
 
 
 @pytest.mark.slow
-def test_an_older_reading_is_handed_out_at_once_and_read_anew_behind_it(reading, clock):
+def test_an_older_reading_is_returned_at_once_and_renewed_in_the_background(reading, clock):
     shared = LakeCache(None)
     shared.get()
     clock[0] += 5
@@ -69,7 +69,7 @@ def test_who_asks_for_a_fresh_reading_gets_none_older_than_a_second(reading, clo
     assert [shared.get(fresh=True), shared.get(fresh=True)] == [2, 2]
 
 
-def test_a_reading_from_long_ago_is_handed_to_nobody(reading, clock):
+def test_an_old_reading_is_never_returned(reading, clock):
     shared = LakeCache(None)
     shared.get()
     clock[0] += 31
@@ -95,7 +95,7 @@ def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, cloc
     assert shared.get() == 2
 
 
-def test_nobody_gets_a_reading_from_before_a_change_nor_one_begun_before_it(reading, clock, monkeypatch):
+def test_no_caller_gets_a_reading_from_before_a_change_nor_one_begun_before_it(reading, clock, monkeypatch):
     shared = LakeCache(None)
     assert shared.get() == 1
     shared.invalidate()

@@ -150,7 +150,7 @@ def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
     assert small["budget_left"] == left
 
 
-def test_an_objective_that_is_taken_back_is_told_of_no_more(home):
+def test_a_removed_objective_is_not_reported(home):
     home.table("held", partitions=1, files=4)
     home.run("scheduler")
     home.rule = ""
@@ -218,7 +218,7 @@ def test_config_check_names_an_objective_that_makes_no_sense_and_one_that_can_ha
     assert "slo_files_per_gib is 2: files of small_file_limit 1.0 MiB are left alone" in out + error
 
 
-def test_tables_that_miss_an_objective_are_scanned_first_and_of_a_table_that_is_gone_nobody_is_told(home):
+def test_tables_that_miss_an_objective_are_scanned_first_and_missing_tables_are_not_reported(home):
     for name in ("a", "held"):
         home.table(name, partitions=1, files=4)
     home.run("scheduler")

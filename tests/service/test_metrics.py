@@ -201,7 +201,7 @@ def test_plan_gauges_equal_the_rows_of_the_store_through_a_plans_life(metrics, s
     assert plans(scraped) == {"requested": 1, "completed": 1}
     other = second if claim.plan.plan_id == first.plan_id else first
     assert value(scraped, "plan_backlog_bytes", **WHERE, kind="clustering") == other.bytes
-    assert absent(scraped, "plan_backlog_seconds"), "nobody runs plans"
+    assert absent(scraped, "plan_backlog_seconds"), "no executor runs"
     store.register_process(EXECUTOR, timedelta(minutes=1))
     speed = claim.plan.bytes / 2
     assert value(published(metrics, store), "plan_backlog_seconds") == pytest.approx(other.bytes / speed)

@@ -168,7 +168,7 @@ def test_each_metric_has_one_header_with_its_samples_below_it():
             assert line.startswith(group)
 
 
-def test_only_blocks_with_a_change_are_rendered_anew(monkeypatch):
+def test_only_blocks_with_a_change_are_rendered_again(monkeypatch):
     metrics, changing = Metrics("all"), Changing(3)
     for _ in range(30):
         lake = changing.step()
@@ -188,7 +188,7 @@ def test_only_blocks_with_a_change_are_rendered_anew(monkeypatch):
 
 
 class Counted(tuple):
-    """Knows how often somebody went through it."""
+    """Counts how often it was iterated."""
 
     looks = 0
 

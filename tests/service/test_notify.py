@@ -167,7 +167,7 @@ def test_a_redirect_is_not_followed(rig, receiver):
     assert "redirect" in rig.store.notifications()[0].error
 
 
-def test_while_nobody_answers_one_message_is_tried_and_the_others_keep_their_attempts(rig, receiver):
+def test_while_the_receiver_is_silent_one_message_is_tried_and_the_others_keep_their_attempts(rig, receiver):
     receiver.answer = lambda request: (200, {}) if receiver.ended.wait(30) else (504, {})
     rig.delivery._webhook = Webhook(f"{receiver.url}/hook", parse_signing_keys(SECRET), timedelta(seconds=0.2))
     for _ in range(3):
@@ -287,7 +287,7 @@ def test_a_heartbeat_goes_out_after_a_success_and_not_more_often_than_it_should(
     Heartbeat(None, timedelta(hours=1)).beat()
 
 
-def test_a_heartbeat_that_hangs_delays_nobody_and_one_that_fails_is_told_once(receiver, caplog):
+def test_a_heartbeat_that_hangs_delays_no_loop_and_one_that_fails_is_logged_once(receiver, caplog):
     caplog.set_level(logging.INFO)
     heartbeat = Heartbeat(NotifySettings(heartbeat_url=f"{receiver.url}/ping").heartbeat_url, timedelta(0))
     may_answer = threading.Event()

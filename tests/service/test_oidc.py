@@ -183,7 +183,7 @@ def test_who_is_in_none_of_the_groups_does_not_sign_in(context, client):
     assert context.store.tokens() == []
 
 
-def test_an_address_that_nobody_proved_is_not_what_a_person_is_called_by(context, client):
+def test_an_unverified_address_is_not_used_as_a_persons_name(context, client):
     assert sign_in(client, "unproved").status_code == 200
     assert [token.person for token in context.store.tokens()] == ["unproved"]
 
@@ -228,7 +228,7 @@ def test_a_code_is_good_once_and_only_in_the_browser_that_asked_for_it(context, 
     assert len(context.store.tokens()) == 1
 
 
-def test_nobody_is_sent_to_another_site_after_signing_in(client):
+def test_no_person_is_sent_to_another_site_after_signing_in(client):
     assert 'content="0; url=/"' in sign_in(client, "reader", "https://evil.example/").text
 
 
@@ -309,7 +309,7 @@ read_groups = ["*"]
         ('scopes = ["email"]\nclient_id = "x"', "openid"),
     ],
 )
-def test_settings_that_would_let_nobody_in_or_strangers_are_refused(tmp_path, wrong, right):
+def test_settings_that_would_admit_no_person_or_strangers_are_refused(tmp_path, wrong, right):
     file = tmp_path / "lakefold.toml"
     file.write_text(OIDC)
     assert create_provider(load_config(file)).display_name == "id.example"

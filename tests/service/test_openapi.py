@@ -58,7 +58,7 @@ def test_every_route_is_described_with_its_problems_and_no_other_kind_of_error()
 @pytest.mark.slow
 @pytest.mark.soak
 def test_calls_made_up_from_the_description_find_no_fault_of_the_server(served):
-    # Half a second to import, which nobody but these two should wait for.
+    # Half a second to import, which only these two tests need.
     import schemathesis
 
     context, token = served
@@ -126,7 +126,7 @@ def made_up_calls(client, operation, *, fine, wrong):
             name: value for name, value in call["headers"].items() if name.lower() not in ("authorization", "accept")
         }
         if operation.path.endswith("/requests"):
-            sent["params"] = {**(sent["params"] or {}), "wait": 0}  # nobody is there to answer
+            sent["params"] = {**(sent["params"] or {}), "wait": 0}  # no scheduler is there to answer
         calls.append(sent)
         answer = client.request(**sent, follow_redirects=False)
         assert answer.status_code < 500, f"{sent} → {answer.status_code} {answer.text[:300]}"

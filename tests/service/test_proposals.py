@@ -210,7 +210,7 @@ def test_another_mode_takes_proposals_back(home, mode):
     assert [found.state for found in plans[:-1]] == ([PlanState.COMPLETED] if mode == "compact" else [])
 
 
-def test_mode_compact_asks_nobody_so_a_no_does_not_bind_it(home):
+def test_mode_compact_needs_no_approval_so_an_earlier_decline_does_not_apply(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada")
     home.mode = "compact"

@@ -55,12 +55,12 @@ def test_a_file_of_another_size_at_the_path_of_a_quarantined_one_is_a_candidate_
     assert planned(bench) == {path}, "it is what it was"
     pq.write_table(rows(0, 500), Path(bench.table.location) / path)
     assert planned(bench, dry_run=True) == set()
-    assert list(bench.store.table_state("toy").quarantined) == [path], "whoever only looks changes nothing"
+    assert list(bench.store.table_state("toy").quarantined) == [path], "a dry run changes nothing"
     assert planned(bench) == set()
     assert bench.store.table_state("toy").quarantined == {}
 
 
-def test_what_was_quarantined_before_sizes_were_known_stays_until_somebody_resumes_the_table(bench: Bench):
+def test_files_quarantined_before_sizes_were_recorded_stay_until_a_person_resumes_the_table(bench: Bench):
     path = quarantined(bench)
     bench.execute("UPDATE table_state SET quarantined_bytes = '{}'")
     pq.write_table(rows(0, 500), Path(bench.table.location) / path)

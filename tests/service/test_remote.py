@@ -298,7 +298,7 @@ def test_the_same_idempotency_key_of_the_same_caller_asks_once(service):
     assert first == again
     assert json.loads(first[1])["outcome"] == "planned"
     assert service.there("plans", "request", "t2", "--idempotency-key", "k1")[0] == 2
-    assert service.run(*ask)[0] == 11, "a key of somebody else's is not met"
+    assert service.run(*ask)[0] == 11, "a key of another actor is not met"
 
 
 def test_a_pause_and_its_end_are_the_same_from_another_machine(service):

@@ -129,7 +129,7 @@ def test_no_page_and_no_answer_over_http_tells_a_secret(home):
     store.close()
 
 
-def test_addresses_that_let_in_whoever_knows_them_are_shown_by_their_host(home, capsys):
+def test_addresses_that_are_secrets_themselves_are_shown_by_their_host(home, capsys):
     main.run(("config", "show"))
     shown = capsys.readouterr().out
     assert "https://hooks.example.org/***" in shown
@@ -137,7 +137,7 @@ def test_addresses_that_let_in_whoever_knows_them_are_shown_by_their_host(home, 
 
 
 @pytest.mark.parametrize("formatter", [TextFormatter(), JsonFormatter()])
-def test_no_log_line_tells_a_secret_whoever_wrote_it(home, formatter):
+def test_no_log_line_of_any_library_contains_a_secret(home, formatter):
     open_config()
     everything = " ".join(PLANTED.values())
     try:

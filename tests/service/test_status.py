@@ -93,7 +93,7 @@ def told(store, run, clean_environment, monkeypatch):
     return lambda *words: run(*words)[1]
 
 
-def test_plans_that_wait_say_that_nobody_runs_them_and_no_time_is_promised(store, told):
+def test_waiting_plans_report_that_no_executor_runs_and_promise_no_time(store, told):
     plan = waiting(store)
     found = status(store)
     assert (found["requested"], found["bytes_per_second"] > 0, found["backlog_seconds"]) == (1, True, None)
@@ -138,7 +138,7 @@ def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it
     assert status(store)["processes"] == []
 
 
-def test_that_no_scheduler_lives_is_said_whoever_else_leads_something(store, told):
+def test_a_missing_scheduler_is_reported_although_other_roles_have_leaders(store, told):
     assert store.acquire_leader("clean", "host-1/17", MINUTE)
     assert "No scheduler is running" in told("status")
     assert store.acquire_leader("scan", "host-1/17", MINUTE)
@@ -189,7 +189,7 @@ def test_a_plan_that_a_writer_cancelled_reads_as_routine_and_one_of_a_person_nam
     assert "cancelled  wrong day (by ada)" in told("plans", "show", another.plan_id)
 
 
-def test_a_second_writer_and_a_table_whose_writers_nobody_described_need_attention_with_what_to_do(store, told):
+def test_a_second_writer_and_a_table_with_undeclared_writers_need_attention_with_a_remedy(store, told):
     met = "commit 20260101 of another process, while plan 0198 ran"
     scanned(store, "a", "compact", replace(FOUND, overlaps=2, overlap=met))
     scanned(store, "b", "compact", replace(FOUND, not_planned="mode compact needs concurrency to be set"))

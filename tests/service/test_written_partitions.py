@@ -136,7 +136,7 @@ def test_a_partition_held_by_a_live_plan_is_looked_at_when_the_plan_has_ended(to
         write(table, "dt=1", rows(2000, 2050))
         report(store, "dt=1")
         time.sleep(0.5)
-        assert len(toys.looks) == 2, "nobody looks while the plan lives"
+        assert len(toys.looks) == 2, "no scan runs while the plan is live"
         store.request_cancel(plan.plan_id, "test")
         wait_for(lambda: len(store.plans(state=PlanState.REQUESTED)) == 1, "the next plan")
     assert store.plans()[0].input_files == 3
@@ -166,7 +166,7 @@ def test_partitions_for_which_proposals_leave_no_room_are_left_to_the_scans(toys
         report(store, *(f"dt={n}" for n in range(5)))
         held = store.locked_partitions("t1").keys()
         wait_for(lambda: {entry.partition for entry in store.write_reports()} == held, "the others forgotten")
-    assert toys.looks == [None], "nobody looks for as long as nobody decides"
+    assert toys.looks == [None], "no scan runs until the proposal is decided"
 
 
 def test_a_table_that_may_not_be_planned_is_not_planned(toys, tmp_path, table, store):

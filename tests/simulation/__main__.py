@@ -10,7 +10,7 @@ from simulation.shrink import explain, first_failure
 
 
 def main() -> int:
-    """Print what did not hold, with the fewest items that it takes; 1 where something did not."""
+    """Print the violated invariant with the fewest items that reproduce it. Returns 1 if there is one."""
     parser = argparse.ArgumentParser(prog="python -m simulation", description=__doc__)
     parser.add_argument("--seed", type=int, help="replay this one")
     parser.add_argument("--seeds", type=int, nargs=2, metavar=("FIRST", "END"), help="look for one that fails")
@@ -31,7 +31,7 @@ def main() -> int:
 
 
 def planted(name: str):  # type: ignore[no-untyped-def]
-    """The defect of this name, None without one."""
+    """Return the defect of this name; None if there is no name."""
     return DEFECTS[name]() if name else None
 
 

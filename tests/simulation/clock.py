@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Virtual time: processes whose threads are greenlets, one of which runs at a time, woken in the order of a heap.
 
-``Threads`` and ``Time`` stand for the modules ``threading`` and ``time`` in the executors' code. A process that is
-killed does nothing more, not even what its ``finally`` blocks say; one that sleeps goes on later where it was.
+``Threads`` and ``Time`` replace the modules ``threading`` and ``time`` in the executors' code. A killed process does
+nothing more, not even its ``finally`` blocks; a suspended process continues later at the same point.
 """
 
 import heapq
@@ -17,31 +17,31 @@ class Killed(BaseException):
 
 
 class Process:
-    """One operating system process. ``skew`` is what its host's clock is ahead, in seconds."""
+    """One operating system process. Its host's clock is ``skew`` seconds ahead."""
 
     def __init__(self, name: str, skew: float = 0.0) -> None:
         self.name, self.skew = name, skew
         self.dead = False
-        #: stopped from then until then, and unaware of it afterwards
+        #: begin and end of the last suspension, which the process does not notice
         self.asleep_since = self.asleep_until = 0.0
         self.tasks: list[Task] = []
-        #: what its rounds of cleaning and of the tables' services go by, in seconds
+        #: the retention of its rounds of cleaning and of the tables' services, in seconds
         self.retention = self.services_retention = 0.0
-        #: locks that keep only its own threads apart, where a defect says so
+        #: locks that exclude only its own threads; only planted defects use them
         self.locks: dict[str, Any] = {}
 
     def __str__(self) -> str:
         return self.name
 
     def sleeps(self, now: float, seconds: float) -> None:
-        """Stop for so long from ``now`` on, or for as long as it is stopped already."""
+        """Suspend the process for ``seconds`` from ``now``; a longer present suspension is not shortened."""
         if self.asleep_until <= now:
             self.asleep_since = now
         self.asleep_until = max(self.asleep_until, now + seconds)
 
 
 class Task:
-    """A thread. ``waiting`` numbers its current wait, so that an entry of the heap for an earlier one is void."""
+    """A thread. ``waiting`` is the number of its current wait: the heap's entries for earlier waits are ignored."""
 
     __slots__ = ("done", "greenlet", "process", "waiting", "watchers")
 
@@ -60,7 +60,7 @@ class Task:
 
 
 class Scheduler:
-    """Runs whoever is due next. ``now`` is the true time and the database's, in seconds."""
+    """Runs the thread that is due next. ``now`` is the true time and the database's, in seconds."""
 
     def __init__(self) -> None:
         self.now = 0.0
@@ -72,14 +72,14 @@ class Scheduler:
         self._stopped = False
 
     def spawn(self, process: Process, run: Callable[[], object], after: float = 0.0) -> Task:
-        """A new thread of ``process``, which begins ``after`` seconds."""
+        """Create a thread of ``process``, which begins after ``after`` seconds."""
         task = Task(process, run, self._hub or greenlet.getcurrent())
         process.tasks.append(task)
         self._push(task, self.now + after)
         return task
 
     def sleep(self, seconds: float) -> None:
-        """Let others run for ``seconds``; Killed where that was the end of this thread's process."""
+        """Let other threads run for ``seconds``. Raises Killed if this thread's process was killed meanwhile."""
         task = self.current
         assert task is not None
         process = task.process
@@ -87,7 +87,7 @@ class Scheduler:
             raise Killed
         at, heap = self.now + seconds, self._heap
         if at <= self._until and (not heap or at < heap[0][0]) and process.asleep_until <= at:
-            self.now = at  # nobody else is due before
+            self.now = at  # no other thread is due before
             return
         task.waiting += 1
         self._push(task, at)
@@ -99,12 +99,12 @@ class Scheduler:
             raise Killed
 
     def wake(self, task: Task) -> None:
-        """Let a sleeping thread go on now."""
+        """Continue a waiting thread now."""
         if not task.done:
             self._push(task, self.now)
 
     def kill(self, process: Process) -> None:
-        """End a process as SIGKILL does; the caller goes on unless it is one of its threads."""
+        """End a process as SIGKILL does. The caller continues unless it is one of its threads."""
         process.dead = True
         for task in process.tasks:
             if not task.done and task is not self.current:
@@ -113,23 +113,23 @@ class Scheduler:
             raise Killed
 
     def stop(self) -> None:
-        """End the run at once; whoever calls it does not go on."""
+        """End the run at once; the calling thread does not continue."""
         self._stopped = True
         if self.current is not None:
             self.current.process.dead = True
             raise Killed
 
     def run(self, until: float) -> None:
-        """Go on until virtual time ``until``, or until nobody waits for anything."""
+        """Run until the virtual time ``until``, or until no thread waits."""
         self._hub, self._until = greenlet.getcurrent(), until
         while (task := self._next()) is not None:
             self.current = task
-            task.greenlet.switch()  # back when a thread ends, or when nobody is due any more
+            task.greenlet.switch()  # returns when a thread ends, or when no thread is due
         self.current = None
         self.now = max(self.now, until)
 
     def _next(self) -> Task | None:
-        """Whose turn it is, its time being now; None where nobody's is before the end of this run."""
+        """Return the thread that is due next and set the time to its own; None if no thread is due before the end."""
         heap, until = self._heap, self._until
         while heap and heap[0][0] <= until and not self._stopped:
             at, _, waiting, task = heapq.heappop(heap)
@@ -145,7 +145,7 @@ class Scheduler:
         return None
 
     def end(self) -> None:
-        """Kill every thread that still waits, so that nothing of this run outlives it."""
+        """Kill every thread that still waits, so that none outlives this run."""
         tasks = {id(entry[3]): entry[3] for entry in self._heap}
         self._heap.clear()
         for task in tasks.values():
@@ -162,14 +162,14 @@ class Scheduler:
 
 
 class Waiters:
-    """What threads wait for until somebody wakes them or time is up."""
+    """The threads that wait until another thread wakes them or their time is over."""
 
     def __init__(self, scheduler: Scheduler) -> None:
         self._scheduler = scheduler
         self._tasks: list[Task] = []
 
     def wait(self, seconds: float) -> None:
-        """Sleep so long, or less if ``wake`` is called."""
+        """Wait for this time, or until ``wake`` is called."""
         task = self._scheduler.current
         assert task is not None
         self._tasks.append(task)
@@ -179,7 +179,7 @@ class Waiters:
             self._tasks.remove(task)
 
     def wake(self) -> None:
-        """Let everybody who waits go on now."""
+        """Continue all waiting threads now."""
         for task in self._tasks:
             self._scheduler.wake(task)
 
@@ -223,7 +223,7 @@ class Lock:
 
 
 class Thread:
-    """``threading.Thread`` in the process of whoever makes it."""
+    """``threading.Thread`` in the process of the thread that creates it."""
 
     def __init__(
         self,
@@ -255,7 +255,7 @@ class Thread:
 
 
 class Threads:
-    """Stands for the module ``threading``. ``scheduler`` is that of the run under way."""
+    """Replaces the module ``threading``. ``scheduler`` is that of the present run."""
 
     def __init__(self) -> None:
         self.scheduler = Scheduler()
@@ -274,7 +274,7 @@ class Threads:
 
 
 class Time:
-    """Stands for the module ``time``."""
+    """Replaces the module ``time``."""
 
     def __init__(self, threads: Threads) -> None:
         self._threads = threads

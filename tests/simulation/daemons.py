@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """lakefold's processes: the real worker, rescuer, sweep and cleaner in loops, and a scan loop around the real planner.
 
-A loop looks whether there is anything to do before it begins: rounds that find nothing would be most of a run, and
-change nothing. From there on all is real, and may find that others were faster.
-The loops of two daemons do not elect a leader here: leadership saves work, and correctness must not rest on it.
+A loop first checks whether there is work: most rounds would find none and change nothing. From then on all code is
+real, and another process may be faster. The loops of two daemons elect no leader here: leadership saves work, and
+correctness must not depend on it.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -47,11 +47,11 @@ _MOST_PLANS = 2
 
 
 class Daemon:
-    """One process on one database: an executor, and with ``loops`` all that a whole daemon does beside."""
+    """One process on one database: an executor and, with ``loops``, all other loops of a daemon."""
 
     def __init__(self, world: "World", process: Process, store: "ModelStore", *, loops: bool) -> None:
         self.world, self.process, self.store = world, process, store
-        #: table → what its last scan saw that found nothing to do
+        #: table → the state that its last scan found, if it found no work
         self._nothing: dict[str, object] = {}
         settings = WorkerSettings(poll_interval=timedelta(seconds=13))
         world.scheduler.spawn(process, lambda: self._work(settings), after=world.random.random() * 5)
@@ -123,9 +123,9 @@ class Daemon:
             self.store.add_plan(plan)
 
     def _scan_table(self, table: Table) -> Callable[[Mapping[str, str], Collection[str]], Plan | None]:
-        """Look at the table; what makes a plan of what was seen.
+        """Scan the table; returns the function that makes a plan from the scan.
 
-        Arrow, NumPy and the real planner take longer than all the rest of a run, so most runs do without them.
+        Arrow, NumPy and the real planner take longer than the rest of a run, so most runs do not use them.
         """
         plan_id = self.world.new_plan_id()
         if not self.world.setup.real_planner:
@@ -171,7 +171,7 @@ class Daemon:
                 self.world.tell(f"cleaned {len(report.deleted)} files of {table.name}")
 
     def _put_back(self) -> None:
-        """The duty to partitions that plans have moved: halted or not, under whatever name."""
+        """Sweep the relocated partitions, also of halted and renamed tables."""
         for table in list(self.world.tables.values()):
             if isinstance(table, LocationsTable) and table.parameters and self.may_put_back(table):
                 before = dict(table.owed)
@@ -182,7 +182,7 @@ class Daemon:
                 self.world.watch.put_right(table, dict(table.owed))
 
     def may_put_back(self, table: Table) -> bool:
-        """Whether nothing forbids it; a halt forbids rewriting only."""
+        """Return True if the sweep may run; a halt forbids only rewriting."""
         return True
 
     def _services(self) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defects to plant: each brings one bug back, into the real code or into the port that stands for it."""
+"""Defects to plant: each restores one bug, in the real code or in the simulated port that replaces it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -30,11 +30,11 @@ Planted = Callable[[], AbstractContextManager[Any]]
 
 
 def replaced(owner: Any, name: str, by: Any) -> Planted:
-    """A defect that is one other attribute."""
+    """A defect that replaces one attribute."""
     return lambda: patch.object(owner, name, by)
 
 
-# What a clean tells the archiver, and when.
+# The record of a clean for the archiver.
 
 
 def _earliest_of_completed(writer: TimelineWriter, victims: tuple[str, ...]) -> str:
@@ -51,7 +51,7 @@ def _retained_as_archived(writer: TimelineWriter, versions: Any) -> str:
     return writer.earliest([version.path for version in versions])
 
 
-# Who is kept apart from whom.
+# Exclusion.
 
 
 def _lock_of_the_process(writer: TimelineWriter) -> TableLock:
@@ -123,7 +123,7 @@ def _of_todays_name(format_: LocationsFormat, table: LocationsTable, partition: 
 
 
 def _nothing(*_: object) -> None:
-    """In the place of a question."""
+    """Replaces a check."""
 
 
 @contextmanager
@@ -149,7 +149,7 @@ def _any_instant(writer: TimelineWriter, plan_id: str, instants: Any) -> list[An
 
 @contextmanager
 def _own_instant_is_foreign() -> Iterator[None]:
-    """The instant of a dead executor counts as a writer's: it is not withdrawn, and its plan does not recognize it."""
+    """The instant of a dead executor is taken for a writer's: it is not withdrawn, nor recognized by its plan."""
     known = TimelineWriter.withdrawable
 
     def of_the_living(writer: TimelineWriter, plan_id: str, instants: Any) -> list[Any]:

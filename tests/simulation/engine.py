@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine of our own that is trivial: it writes the rows of a group's files into one, in memory."""
+"""A trivial engine, which writes the rows of a group's files into one file, in memory."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class CopyRows:
-    """Implements ``lake.engines.Engine``; a full path is a slash, the name of the table, and the path in it."""
+    """Implements ``lake.engines.RewriteEngine``; a full path is a slash, the name of the table, and the path in it."""
 
     name = "memory"
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Of the database in memory: the journal of what is staged, and who besides plans holds partitions."""
+"""The part of the database in memory with the journal of staged work and the partition locks."""
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 class JournalParts:
-    """That part of ``lake.plan_store.PlanStore``."""
+    """This part of ``lake.plan_store.PlanStore``."""
 
     world: "World"
     settings: Settings
@@ -28,7 +28,7 @@ class JournalParts:
         raise NotImplementedError
 
     def hold(self, claim: Claim) -> Row:
-        """The row of a claim that is still its executor's."""
+        """Return the row of a claim that its executor still owns."""
         raise NotImplementedError
 
     @transaction
@@ -61,7 +61,7 @@ class JournalParts:
             )
 
     def clear_committed(self, row: Row, commit: Commit) -> None:
-        """What a commit made the table's is not left over."""
+        """Remove the stagings whose files a commit has added to the table."""
         epoch = commit.epoch if commit.epoch is not None else row.epoch
         named = any(one.staged.token == commit.instant for one in row.staged)
         row.staged = tuple(
@@ -70,7 +70,7 @@ class JournalParts:
         )
 
     def watched_long(self, table: TableRef) -> bool:
-        """Whether the sweep would forget something; no call."""
+        """Return True if the sweep would clear an expired staging. Not a call of the port."""
         return any(one.at <= self.now() - self.settings.watched_for for _, one in self._left(table))
 
     def _left(self, table: TableRef) -> Iterator[tuple[Row, StagedRow]]:
@@ -108,6 +108,6 @@ class JournalParts:
         self.keepers = {key: held for key, held in self.keepers.items() if held[0] != owner}
 
     def kept_by(self, table: str, partition: str) -> LockOwner | None:
-        """Which round of the cleaner or the sweep holds a partition."""
+        """Return the round of the cleaner or the sweep that has locked a partition."""
         keeper, until = self.keepers.get((table, partition), (None, 0.0))
         return keeper if until > self.now() else None

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports ``TableFormat`` and ``TableWriter`` over tables in memory: what is the same for every shape.
+"""The ports ``TableFormat`` and ``TableWriter`` for tables in memory: the common part of all shapes.
 
-The rest is in ``simulation.shapes``: the contract of docs/formats.md, no more. Every call goes through
-``World.before`` and ``World.after``, where time passes and faults strike: a call that fails before has done nothing,
-one that fails after has done its work.
+The rest is in ``simulation.shapes``: the contract of docs/formats.md, no more. Every call passes ``World.before`` and
+``World.after``, where time passes and faults occur: a call that fails before has done nothing, and a call that fails
+after has done its work.
 """
 
 import functools
@@ -27,7 +27,7 @@ START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def port(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """A call from a process to the lake, disturbed as the world says."""
+    """A call from a process to the lake, with the faults of the run."""
 
     def decorate(function: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(function)
@@ -44,7 +44,7 @@ def port(name: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class ModelFormat:
-    """Observes the tables of one shape; implements ``lake.ports.TableFormat`` as far as executors ask."""
+    """Observes the tables of one shape; implements the part of ``lake.ports.TableFormat`` that executors call."""
 
     name: str
     capabilities: frozenset[Capability] = frozenset()
@@ -66,11 +66,11 @@ class ModelFormat:
         raise NotImplementedError
 
     def busy(self, table: Any) -> Mapping[str, str]:
-        """Group → why it may not be planned, beside damage."""
+        """Return group → why it may not be planned, apart from damage."""
         return {}
 
     def damaged(self, table: Table, group: str) -> bool:
-        """Whether ``group`` is not what the commits say."""
+        """Return True if ``group`` differs from the state that its commits wrote."""
         return table.holds_damage(group)
 
     @port("snapshot")
@@ -131,7 +131,7 @@ class ModelFormat:
         return self.reasons_to_keep(self.table(ref), versions)
 
     def reasons_to_keep(self, table: Any, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
-        """Path → why it must stay; None where nothing needs it."""
+        """Return path → why the file must stay; None if nothing needs it."""
         raise NotImplementedError
 
     def saved(self, table: Table) -> set[str]:
@@ -147,7 +147,7 @@ class ModelFormat:
 
 
 class ModelWriter(AbstractContextManager["ModelWriter"]):
-    """Changes one table; implements what is the same of ``lake.ports.TableWriter`` for every shape."""
+    """Changes one table; implements the common part of ``lake.ports.TableWriter`` for all shapes."""
 
     max_commit_duration = timedelta()
 
@@ -172,7 +172,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         """Nothing: sessions are not simulated."""
 
     def still_there(self, plan: Plan, **seen: Any) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
-        """The groups of a plan that are what was planned, and the others. Raises Conflict where none is left."""
+        """Return the unchanged groups of a plan, and the others. Raises Conflict if all have changed."""
         left_out = []
         for index, group in enumerate(plan.groups):
             reason = next((r for item in group.slices if (r := self.stale(item, **seen)) is not None), None)
@@ -185,7 +185,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return kept, tuple(left_out)
 
     def stale(self, item: FileSlice) -> str | None:
-        """Why a planned slice can't be rewritten; None where it is what the table has, and what its commits say."""
+        """Return why a planned slice can't be rewritten; None if the table has it as its commits wrote it."""
         piece = self.table.live().get(item.file_id)
         if piece is None or piece.names != (item.path, item.log_files):
             return f"group {item.file_id} changed since the plan was made"
@@ -205,11 +205,11 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 
     def rewrite_group(self, prepared: PreparedPlan, number: int, index: int, report: ProgressCallback) -> OutputFile:
-        """Write the new file of the group ``index``, the ``number``-th that is rewritten."""
+        """Write the new file of the group ``index``, which is rewritten as the ``number``-th group."""
         raise NotImplementedError
 
     def read(self, group: ClusteringGroup, index: int) -> dict[int, int]:
-        """The rows of a group's slices. Raises Conflict with the group where a file is gone or cut."""
+        """Return the rows of a group's slices. Raises Conflict with the group if a file is missing or cut."""
         rows: dict[int, int] = {}
         for item in group.slices:
             files = [self.table.files.get(path) for path in (str(item.path), *item.log_files)]
@@ -222,7 +222,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         return rows
 
     def written(self, rewrite: Rewrite) -> tuple[File, ...]:
-        """The new files of a rewrite. Raises Conflict where one is gone: somebody withdrew it."""
+        """Return the new files of a rewrite. Raises Conflict if one is missing, since the attempt was withdrawn."""
         found = [self.table.files.get(output.path) for output in rewrite.outputs]
         if None in found:
             raise Conflict(f"what was written of {rewrite.prepared.instant} was taken back")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The rows of the database in memory, and what a call of it is."""
+"""The rows of the database in memory, and its calls."""
 
 import functools
 from collections.abc import Callable
@@ -12,7 +12,7 @@ from lake.plan_store import SupersededRecord
 
 
 def transaction(function: Callable[..., Any]) -> Callable[..., Any]:
-    """A call from a process to the database, disturbed as the world says."""
+    """A call from a process to the database, with the faults of the run."""
     name = function.__name__
 
     @functools.wraps(function)
@@ -46,10 +46,10 @@ class Row:
     attempts: int = 0
     executor: str = ""
     lease_until: float = 0.0
-    #: for so long after its lease only whoever knows its executor to be gone takes it over
+    #: for this long after its lease, only a process that knows the executor to be dead takes the plan over
     grace: float = 0.0
     not_before: float = 0.0
-    #: its place among those that wait: what is claimed first is any of them, as far as executors can tell
+    #: its position among the waiting plans; to executors the order is arbitrary
     rank: float = 0.0
     cancel_asked: bool = False
     staged: tuple[StagedRow, ...] = ()
@@ -82,7 +82,7 @@ class TableRow:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """Of the policy, what the store obeys."""
+    """The policy settings that the store uses."""
 
     lease: float = 20.0
     backoff: float = 4.0

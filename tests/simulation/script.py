@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What one run is made of, drawn from its seed: the setup, and a list of items that can be dropped one by one.
+"""The script of one run, drawn from its seed: the setup, and a list of items that can be removed one by one.
 
-An item is something that somebody does at a time (``Act``), a fault that strikes at the n-th call of a port
-(``Fault``), or one that strikes a process at a time, whatever it is doing (``Stroke``). Nothing else goes wrong, so
-that a failing run is explained by the few items that it can't do without.
+An item is an action of a person or program at a time (``Act``), a fault at the n-th call of a port (``Fault``), or a
+fault of a process at a time, at any point of its work (``Stroke``). Nothing else goes wrong. So the few items without
+which a run does not fail explain the failure.
 """
 
 from collections.abc import Sequence
@@ -13,7 +13,7 @@ from random import Random
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import Concurrency, OnConflict
 
-#: until when things happen; afterwards everything heals
+#: the end of actions and faults; afterwards all processes recover
 HORIZON = 150.0
 WRITERS = ("writer-1", "writer-2")
 PARTITIONS = ("a", "b", "c")
@@ -37,7 +37,7 @@ class Act:
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """What strikes ``when`` (before or after) the ``nth`` call of ``site``. ``seconds`` is how long a sleep lasts."""
+    """A fault ``when`` (before or after) the ``nth`` call of ``site``. ``seconds`` is the length of a suspension."""
 
     site: str
     nth: int
@@ -54,7 +54,7 @@ class Fault:
 
 @dataclass(frozen=True, slots=True)
 class Stroke:
-    """What strikes the process ``who`` at ``at``: a crash, or a sleep of ``seconds``."""
+    """A fault of the process ``who`` at ``at``: a crash, or a suspension of ``seconds``."""
 
     at: float
     who: str
@@ -71,7 +71,7 @@ Item = Act | Fault | Stroke
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableSetup:
-    """What a table is like at first."""
+    """The initial state of a table."""
 
     name: str
     shape: str
@@ -79,13 +79,13 @@ class TableSetup:
     indexed: bool
     on_conflict: OnConflict
     concurrency: Concurrency
-    #: lakefold runs the table's own cleaner, too
+    #: lakefold also runs the table's own cleaner
     services: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Setup:
-    """What does not change while a run is shrunk."""
+    """The part of a script that stays the same while a run is shrunk."""
 
     tables: tuple[TableSetup, ...]
     retention: float
@@ -94,7 +94,7 @@ class Setup:
     real_planner: bool
     max_attempts: int
     max_inflight_per_table: int
-    #: how many partitions a plan takes at most
+    #: the maximum number of partitions of a plan
     partitions_per_plan: int
     clean_commits: int
     keep_commits: int
@@ -102,7 +102,7 @@ class Setup:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Script:
-    """One run, the same each time."""
+    """The repeatable description of one run."""
 
     seed: int
     setup: Setup
@@ -110,13 +110,13 @@ class Script:
 
 
 class Bug(Exception):
-    """An error that nobody foresaw, from inside an adapter."""
+    """An unexpected error from inside an adapter."""
 
 
-#: where faults strike (how often a run comes there, and what the call may raise instead)
+#: the sites of faults (how often a run reaches each, and the errors that its call may raise)
 _ANY: tuple[type[Exception], ...] = (Transient, Conflict, Rejected, Integrity, CommitUnknown, Bug)
 _ASKED: tuple[type[Exception], ...] = (Transient, Rejected, Bug)
-#: the call with which the table's client commits; without an answer it goes on for a while
+#: the call by which the table's client commits; if its answer is lost, the call continues for a while
 UNANSWERED = "client's commit"
 SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
     "committed": (8, _ASKED),
@@ -180,9 +180,9 @@ SITES: dict[str, tuple[int, tuple[type[Exception], ...]]] = {
         }.items()
     },
 }
-#: sites of writers, who have crashes and sleeps only
+#: sites of writers, where only crashes and suspensions occur
 WRITER_SITES = {"write": 10, "write commit": 8, "write clean": 3}
-#: what is not there for every shape
+#: sites that only some shapes have
 _ONLY = {
     **dict.fromkeys(
         ("pending", "unfinished", "late files", "remove late files", "maintain", "last call"), ("timeline",)
@@ -207,7 +207,7 @@ _WEIGHTS = {
     "delete file": 2,
 }
 _CHOICES = [site for site in SITES for _ in range(_WEIGHTS.get(site, 1))]
-#: faults that come together find more: each run prefers the sites of one of these stretches of the way
+#: faults close to each other find more defects: each run prefers the sites of one of these sections
 _NEAR = (
     ("prepare", "rewrite", "rewrite group", "prove", "record_step", "heartbeat", "claim"),
     (
@@ -249,7 +249,7 @@ PROCESSES = ("daemon-1", "daemon-2", "executor-3")
 
 
 def draw(seed: int) -> Script:
-    """The script of a seed."""
+    """Return the script of a seed."""
     random = Random(seed)
     setup = _setup(random)
     items: list[Item] = []
@@ -272,7 +272,7 @@ def _setup(random: Random) -> Setup:
             merge_on_read=random.random() < 0.4,
             indexed=random.random() < 0.6,
             on_conflict=random.choice((OnConflict.PLAN_WINS, OnConflict.WRITER_WINS)),
-            # What a lock keeps apart is a question of tables that have one.
+            # Only tables with a lock exclude processes by it.
             concurrency=Concurrency.SINGLE_WRITER
             if shape == "timeline" and random.random() < 0.25
             else Concurrency.OCC,
@@ -280,7 +280,7 @@ def _setup(random: Random) -> Setup:
         )
         for number in range(1, 2 if random.random() < 0.75 else 3)
     )
-    # Where nothing compares, nothing keeps two lakefolds apart.
+    # Without compare-and-set, nothing excludes two installations of lakefold from each other.
     alone = any(table.shape == "locations" for table in tables)
     return Setup(
         tables=tables,
@@ -297,7 +297,7 @@ def _setup(random: Random) -> Setup:
 
 
 def _skews(random: Random) -> tuple[float, ...]:
-    """What the clocks of lakefold's hosts are ahead: mostly nothing, sometimes a little, minutes, or a wrong zone."""
+    """Return by how much the clocks of lakefold's hosts are ahead: mostly 0, sometimes seconds, minutes, or hours."""
     chosen = random.choice(((0.0,), (0.0,), (0.0, 0.6, -0.6), (0.0, 0.0, -90.0, 90.0, -32_400.0, 32_400.0)))
     return tuple(random.choice(chosen) for _ in range(5))
 
@@ -332,7 +332,7 @@ def _writes(random: Random, table: TableSetup) -> list[Item]:
 
 
 def _there(setup: Setup, sites: Sequence[str]) -> list[str]:
-    """Those of ``sites`` that a run with these tables comes to."""
+    """Return those of ``sites`` that a run with these tables can reach."""
     shapes = {table.shape for table in setup.tables}
     return [site for site in sites if site not in _ONLY or not shapes.isdisjoint(_ONLY[site])]
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How many seeds are run, and which test files run which: each file is one process's share of a parallel run."""
+"""The number of seeds, and their distribution over test files: each file is one process's part of a parallel run."""
 
 import sys
 import time
@@ -10,18 +10,18 @@ from support import SOAK, record_figure
 
 from simulation.shrink import explain, first_failure
 
-#: seeds of one test, and how many such tests each of the four files has
+#: the number of seeds of one test, and of tests in each of the four files
 PER_TEST, TESTS = (10_000, 25) if SOAK else (250, 2)
 
 _took: dict[int, float] = {}
 
 if sys.version_info < (3, 12):
-    # What a protocol asks for is looked up at each isinstance there: a tenth of a run's time.
+    # Each isinstance with a protocol looks up all its members, which would take a tenth of a run's time.
     typing._get_protocol_attrs = cache(typing._get_protocol_attrs)  # type: ignore[attr-defined]
 
 
 def hold(number: int) -> None:
-    """Everything holds in the seeds of test ``number``."""
+    """Check that all invariants hold in the seeds of test ``number``."""
     seeds, began = range(number * PER_TEST, (number + 1) * PER_TEST), time.process_time()
     failing = first_failure(seeds)
     assert failing is None, f"\n{explain(failing)}"

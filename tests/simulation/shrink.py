@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs of seeds, and what is left of a failing one when everything it does not need is dropped."""
+"""Runs seeds, and reduces a failing script to the items that it needs to fail."""
 
 import gc
 from collections.abc import Callable, Iterable, Iterator
@@ -10,13 +10,13 @@ from simulation.script import Item, Script, draw
 from simulation.world import World, simulated
 
 _LAST_EVENTS = 40
-#: a run leaves cycles only; so many are kept before they are looked for
+#: a run leaves only cyclic garbage; this many runs are kept before a collection
 _RUNS_AT_ONCE = 16
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A seed that did not hold: which invariant, the fewest items it takes, and the last events of that run."""
+    """A failing seed: the violated invariant, the fewest items that reproduce it, and the last events of the run."""
 
     seed: int
     what: str
@@ -39,7 +39,7 @@ class Failure:
 
 
 def first_failure(seeds: Iterable[int], defect: AbstractContextManager[object] | None = None) -> int | None:
-    """The first of ``seeds`` in which something did not hold; None where all did."""
+    """Return the first of ``seeds`` that violates an invariant; None if there is none."""
     with simulated(), defect or nullcontext(), _collecting_between_runs() as collect:
         for seed in seeds:
             if World(draw(seed)).run() is not None:
@@ -51,7 +51,7 @@ def first_failure(seeds: Iterable[int], defect: AbstractContextManager[object] |
 
 @contextmanager
 def _collecting_between_runs() -> Iterator[Callable[[], object]]:
-    """No garbage is looked for inside this block but when the function is called, and not in what was there before."""
+    """Inside the block, collect garbage only when the yielded function is called, and only objects created since."""
     gc.freeze()
     gc.disable()
     try:
@@ -62,7 +62,7 @@ def _collecting_between_runs() -> Iterator[Callable[[], object]]:
 
 
 def explain(seed: int, defect: AbstractContextManager[object] | None = None, name: str = "") -> Failure | None:
-    """Run ``seed`` and shrink it; None where everything held."""
+    """Run ``seed`` and shrink it; None if all invariants held."""
     with simulated(), defect or nullcontext():
         script = draw(seed)
         found = World(script).run()
@@ -77,7 +77,7 @@ def explain(seed: int, defect: AbstractContextManager[object] | None = None, nam
 
 
 def _shrunk(script: Script, what: str) -> Script:
-    """The script with ever smaller parts of its items dropped for as long as it still fails in the same way."""
+    """Return the script without all parts of its items that it does not need to fail in the same way."""
     size = max(1, len(script.items) // 2)
     while True:
         dropped = False

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """``lake.plan_store.PlanStore`` in memory, and the scheduler's and operator's calls of ``service.control.store``.
 
-Each method is one transaction: time passes and faults strike before it and after it, never inside. What
-``tests/store`` says of the real one holds here, so a change there belongs here too.
+Each method is one transaction: time passes and faults occur before and after it, never inside. It must behave as
+``tests/store`` tests the real store, so a change there is needed here too.
 """
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -55,7 +55,7 @@ class ModelStore(JournalParts):
         """The database's clock."""
         return self.world.scheduler.now
 
-    # What executors call.
+    # Calls of executors.
 
     @transaction
     def claim(self, executor: str) -> Claim | None:
@@ -81,7 +81,7 @@ class ModelStore(JournalParts):
         return self._claim_of(row)
 
     def lease_is_over(self, row: Row) -> bool:
-        """Whether nobody renewed it in time."""
+        """Return True if the lease was not renewed in time."""
         return row.lease_until <= self.now()
 
     @transaction
@@ -96,7 +96,7 @@ class ModelStore(JournalParts):
         return row.cancel_asked
 
     def lasts(self, at_least: timedelta) -> float:
-        """How long nobody else may have a plan, since its commit is about to begin."""
+        """Return how long no other executor may take the plan over, since its commit is about to begin."""
         return at_least.total_seconds()
 
     @transaction
@@ -172,13 +172,13 @@ class ModelStore(JournalParts):
             )
 
     def close_replaced_again(self, table: str, paths: Collection[str]) -> None:
-        """What a restore made the table's again, and was replaced once more, waits anew."""
+        """Restart the retention of files that a restore made live and a later commit replaced again."""
         for known in self.rows:
             if known.table == table and known.version.path in paths:
                 known.deleted = True
 
     def replaced(self, commit: Commit) -> Sequence[SupersededVersion]:
-        """The versions that a completed plan leaves to the cleaner."""
+        """Return the replaced versions of a completed plan, which the cleaner will delete."""
         return commit.superseded
 
     @transaction
@@ -226,7 +226,7 @@ class ModelStore(JournalParts):
         return [self._due(row) for row in self.kept(table) if self.is_due(row, retention)][:limit]
 
     def retention_now(self) -> float:
-        """The clock that retention compares with."""
+        """Return the clock by which retention is measured."""
         return self.now()
 
     @transaction
@@ -251,7 +251,7 @@ class ModelStore(JournalParts):
         for number in rows:
             self.rows[number].deleted = True
 
-    # What schedulers and operators call.
+    # Calls of schedulers and operators.
 
     @transaction
     def add_plan(self, plan: Plan) -> None:
@@ -267,7 +267,7 @@ class ModelStore(JournalParts):
 
     @transaction
     def request_cancel(self, plan_id: str) -> None:
-        """An operator's wish."""
+        """Record an operator's request to cancel."""
         row = self.plans[plan_id]
         if row.state is REQUESTED:
             self._move(row, PlanState.CANCELLED)
@@ -289,14 +289,14 @@ class ModelStore(JournalParts):
         """Plans that have not ended."""
         return [row for row in self.plans.values() if row.state in LIVE_STATES]
 
-    # What loops ask before they begin: no calls, and no time passes.
+    # Checks of loops before they begin: these are not calls, and no time passes.
 
     def idle(self, executor: str) -> bool:
-        """Whether an executor would find nothing to claim and nothing to rescue."""
+        """True if an executor would find no plan to claim or to take over."""
         return next(self._waiting(), None) is None and not self.silent(executor)
 
     def silent(self, executor: str) -> list[Row]:
-        """Plans whose lease ran out, and which ``executor`` may take over."""
+        """Return the plans with an expired lease that ``executor`` may take over."""
         return [
             row
             for row in self.plans.values()
@@ -310,33 +310,33 @@ class ModelStore(JournalParts):
         return {part: plan_id for (table, part), plan_id in self.live_partitions.items() if table == name}
 
     def kept(self, table: TableRef) -> list[SupersededRow]:
-        """Superseded versions that wait, in the order in which they were superseded."""
+        """Return the superseded versions that await deletion, oldest first."""
         mine = [row for row in self.rows if row.table == table.name and not row.deleted]
         return sorted(mine, key=lambda row: (row.at, row.row_id))
 
     def is_due(self, row: SupersededRow, retention: timedelta) -> bool:
-        """Whether a version was superseded so long ago."""
+        """Return True if a version was superseded at least this long ago."""
         return row.at <= self.retention_now() - retention.total_seconds()
 
     def ended_plans_without_commit(self, table: TableRef) -> list[str]:
-        """Plans that began and ended so."""
+        """Return the plans that began and ended without a commit."""
         return [
             plan_id
             for plan_id, row in self.plans.items()
             if row.state in ENDED_WITHOUT_COMMIT and row.epoch > 0 and row.plan.table.name == table.name
         ]
 
-    # How it is kept.
+    # Internal state.
 
     def hold(self, claim: Claim) -> Row:
-        """The row of a claim that is still its executor's. Raises LeaseLost."""
+        """Return the row of a claim that its executor still owns. Raises LeaseLost."""
         row = self.plans.get(claim.plan.plan_id)
         if row is None or (row.epoch, row.executor, row.state) != (claim.epoch, claim.executor, INFLIGHT):
             raise LeaseLost(f"plan {claim.plan.plan_id} is no longer {claim.executor}'s (epoch {claim.epoch})")
         return row
 
     def concurrency_of(self, row: Row) -> Concurrency:
-        """How a plan that is claimed now keeps other writers away: as its table is registered today."""
+        """Return the concurrency mode of a plan that is claimed now, by the present registration of its table."""
         return self.tables[row.plan.table.name].concurrency
 
     def _claim_of(self, row: Row) -> Claim:
@@ -353,7 +353,7 @@ class ModelStore(JournalParts):
         )
 
     def _waiting(self) -> Iterator[Row]:
-        """Plans that may be claimed now, in their order."""
+        """Return the plans that may be claimed now, in order."""
         for row in sorted(self.plans.values(), key=lambda row: row.rank):
             if row.state is REQUESTED and row.not_before <= self.now():
                 name = row.plan.table.name
@@ -370,7 +370,7 @@ class ModelStore(JournalParts):
             self.live_partitions[plan.table.name, part] = plan.plan_id
 
     def taken(self, table: str, partitions: Collection[str]) -> dict[str, str]:
-        """Those of ``partitions`` that a live plan holds, or a round of the cleaner or the sweep."""
+        """Return those of ``partitions`` that a live plan, the cleaner or the sweep holds."""
         holders = {part: held for part in partitions if (held := self.live_partitions.get((table, part)))}
         kept = {part: self.kept_by(table, part) for part in partitions} if self.keepers else {}
         return holders | {part: str(keeper) for part, keeper in kept.items() if keeper is not None}
@@ -400,5 +400,5 @@ class ModelStore(JournalParts):
 
 
 def _is_gone(executor: str, asking: str) -> bool:
-    """Whether one executor can know that another one is gone: a place runs one process at a time."""
+    """Return True if one executor can know that another one is dead: a host name runs one process at a time."""
     return executor.partition("/")[0] == asking.partition("/")[0]

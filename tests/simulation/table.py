@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in memory, whatever its shape: its files, what readers see of them, and what its writers' commits add up to.
+"""A table in memory of any shape: its files, the rows that readers see, and the sum of its writers' commits.
 
-How a commit is made, and what is live after it, is the shape's own (``simulation.shapes``).
+The shape determines how a commit is made and which files are live after it (``simulation.shapes``).
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -20,13 +20,13 @@ _MASK = (1 << 64) - 1
 
 
 def row_sum(key: int, value: int) -> int:
-    """A number for a row; sums of them tell multisets of rows apart."""
+    """Return a number for a row; the sum of such numbers identifies a multiset of rows."""
     mixed = (key * 0x9E3779B97F4A7C15 ^ value * 0xC2B2AE3D27D4EB4F) & _MASK
     return (mixed ^ mixed >> 29) * 0xBF58476D1CE4E5B9 & _MASK
 
 
 def sum_of(rows: Rows) -> int:
-    """The sum of all rows."""
+    """Return the sum of all rows."""
     total = 0
     for key, value in rows.items():
         if value is not None:  # ``row_sum`` spelled out: this is where most of its calls would come from
@@ -37,9 +37,9 @@ def sum_of(rows: Rows) -> int:
 
 @dataclass(slots=True, eq=False)
 class File:
-    """A base or log file; ``bytes`` is what is on disk, ``written`` what its writer's commit says.
+    """A base or log file; ``bytes`` is its size on disk, ``written`` the size in its writer's commit.
 
-    ``instant`` names what wrote it: an instant of a timeline, the token of what was staged, or a writer's commit.
+    ``instant`` identifies the attempt that wrote it: an instant, the token of staged work, or a writer's commit.
     """
 
     path: str
@@ -54,7 +54,7 @@ class File:
 
 
 class Slice:
-    """What a reader merges: a base file and the logs after it. ``names`` are their paths."""
+    """The files that a reader merges: a base file and the logs after it. ``names`` are their paths."""
 
     __slots__ = ("base", "logs", "names")
 
@@ -63,7 +63,7 @@ class Slice:
         self.names = base.path, tuple([log.path for log in logs])
 
     def rows(self) -> dict[int, int]:
-        """Base and logs merged."""
+        """Return the rows of base file and logs, merged."""
         merged = dict(self.base.rows)
         for log in self.logs:
             merged.update(log.rows)
@@ -72,7 +72,7 @@ class Slice:
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Attempt:
-    """Something that was begun on a table under a name of its own: an instant of a timeline, or a token."""
+    """A begun action on a table: an instant of a timeline, or a token."""
 
     time: str
     owner: Process | None
@@ -83,7 +83,7 @@ class Attempt:
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """One table. ``ledger`` is what its writers' completed commits add up to."""
+    """One table. ``ledger`` has the rows after all completed commits of its writers."""
 
     #: as ``TableSetup.shape`` and ``TableRef.format`` name it
     shape: ClassVar[str]
@@ -95,42 +95,42 @@ class Table:
     files: dict[str, File] = field(default_factory=dict)
     ledger: dict[int, int] = field(default_factory=dict)
     ledger_sum: int = 0
-    #: groups with a lost or cut file, since when
+    #: groups with a lost or cut file, each with the time of the damage
     damaged: dict[str, float] = field(default_factory=dict)
-    #: and the keys of the rows that went with it
+    #: the keys of the rows that were lost with it
     unreadable: dict[str, tuple[int, ...]] = field(default_factory=dict)
     #: savepoint → the paths it keeps
     saved: dict[str, frozenset[str]] = field(default_factory=dict)
-    #: counts what a scan could see change
+    #: counts the changes that a scan could see
     version: int = 0
     _live: dict[str, Slice] | None = None
     _paths: set[str] | None = None
     _sums: dict[tuple[str, tuple[str, ...]], int] = field(default_factory=dict)
     _bare: dict[str, Slice] = field(default_factory=dict)
     _ref: TableRef | None = None
-    #: partitions whose readers see, for a while and by a writer's doing, other rows than the ledger has
+    #: partitions whose visible rows temporarily differ from the ledger because of a writer
     owed: dict[str, float] = field(default_factory=dict)
-    #: what it was called at first, by which the model knows it
+    #: its first name, by which the model identifies it
     first_name: str = field(init=False)
 
     def __post_init__(self) -> None:
         self.concurrency, self.first_name = self.setup.concurrency, self.setup.name
 
     def end_sharing(self) -> None:
-        """Other tables are dropped that read files of this one."""
+        """Drop the other tables that read files of this table."""
 
     def of_other_tables(self) -> Collection[str]:
-        """The files that other tables read."""
+        """Return the files that other tables read."""
         return ()
 
     @property
     def name(self) -> str:
-        """What it is registered as, today."""
+        """The table's present name."""
         return self.setup.name
 
     @property
     def ref(self) -> TableRef:
-        """The table as it is registered today."""
+        """The table's present reference."""
         if self._ref is None or self._ref.concurrency is not self.concurrency:
             self._ref = TableRef(
                 name=self.name,
@@ -141,7 +141,7 @@ class Table:
             )
         return self._ref
 
-    # What readers see.
+    # Reading.
 
     def live(self) -> dict[str, Slice]:
         """Group → its latest slice."""
@@ -150,7 +150,7 @@ class Table:
         return self._live
 
     def view(self) -> dict[str, Slice]:
-        """What ``live`` remembers until something changes."""
+        """The cached result of ``live``."""
         raise NotImplementedError
 
     def live_paths(self) -> set[str]:
@@ -160,7 +160,7 @@ class Table:
         return self._paths
 
     def alone(self, base: File) -> Slice:
-        """A slice without logs, the same one each time."""
+        """Return a slice without logs; the same object each time."""
         found = self._bare.get(base.path)
         if found is None or found.base is not base:
             found = self._bare[base.path] = Slice(base, ())
@@ -179,7 +179,7 @@ class Table:
         return total & _MASK
 
     def rows(self) -> dict[int, list[int]]:
-        """What ``visible_sum`` adds up, by key; more than one value where a key is doubled."""
+        """Return the rows of ``visible_sum`` by key; a doubled key has several values."""
         found: dict[int, list[int]] = {}
         for piece in (piece for group, piece in self.live().items() if group not in self.damaged):
             for key, value in piece.rows().items():
@@ -187,7 +187,7 @@ class Table:
         return found
 
     def book(self, key: int, value: int | None) -> None:
-        """Take down what a writer's commit makes of a row; None where it deletes it."""
+        """Record the new value of a row in the ledger; None if the commit deletes the row."""
         old = self.ledger.pop(key, None)
         if old is not None:
             self.ledger_sum -= row_sum(key, old)
@@ -195,59 +195,59 @@ class Table:
             self.ledger[key] = value
             self.ledger_sum += row_sum(key, value)
 
-    # What changes it.
+    # Changes.
 
     def touch(self) -> None:
-        """Something that readers see may have changed."""
+        """Note that the visible rows may have changed."""
         self._live = self._paths = None
         self.version += 1
         self.changed(self)
 
     def put(self, file: File) -> File:
-        """Add a file that nothing makes the table's yet."""
+        """Add a file that is not yet part of the table."""
         self.files[file.path] = file
         return file
 
     def remove(self, path: str) -> int:
-        """Delete a file; its size, 0 where it is gone already."""
+        """Delete a file. Returns its size, 0 if it does not exist."""
         file = self.files.pop(path, None)
         return file.bytes if file is not None else 0
 
     def cut(self, file: File) -> None:
-        """Take the end off a file."""
+        """Truncate a file."""
         file.bytes -= 1
         file.rows = dict(list(file.rows.items())[:-1])
         self._sums.clear()
 
-    # What is asked of it.
+    # Queries.
 
     def holds_damage(self, group: str) -> bool:
-        """Whether the slice of ``group`` is not what the commits say, by names and sizes."""
+        """Return True if the slice of ``group`` differs from the commits in names or sizes."""
         raise NotImplementedError
 
     def saved_paths(self) -> set[str]:
-        """What savepoints keep."""
+        """Return the paths that savepoints keep."""
         return {path for paths in self.saved.values() for path in paths}
 
     def pending(self) -> Collection[Attempt]:
-        """What was begun and did not complete, oldest first, as far as the table knows."""
+        """Return the begun actions without a completion that the table records, oldest first."""
         return ()
 
     def forget(self, plan_ids: Collection[str]) -> None:
-        """Their database was set back and knows no more of these plans."""
+        """Note that the database was restored to a state without these plans."""
 
     def files_of_nobody(self) -> list[File]:
-        """What was written for a plan and belongs to no commit, nor to anything that is known to be under way."""
+        """Return the files written for a plan that belong neither to a commit nor to known pending work."""
         raise NotImplementedError
 
     def left_behind(self) -> list[File]:
-        """Files that nobody would ever find."""
+        """Return the files that no process would ever find."""
         return self.files_of_nobody()
 
     def is_undone(self, version: SupersededVersion) -> bool:
-        """Whether what replaced a file was taken back, so that the file is the table's again."""
+        """Return True if the commit that replaced a file was undone, so that the file is live again."""
         raise NotImplementedError
 
     def is_live_again(self, path: str) -> bool:
-        """Whether a restore made a superseded file live."""
+        """Return True if a restore made a superseded file live."""
         return path in self.live_paths()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What must hold after every step, and at the end of a run when everything has healed."""
+"""The invariants after every step, and at the end of a run after all processes have recovered."""
 
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -18,27 +18,27 @@ _MASK = (1 << 64) - 1
 
 
 class Watch:
-    """Told by tables and stores what happens; says ``violated`` to the world where that must not be."""
+    """Checks the invariants. Tables and stores report their changes; a violation calls ``violated`` of the world."""
 
     def __init__(self, world: "World") -> None:
         self.world = world
         #: plan → the instant of its commit
         self.commits: dict[str, str] = {}
-        #: path → when the commit that replaced it landed
+        #: path → the time of the commit that replaced it
         self.superseded_at: dict[str, float] = {}
         #: plan → the paths that its commit replaced
         self.superseded: dict[str, set[str]] = {}
         #: table → groups that a completed rewrite replaced
         self.replaced: dict[str, set[str]] = {}
-        #: table and plan of the commits that their table has forgotten
+        #: table and plan of each expired commit
         self._forgotten: set[tuple[str, str | None]] = set()
 
     # After every step.
 
     def changed(self, table: Table) -> None:
-        """Readers see what the writers' completed commits add up to."""
+        """Readers see the rows of the writers' completed commits."""
         if table.owed:
-            return  # until lakefold has put right what a writer has pointed elsewhere
+            return  # until lakefold has corrected a location that a writer has changed
         back = self.replaced.get(table.first_name, set()) & table.live().keys()
         if back:
             self.violated("resurrected", f"{table.name}: replaced {sorted(back)[0]} is live again")
@@ -71,7 +71,7 @@ class Watch:
                 self.violated("own instant", f"plan {own.plan_id} is cancelled while its own {own.time} is pending")
 
     def landed(self, table: Table, commit: Commit, groups: Collection[str], looked_at: float) -> None:
-        """At most one commit a plan, and nothing of what was damaged. ``groups`` are those that it rewrote."""
+        """A plan has at most one commit, without damaged groups. ``groups`` are the rewritten groups."""
         plan_id, name = commit.plan_id, commit.instant
         if plan_id in self.commits:
             self.violated("two commits", f"plan {plan_id} committed as {self.commits[plan_id]} as well")
@@ -90,7 +90,7 @@ class Watch:
         self.world.tell(f"{name} of plan {plan_id} is committed to {table.name}")
 
     def ended(self, row: "Row") -> None:
-        """Nothing ends without a commit while its commit is in the table; a database set back puts that right later."""
+        """No plan ends without a commit while its commit is in the table; a restored database corrects this later."""
         is_known = row.plan.table.name in self.world.tables
         if row.plan.plan_id in self.commits and is_known and not self.world.set_back:
             text = f"plan {row.plan.plan_id} is {row.state}, {self.commits[row.plan.plan_id]} is its commit"
@@ -99,9 +99,9 @@ class Watch:
     def undone(
         self, table: Table, attempts: Collection[Attempt], groups: Collection[str], paths: Collection[str] = ()
     ) -> None:
-        """A restore took these back, pending ones too: the groups that they replaced are live by right.
+        """A restore has undone these instants, also pending ones: the groups that they replaced are live again.
 
-        No plan has superseded the files at ``paths`` any longer: if a writer replaces them, its own policy counts.
+        The files at ``paths`` are no longer superseded by a plan: if a writer replaces them, its own policy applies.
         """
         self.replaced.get(table.first_name, set()).difference_update(groups)
         for path in paths:
@@ -111,7 +111,7 @@ class Watch:
                 self.commits.pop(attempt.plan_id, None)
 
     def forgotten(self, table: Table, plan_ids: Collection[str]) -> None:
-        """Of these commits nobody can learn any more: such a plan ends without, or commits anew what was restored."""
+        """These commits have expired: such a plan ends without a commit, or commits again after a restore."""
         for plan_id in plan_ids:
             self._forgotten.add((table.name, plan_id))
             self.world.tell(f"{table.name} forgets the commit of plan {plan_id}")
@@ -120,9 +120,9 @@ class Watch:
                 self.commits.pop(plan_id, None)
 
     def withdrawn(self, table: Table, instant: Attempt, *, is_listed: bool = True) -> None:
-        """Nobody takes back a commit, or the work of an executor that holds its plan.
+        """No process undoes a commit, or the work of an executor that owns its plan.
 
-        Of a commit that its table has forgotten what no state of it lists any more is nobody's: not ``is_listed``.
+        Without ``is_listed``, no state of the table lists the files of an expired commit: they belong to no plan.
         """
         if instant.completed and (is_listed or (table.name, instant.plan_id) not in self._forgotten):
             self.violated("commit withdrawn", f"{table.name}: completed {instant.time} is taken back")
@@ -151,7 +151,7 @@ class Watch:
             self.violated("live file deleted", f"{table.name}: {path}")
 
     def deleting(self, table: Table, versions: Sequence[SupersededVersion]) -> None:
-        """What lakefold deletes was superseded for as long as the retention in force when the round began."""
+        """Files that lakefold deletes were superseded for at least the retention in force when the round began."""
         here = self.world.scheduler.current
         retention = here.process.retention if here is not None else 0.0
         for version in versions:
@@ -162,7 +162,7 @@ class Watch:
                 self.violated("deleted early", f"{table.name}: {version.path} after {age:.1f} s")
 
     def serviced(self, table: "TimelineTable", victims: Collection[str]) -> None:
-        """What the table's services delete was superseded by no plan, or as long ago as the retention in force."""
+        """Files that the table's services delete were superseded by no plan, or at least the retention in force ago."""
         here = self.world.scheduler.current
         retention = here.process.services_retention if here is not None else 0.0
         for path in victims:
@@ -171,13 +171,13 @@ class Watch:
                 self.violated("deleted early", f"{table.name}: {path} by a service, after {age:.1f} s")
 
     def saved(self, table: "TimelineTable", paths: Collection[str]) -> None:
-        """What a savepoint keeps from its announcement on is there when it completes."""
+        """Files that a savepoint keeps since its announcement exist when it completes."""
         missing = sorted(set(paths) - table.files.keys())
         if missing:
             self.violated("saved file deleted", f"{table.name}: {missing[0]}, of a savepoint that was pending")
 
     def cleaned(self, table: "TimelineTable") -> None:
-        """A reader of an older state that the table still promises reads what the ledger had then."""
+        """A reader of an older state that the table still promises reads the ledger's rows of that time."""
         if table.unreadable:
             return
         promised = max(table.retained_from, min(table.timeline, default=""))
@@ -188,7 +188,7 @@ class Watch:
                 self.violated("older state", f"{table.name} as of {time}: {table.retained_from} is promised")
 
     def put_right(self, table: Table, before: Mapping[str, float]) -> None:
-        """A round of lakefold's that did not fail has put right what was to be put right when it began."""
+        """A sweep that did not fail has corrected everything that needed a correction when it began."""
         left = [name for name, since in before.items() if table.owed.get(name) == since]
         if left:
             self.violated("not put back", f"{table.name}: {left[0]} is where a writer has pointed it")
@@ -213,13 +213,13 @@ class Watch:
             self.violated("taken over early", text)
 
     def violated(self, what: str, text: str) -> None:
-        """Something must not be as it is."""
+        """An invariant is violated."""
         self.world.violated(what, text)
 
     # At the end.
 
     def quiet(self) -> bool:
-        """Whether nothing is left to do."""
+        """Return True if there is no work left."""
         world = self.world
         return (
             all(
@@ -233,12 +233,12 @@ class Watch:
         )
 
     def _live_again(self, row: "SupersededRow") -> bool:
-        """Whether a restore made a superseded file live, or its table has another name by now."""
+        """Return True if a restore made a superseded file live, or if its table was renamed since."""
         table = self.world.tables.get(row.table)
         return table is None or table.is_live_again(row.version.path)
 
     def end(self) -> None:
-        """What holds when everything has healed and nothing is left to do."""
+        """Check the invariants at the end, after all processes have recovered and finished their work."""
         for store in self.world.stores:
             for row in store.plans.values():
                 plan_id = row.plan.plan_id

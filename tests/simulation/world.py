@@ -60,7 +60,7 @@ _CORE = (
 
 
 class World:
-    """All of one run. ``violation`` is what did not hold, and in which words."""
+    """The state of one run. ``violation`` is the violated invariant, with a message."""
 
     def __init__(self, script: Script, *, traced: bool = False) -> None:
         self.script, self.setup, self.random = script, script.setup, Random(~script.seed)
@@ -71,11 +71,11 @@ class World:
         self.healing = False
         self.retention = self.setup.retention
         self.mounted = True
-        #: a database was restored: it may not know of plans, or know them as they were
+        #: a database was restored: plans may be missing in it or have an earlier state
         self.set_back = False
         self.without_writers: set[str] = set()
         self._faults = {(f.site, f.nth, f.when): f for f in script.items if isinstance(f, Fault)}
-        #: calls so far of each site where a fault may strike
+        #: the number of calls so far at each site of faults
         self._calls = dict.fromkeys((site for site, _, _ in self._faults), 0)
         self._starts: Counter[str] = Counter()
         #: the next group that is rewritten loses a row
@@ -92,7 +92,7 @@ class World:
         self._backup = copy_of(self.stores[0])
         self._acts = sorted((i for i in script.items if isinstance(i, Act)), key=lambda act: act.at)
         self._daemons: dict[str, tuple[Process, int, bool]] = {}
-        #: processes that outlive a call of theirs without an answer
+        #: processes that continue a call whose answer was lost
         self.clients: list[Process] = []
 
     def _table(self, setup: TableSetup) -> Table:
@@ -111,7 +111,7 @@ class World:
     # The run.
 
     def run(self) -> tuple[str, str] | None:
-        """Let it happen, then heal, then look; what did not hold."""
+        """Run the script, let all processes recover, and check the end. Returns the violated invariant, if any."""
         try:
             self._start()
             self.scheduler.run(HORIZON)
@@ -160,7 +160,7 @@ class World:
         self.scheduler.spawn(process, start, after=after)
 
     def kill(self, process: Process) -> None:
-        """SIGKILL; whoever watches over the process starts it again."""
+        """Kill a process; its supervisor starts it again."""
         self.tell(f"{process.name} is killed")
         if not process.dead:
             process.restart()  # type: ignore[attr-defined]
@@ -181,9 +181,9 @@ class World:
         self.scheduler.spawn(Process("operator"), self._tidy_up)
 
     def _tidy_up(self) -> None:
-        """What an operator does after an outage: resume what is halted, withdraw what nobody's database knows.
+        """Act as an operator after an outage: resume halted tables, withdraw instants that no database records.
 
-        Savepoints are given up too, those included that a writer who slept makes only now.
+        Savepoints are released too, including those that a suspended writer makes only now.
         """
         while True:
             for store in self.stores:
@@ -199,7 +199,7 @@ class World:
                             self.tell(f"rollback: {error}")
             self.scheduler.sleep(30)
 
-    # What people do.
+    # Actions of people.
 
     def _operate(self, acts: list[Act]) -> None:
         for act in acts:
@@ -268,11 +268,11 @@ class World:
         self._own(table, lambda writes: writes.switch_index())
 
     def _do_share(self, table: Table, random: Random) -> None:
-        if not self.healing:  # an act that an earlier one held up
+        if not self.healing:  # an action that an earlier one delayed
             self._own(table, lambda writes: writes.share(random))
 
     def _do_halt(self, table: Table, random: Random) -> None:
-        """What a difference of rows does, or an operator; for long."""
+        """Halt a table for long, as a failed verification or an operator does."""
         for store in self.stores:
             store.tables[table.name].halted = "by its operator"
         self.scheduler.sleep(60 + random.random() * 60)
@@ -280,7 +280,7 @@ class World:
             store.tables[table.name].halted = None
 
     def _do_rename(self, table: Table, random: Random) -> None:
-        """``ALTER TABLE … RENAME``, where tables have their names in a catalog; lakefold takes it for a new one."""
+        """Rename a table that has its name in a catalog; to lakefold it is a new table."""
         if isinstance(table, LocationsTable) and table.name == table.first_name:
             del self.tables[table.name]
             table.rename(f"{table.name}-renamed")
@@ -289,7 +289,7 @@ class World:
                 store.tables[table.name] = TableRow(concurrency=table.concurrency)
 
     def _own(self, table: Table, act: Callable[[Writes], object]) -> None:
-        """What the table's owner does, under the name of this process since it holds the lock."""
+        """Act as the table's owner, under the name of this process, which holds the lock."""
         if table.name not in self.without_writers:
             assert self.scheduler.current is not None
             try:
@@ -301,9 +301,9 @@ class World:
         self._spoil = True
 
     def _do_allow_writers(self, table: Table, random: Random) -> None:
-        """Register a table without writers as one that is written under the writers' lock.
+        """Register a table without writers as a table whose writers take the lock.
 
-        lakefold is stopped for that, with the processes of its clients: no lock keeps these from the writers' commits.
+        lakefold and the processes of its clients are stopped first: no lock excludes them from the writers' commits.
         """
         for process, _, _ in list(self._daemons.values()):
             self.kill(process)
@@ -315,7 +315,7 @@ class World:
         self.without_writers.discard(table.name)
 
     def _do_restore_the_database(self, table: Table, random: Random) -> None:
-        """The first database is set back to what it was at the start, with every process on it started anew."""
+        """Restore the first database to its initial state, and restart every process that uses it."""
         for process, number, _ in list(self._daemons.values()):
             if number == 0:
                 self.kill(process)
@@ -328,10 +328,10 @@ class World:
             table_.forget(forgotten)
         self._backup = copy_of(self.stores[0])
 
-    # What disturbs port calls.
+    # Faults of port calls.
 
     def before(self, name: str, *, lake: bool = False) -> None:
-        """Time passes before a call; Killed, or what the script says, strikes."""
+        """Let time pass before a call. Raises Killed, or the error of a fault in the script."""
         self.scheduler.sleep(self._drawn() ** 4)
         if name in self._calls:
             self._calls[name] += 1
@@ -364,7 +364,7 @@ class World:
             raise fault.outcome(f"{fault.site} failed")
 
     def unanswered(self) -> float | None:
-        """For how many seconds a call that begins now goes on without an answer; None where one comes."""
+        """Return for how many seconds a call that begins now continues without an answer; None if it is answered."""
         if UNANSWERED in self._calls:
             self._calls[UNANSWERED] += 1
             fault = self._faults.get((UNANSWERED, self._calls[UNANSWERED], "before"))
@@ -381,51 +381,51 @@ class World:
         else:
             process.sleeps(self.scheduler.now, stroke.seconds)
 
-    # What others ask.
+    # Queries of other modules.
 
     def worked_on(self, rows: dict[int, Any]) -> dict[int, Any]:
-        """What an engine makes of a group's rows, some seconds later: the same, or one too few where that is spoilt."""
+        """Return the rows that an engine writes for a group, some seconds later, less one row if one is to be lost."""
         self.scheduler.sleep(self.random.random() * 5.0)
         spoil, self._spoil = self._spoil, False
         return dict(list(rows.items())[1:]) if spoil else rows
 
     def clean_begins(self) -> None:
-        """A clean of lakefold's is on a timeline; Killed where that is the one that an owner's rollback waits for."""
+        """Note that a clean of lakefold is on a timeline. Raises Killed if an owner's rollback waits for this clean."""
         doomed, self._dooms_a_clean = self._dooms_a_clean, False
         if doomed:
             assert self.scheduler.current is not None
             self.kill(self.scheduler.current.process)
 
     def elsewhere(self, seconds: float, call: Callable[[], object]) -> None:
-        """Have another process make a call, and wait for it; it is made whatever becomes of who asked for it."""
+        """Let another process make a call, and wait for it. The call is made even if the caller dies."""
         self.scheduler.spawn(self._elsewhere, call, after=seconds)
         self.scheduler.sleep(seconds)
 
     def known_as(self, name: str) -> Table:
-        """The table of this first name, whatever it is called today."""
+        """Return the table with this first name, whatever its present name."""
         found = self.tables.get(name)
         return found if found is not None else next(t for t in self.tables.values() if t.first_name == name)
 
     def formats(self, name: str) -> ModelFormat:
-        """The adapter of a shape, which is what ``TableRef.format`` names here."""
+        """Return the adapter of a shape, by ``TableRef.format``."""
         return self._formats[name]
 
     def writes(self, process: Process, table: Table) -> Writes:
-        """How ``process`` writes to ``table``."""
+        """Return the writes of ``process`` to ``table``."""
         return SHAPES[table.shape].writes(self, process, table)
 
     def wall_clock(self) -> datetime:
-        """What the host of the current process takes for the time."""
+        """Return the time by the clock of the current process's host."""
         skew = self.scheduler.current.process.skew if self.scheduler.current else 0.0
         return START + timedelta(seconds=self.scheduler.now + skew)
 
     def new_key(self) -> int:
-        """A record key that no row has."""
+        """Return a new record key."""
         self._keys += 1
         return self._keys
 
     def new_plan_id(self) -> str:
-        """The next plan's id; they sort by time."""
+        """Return the id of the next plan; ids sort by time."""
         self._plans += 1
         return f"p{self._plans:03d}"
 
@@ -436,7 +436,7 @@ class World:
             self.trace.append(f"{self.scheduler.now:7.1f} s  {who:14}  {text}")
 
     def violated(self, what: str, text: str) -> None:
-        """End the run: something must not be as it is."""
+        """End the run, since an invariant is violated."""
         if self.violation is None:
             self.violation = what, text
             self.tell(f"VIOLATED {what}: {text}")
@@ -455,7 +455,7 @@ def copy_of(store: ModelStore) -> ModelStore:
 
 @contextmanager
 def simulated() -> Iterator[None]:
-    """Within this block the executors' modules have simulated threads, time and names, and prove rows in memory."""
+    """Inside the block, the executors' modules use simulated threads, time and names, and verify rows in memory."""
     time, was = Time(_THREADS), logging.root.manager.disable
     stand_ins: dict[str, Any] = {
         "threading": _THREADS,

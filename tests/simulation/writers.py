@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tables' own writers, each one process, and what they have in common whatever a table's shape is."""
+"""The tables' own writers, each one process: the common part of all shapes."""
 
 from random import Random
 from typing import TYPE_CHECKING, Any
@@ -14,43 +14,43 @@ if TYPE_CHECKING:
 
 
 class Aborted(Exception):
-    """Somebody was faster; the writer takes its work back."""
+    """Another process was faster; the writer undoes its work."""
 
 
 class Writes:
-    """What one process does to one table, in the manner of the table's shape."""
+    """The writes of one process to one table, as the table's shape has them."""
 
     def __init__(self, world: "World", process: Process, table: Any) -> None:
         self.world, self.process, self.table = world, process, table
 
     def fill(self, random: Random) -> None:
-        """What the table holds at first: a few small files in each partition."""
+        """Create the initial files of the table: a few small files in each partition."""
         raise NotImplementedError
 
     def do(self, what: str, random: Random) -> None:
-        """One act of a script. Raises Aborted, or what a lock does."""
+        """Perform one act of a script. Raises Aborted, or the errors of a lock."""
         raise NotImplementedError
 
     def restore(self, random: Random) -> None:
-        """Go back to what the table was earlier, where that can be done."""
+        """Restore an earlier state of the table, if that is possible."""
         raise NotImplementedError
 
     def roll_back(self, random: Random) -> None:
-        """Take back a commit of lakefold's, where a table knows how to."""
+        """Roll back a commit of lakefold, if the table supports it."""
 
     def switch_index(self) -> None:
-        """Delete the table's index of files or have it built, where it can have one."""
+        """Delete or build the table's index of files, if it can have one."""
 
     def share(self, random: Random) -> None:
-        """Let another table have a directory of this one, where tables have directories."""
+        """Let another table share a directory of this one, if tables have directories."""
 
     def new_rows(self, random: Random) -> dict[int, int]:
-        """A few rows with new keys."""
+        """Return a few rows with new keys."""
         return {self.world.new_key(): random.randrange(1000) for _ in range(random.randrange(3, 9))}
 
 
 def write(world: "World", process: Process, acts: list[Act]) -> None:
-    """Do ``acts`` in their order as ``process``, each not before its time, taking them off the list."""
+    """Perform ``acts`` in order as ``process``, none before its time, and remove them from the list."""
     while acts:
         act = acts[0]
         world.scheduler.sleep(max(0.0, act.at - world.scheduler.now))
@@ -65,9 +65,9 @@ def write(world: "World", process: Process, acts: list[Act]) -> None:
 
 
 def damage(table: Table, what: str, random: Random) -> str | None:
-    """Lose or cut a file that is live; its group, None where there is nothing to damage. Its rows leave the ledger."""
+    """Lose or cut a live file, and remove its rows from the ledger. Returns its group; None if there is no file."""
     if table.owed:
-        return None  # what is live now is not the table's for long
+        return None  # the live files will soon be replaced
     live = table.live()
     whole = [group for group in sorted(live) if live[group].base.bytes > 0 or live[group].base.written == 0]
     groups = [group for group in whole if group not in table.damaged]

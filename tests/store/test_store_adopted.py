@@ -83,7 +83,9 @@ def test_an_adopted_plan_of_a_process_that_is_gone_is_taken_over_at_once(store: 
     assert store.take_over_expired("rescuer") is not None
 
 
-def test_a_sleeper_with_an_adopted_plan_does_not_hide_other_silent_executors(store: Store, database_url: str) -> None:
+def test_a_suspended_executor_with_an_adopted_plan_does_not_hide_other_silent_executors(
+    store: Store, database_url: str
+) -> None:
     adopted(store, "dt=1")
     own = make_plan("dt=2")
     silent(store, database_url, executor_name(), timedelta(minutes=1))
@@ -134,7 +136,7 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_ta
         host, pid, *_ = name.split("/")
         assert (host, pid) == (socket.gethostname(), "1")
         assert not has_executor_ended(name)
-        # And from inside: this process has an id that nobody has there.
+        # And from inside: this process has an id that no process has there.
         ask = f"import lake.identity as i; print(i.has_executor_ended({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Claims within budgets and hours: nothing beyond them whoever claims, and whatever waits says for what."""
+"""Claims within budgets and hours: no executor exceeds them, and each waiting plan has a reason."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -153,7 +153,7 @@ def test_an_attempt_that_failed_is_charged_the_cpu_that_its_rewrite_has_used(ope
     claim = claimed(store)
     store.record_step(claim, Step.REWRITE, milliseconds=60_000, succeeded=False)
     store.fail(claim, "no")
-    assert seconds_of_cpu(store) == 100 + 120, "nobody counted it: a minute of two cores"
+    assert seconds_of_cpu(store) == 100 + 120, "it was not measured: a minute of two cores"
 
 
 def test_an_attempt_whose_executor_died_is_charged_until_its_last_heartbeat(opened: Opened, database_url: str) -> None:
@@ -216,7 +216,7 @@ def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> Non
     assert store.remaining_table_budget(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
-def test_a_table_at_its_own_budget_keeps_its_place_and_whoever_waits_behind_it_says_so(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_say_so(opened: Opened) -> None:
     own = {TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))}
     store = opened(budget=bytes_an_hour(2 * PLAN_BYTES), tables=own)
     complete(store, _claimed_after(store, request(store, "dt=1")))
@@ -254,7 +254,7 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
     assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
 
 
-def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_is_in_nobodys_way(opened: Opened) -> None:
+def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_other_plan(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
     store.add_plan(
@@ -304,7 +304,7 @@ def test_a_worker_that_drains_knows_when_held_plans_may_start(opened: Opened, da
     assert store.time_until_due() == timedelta()
 
 
-def test_whoever_sees_some_tables_learns_of_no_other_and_of_no_sum(opened: Opened) -> None:
+def test_a_caller_limited_to_some_tables_sees_no_other_table_and_no_sum(opened: Opened) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     complete(store, _claimed_after(store, request(store, "dt=1")))
     request(store, "dt=2")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How long a plan, a partition and a role are somebody's: by the database's clock, while its holder says so."""
+"""How long a holder keeps a plan, a partition and a role: by the database's clock, while it renews them."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -25,7 +25,9 @@ def test_leases_compare_with_the_databases_clock_and_never_the_hosts(store: Stor
         assert store.take_over_expired("executor-2") is not None, "the host's clock is behind, the lease ran out"
 
 
-def test_nothing_lasts_longer_because_the_databases_clock_was_set_back(store: Store, database_url: str) -> None:
+def test_no_lease_role_or_lock_lasts_longer_after_the_databases_clock_was_set_back(
+    store: Store, database_url: str
+) -> None:
     late, partition = "28800000", ["dt=2"]
     add(store, "dt=1")
     claimed(store)
@@ -217,7 +219,7 @@ def test_a_role_has_one_holder_until_it_expires_or_is_given_up(store: Store, dat
     assert not store.acquire_leader("scan", "b", minute)
     assert store.acquire_leader("clean", "b", minute)
     with time_machine.travel(timedelta(days=1), tick=True):
-        assert not store.acquire_leader("scan", "b", minute), "the host's clock elects nobody"
+        assert not store.acquire_leader("scan", "b", minute), "the host's clock elects no leader"
     assert [(leader.role, leader.holder, leader.live) for leader in store.leaders()] == [
         ("clean", "b", True),
         ("scan", "a", True),

@@ -121,9 +121,7 @@ def test_processes_that_judge_a_new_objective_at_once_both_get_through(trips: St
     assert len(trips.objectives()[TRIPS.name]) == 1
 
 
-def test_nobody_knows_of_the_time_without_scans_but_for_what_the_last_one_holds(
-    trips: Store, database_url: str
-) -> None:
+def test_time_without_scans_is_unknown_except_for_the_validity_of_the_last_one(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5, holds=HOUR))
     passes(database_url, 5 * DAY)
     (before,) = trips.objectives()[TRIPS.name]
@@ -145,9 +143,7 @@ def test_the_totals_told_between_scans_are_those_that_the_next_scan_counts(trips
     assert told.met_and_missed_seconds(told.judged_at - HOUR) == (told.met_seconds, told.missed_seconds)
 
 
-def test_an_objective_that_is_taken_back_is_told_no_more_and_goes_on_where_it_was(
-    trips: Store, database_url: str
-) -> None:
+def test_a_removed_objective_is_not_reported_and_continues_after_its_return(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5))
     passes(database_url, HOUR)
     scanned(trips)
@@ -157,11 +153,11 @@ def test_an_objective_that_is_taken_back_is_told_no_more_and_goes_on_where_it_wa
     scanned(trips)
     scanned(trips, judgement(0.5))
     (found,) = trips.objectives()[TRIPS.name]
-    assert found.missed_seconds == pytest.approx(3600, abs=30), "nobody looked in between"
+    assert found.missed_seconds == pytest.approx(3600, abs=30), "there was no scan in between"
     assert found.burn["3d"] == pytest.approx(1 / 72 / 0.01, abs=0.1)
 
 
-def test_a_scan_that_fails_says_nothing_and_an_objective_that_is_unset_is_told_no_more(trips: Store) -> None:
+def test_a_failed_scan_reports_no_objective_and_an_unset_objective_is_not_reported(trips: Store) -> None:
     scanned(trips, judgement(0.5), judgement(3, objective=Objective.FILES_PER_GIB))
     scanned(trips, outcome="error")
     assert len(trips.objectives()[TRIPS.name]) == 2

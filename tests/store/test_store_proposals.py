@@ -90,7 +90,7 @@ def test_a_decision_is_made_once(store: Store):
             again("ffffffff", "bob")
 
 
-def test_a_cancelled_proposal_is_nobodys_decision(store: Store):
+def test_a_cancelled_proposal_records_no_decision(store: Store):
     plan = propose(store)
     store.request_cancel(plan.plan_id, "ada")
     assert store.plan(plan.plan_id).decision is None
@@ -128,7 +128,7 @@ def test_where_the_successor_is_not_stored_the_proposal_stays(store: Store):
     assert store.plan(old.plan_id).waits_for_approval
 
 
-def test_the_database_itself_runs_no_plan_that_nobody_approved(database_url: str):
+def test_the_database_itself_runs_no_plan_without_approval(database_url: str):
     store = Store(database_url)
     waiting, declined = propose(store, "dt=1"), propose(store, "dt=2")
     store.decline(declined.plan_id, "ada")

@@ -260,7 +260,7 @@ def test_code_database_and_diagram_agree_on_every_transition(database_url: str) 
     assert diagram() == code
 
 
-def test_a_plan_begins_as_requested_whoever_writes_it(database_url: str) -> None:
+def test_a_plan_begins_as_requested_for_every_writer(database_url: str) -> None:
     store = Store(database_url)
     plan = add(store, "dt=1")
     (row,) = sql(database_url, "SELECT * FROM plan WHERE id = :id", id=plan.plan_id)

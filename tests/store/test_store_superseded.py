@@ -52,7 +52,7 @@ def test_c4_a_closed_version_waits_no_longer_and_its_reason_is_kept(store: Store
     assert store.figures().superseded == ()
 
 
-def test_a_file_that_was_restored_and_replaced_again_waits_for_its_whole_retention_anew(
+def test_a_file_that_was_restored_and_replaced_again_waits_for_its_whole_retention_again(
     store: Store, database_url: str
 ) -> None:
     finish(store, "dt=1", "first")

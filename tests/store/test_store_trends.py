@@ -129,7 +129,7 @@ def test_bytes_rewritten_and_freed_grow_with_the_plans_and_outlive_them(store: S
     assert state.freed_bytes == freed
 
 
-def test_what_somebody_else_deleted_was_not_freed_by_the_cleaner(store: Store) -> None:
+def test_files_that_another_program_deleted_were_not_freed_by_the_cleaner(store: Store) -> None:
     plan = add(store, "dt=1")
     store.complete(claimed(store), commit_of(plan), figures_of(plan), {})
     store.close_superseded({due.row_id: "a restore undid its commit" for due in store.awaiting_deletion(TRIPS)})

@@ -99,7 +99,7 @@ def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, data
     assert set(earlier.locked_partitions(TRIPS.name)) == {"dt=3", "dt=4", "dt=5"}
 
 
-def test_objectives_are_taken_back_and_judged_anew_after_the_next_upgrade(database_url: str) -> None:
+def test_objectives_are_removed_by_a_downgrade_and_evaluated_again_after_the_next_upgrade(database_url: str) -> None:
     store = Store(database_url)
     store.register_table(TRIPS, "compact")
     judged = ObjectiveEvaluation(

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table with a real store, and what tests need to disturb them."""
+"""A table with a real database, and helpers with which tests disturb both."""
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -36,7 +36,7 @@ QUICK = (0.0, 0.01, 0.01)
 
 
 class Recorder(Observer):
-    """Remembers how plans ended."""
+    """Records the outcomes of plans."""
 
     def __init__(self) -> None:
         self.finished: list[tuple[str, str]] = []
@@ -90,7 +90,7 @@ class Bench:
         return plan
 
     def scheduled(self) -> dict[str, bool]:
-        """Instants of other processes that are pending, and whether somebody has begun them."""
+        """Return the pending instants of other processes, and whether each has begun."""
         return {u.instant: u.is_begun for u in pending_actions(self.format, self.table) if u.plan_id is None}
 
     def claim(self, executor: str = "first") -> Claim:
@@ -99,7 +99,7 @@ class Bench:
         return claim
 
     def context(self, **options: Any) -> RunContext:
-        """What an executor works with, with retries at once."""
+        """Return the context of an executor, with retries without delay."""
         given: dict[str, Any] = {
             "store": self.store,
             "spark": self.case.spark,
@@ -163,7 +163,7 @@ class Bench:
 def bench_at(
     home: Path, case: Case | None = None, url: str | None = None, lease: timedelta = timedelta(minutes=1)
 ) -> Iterator[Bench]:
-    """A case on a database, of its own where none is named, with leases of a minute and retries at once."""
+    """Yield a case on the database ``url``, or on a new one, with leases of a minute and retries without delay."""
     settings = StoreSettings(lease=lease, backoff=timedelta(0), max_attempts=3)
     made = Bench(home, url or sqlite_at(home), settings, case)
     try:
@@ -183,7 +183,7 @@ def bench_on(database: str, case: Case, request: pytest.FixtureRequest, home: Pa
 
 
 class Background:
-    """Runs a call in a thread and hands its answer over."""
+    """Runs a call in a thread; ``join`` returns its result."""
 
     def __init__(self, call: Callable[[], Any]) -> None:
         self._answer: Any = None
@@ -207,7 +207,7 @@ def raising(error: Exception) -> Any:
 
 
 class Flaky:
-    """A store whose named calls fail as long as ``down`` says so."""
+    """A store; ``down`` has, for the name of a call, the number of its next calls that fail."""
 
     def __init__(self, store: Any) -> None:
         self._store = store

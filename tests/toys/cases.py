@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The toy formats as cases of the contract's suite: how their tables are made, written to by others, and read."""
+"""The test formats as cases of the contract suite: they create tables, write to them as others do, and read them."""
 
 import json
 import uuid
@@ -47,7 +47,7 @@ class _ToyCase:
     stored = staticmethod(stored)
 
     def takes_at_most(self, span: timedelta) -> None:
-        """Say that commits take no longer."""
+        """Limit the format's ``max_commit_duration``."""
         self.format.max_commit_duration = min(self.format.max_commit_duration, span)
 
     def append(self, table: TableRef, partition: str, low: int, high: int) -> bool:
@@ -112,7 +112,7 @@ class TimelineCase(_ToyCase):
                 timeline_tables.append_log(table, item["path"], change(before) if change(before) else nothing)
 
     def forget(self, table: TableRef) -> bool:
-        """Never: its manifests are kept for ever, as Hudi's timeline is by its archive."""
+        """Return False: the manifests are kept for ever, as Hudi's archive keeps its timeline."""
         return False
 
     def rows(self, table: TableRef) -> Sequence[str]:
@@ -151,7 +151,7 @@ class LocationsCase(_ToyCase):
         locations.alter(table, lambda now: now["partitions"].update({partition: after}))
 
     def forget(self, table: TableRef) -> bool:
-        """The owner drops what was noted in the catalog; where partitions were stays in storage, nobody lists that."""
+        """Remove the commits from the catalog, as an owner may. Files in previous locations stay, without a record."""
         locations.alter(table, lambda now: now["commits"].clear())
         return True
 
@@ -167,7 +167,7 @@ class LocationsCase(_ToyCase):
 
 @dataclass(kw_only=True)
 class VersionsCase(_ToyCase):
-    """Writers create the next version as plans do; see ``toys.versions``."""
+    """Writers create the next version, as plans do; see ``toys.versions``."""
 
     format: FilesFormat = field(default_factory=versions.VersionsFormat)
 
@@ -211,23 +211,23 @@ class VersionsCase(_ToyCase):
 
 @dataclass(kw_only=True)
 class ExpiringCase(VersionsCase):
-    """The same of tables that delete by their own expiry; see ``toys.expiring``."""
+    """Tables with versions that only their own expiry deletes; see ``toys.expiring``."""
 
     format: FilesFormat = field(default_factory=expiring.ExpiringFormat)
 
 
 @dataclass(kw_only=True)
 class MinimalCase(VersionsCase):
-    """The format that docs/formats.md explains. Its tables are as those of ``toys.versions``."""
+    """The format that docs/formats.md explains. Its tables are like those of ``toys.versions``."""
 
     format: minimal.MinimalFormat = field(default_factory=minimal.MinimalFormat)
 
 
 CASES = {"timeline": TimelineCase, "locations": LocationsCase, "versions": VersionsCase}
-"""By name, for tests that start processes."""
+"""The cases by name, for tests that start processes."""
 
 VARIANTS = {**CASES, "expiring": ExpiringCase, "minimal": MinimalCase}
-"""The same with one that differs in a capability only, and the smallest: what needs no executor is asked of both."""
+"""The same cases, and two formats that only the tests without an executor use."""
 
 CROSSED = [f"{case}-{database}" for case in CASES for database in ("sqlite", "postgresql")]
-"""Each case on each database, as the long run of the contract's suite has them."""
+"""Each case on each database, for the long run of the contract suite."""

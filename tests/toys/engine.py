@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An engine of our own that is trivial: it reads Parquet files and writes their rows into one."""
+"""A trivial engine, which reads Parquet files and writes their rows into one file."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -18,7 +18,7 @@ from toys.files import read
 
 
 class CopyRows:
-    """Rewrites any group but those with one of the paths that it ``refuses``."""
+    """Rewrites all groups except those with one of the paths in ``refuses``."""
 
     read = staticmethod(read)
     write = staticmethod(pq.write_table)
@@ -63,7 +63,7 @@ class CopyRows:
 
 
 class StitchAny(ParquetStitchEngine):
-    """The engine ``stitch`` without a smallest row group, for tables as small as a test's."""
+    """The engine ``stitch`` without a minimum row group, for the small tables of tests."""
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         return super().unsupported_reason(task, replace(options, min_row_group_bytes=0))

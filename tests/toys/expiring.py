@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Numbered versions whose files only the table's own expiry deletes, as Iceberg's ``expireSnapshots`` does.
 
-It forgets old versions and deletes what only these listed, so that nobody deletes a single file. Some versions a table
-keeps whatever it is asked for.
+An expiry removes old versions and the files that only these listed, so no process deletes single files. A table keeps
+its newest versions even if they should expire.
 """
 
 from collections.abc import Collection, Sequence
@@ -16,14 +16,14 @@ from toys.files import stored
 from toys.versions import VersionsFormat, VersionsWriter, expire, newest
 
 KEPT = 2
-"""How many versions such a table keeps at least."""
+"""The minimum number of versions that a table keeps."""
 
 
 class ExpiringWriter(VersionsWriter):
     """Changes one such table."""
 
     def delete(self, versions: Sequence[SupersededVersion]) -> DeletionResult:
-        """Expire what came before the commits that replaced these; what a version that is kept lists stays."""
+        """Expire the versions before the commits that replaced these files. Files in a remaining version stay."""
         self.look_before_deletion(versions)
         before = stored(self._table)
         kept_from = newest(self._table)["version"] - KEPT + 1

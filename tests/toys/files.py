@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the toy formats have in common: Parquet files, how they are observed, rewritten by engines, and deleted."""
+"""The common part of the test formats: Parquet files, which are listed, rewritten by engines, and deleted."""
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -12,7 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason, with_identity
-from lake.engines import ChosenEngine, EngineOutput, RewriteEngine, RewriteTask, build_task, choose_engines
+from lake.engine_choice import ChosenEngine, choose_engines
+from lake.engines import EngineOutput, RewriteEngine, RewriteTask, build_task
 from lake.errors import Conflict, TableGone, Transient
 from lake.model import SLICES_SCHEMA, Snapshot, TableRef
 from lake.plan import (
@@ -41,9 +42,9 @@ Item = dict[str, Any]
 
 
 class FilesFormat:
-    """A format whose ``live`` tells the live files of a table. ``hooks`` run at named places of a writer and may raise.
+    """A format; ``live`` returns the live files of a table. ``hooks`` run at named points of a writer and may raise.
 
-    ``defect`` spoils the rows of new files.
+    ``defect`` changes the rows of new files.
     """
 
     name: str
@@ -66,11 +67,11 @@ class FilesFormat:
         raise NotImplementedError
 
     def commits(self, table: TableRef) -> list[Commit]:
-        """Every commit of a plan of lakefold's."""
+        """Return every commit of lakefold's plans."""
         raise NotImplementedError
 
     def known_files(self, table: TableRef) -> Collection[str]:
-        """Data files that the table knows of beside the live ones: of work under way, or of older states."""
+        """Return further data files of the table: those of pending work, or of older states."""
         return ()
 
     def discover(self, location: str) -> Iterator[TableRef]:
@@ -135,19 +136,19 @@ class FilesFormat:
 
 
 class WithoutTimeline(FilesFormat):
-    """A format whose tables carry an identity and don't tell what is staged; adds ``lake.capabilities.FindsStaged``."""
+    """A format whose tables have an identity and no record of staged work; adds ``lake.capabilities.FindsStaged``."""
 
     def done(self, table: TableRef) -> Collection[str]:
-        """The tokens of what was committed, as far as the table has not forgotten it."""
+        """Return the tokens of the commits that the table still records."""
         raise NotImplementedError
 
     def needed(self, table: TableRef) -> set[str]:
-        """The files that readers see, of states too that are kept."""
+        """Return the files that readers see, also in older states that the table keeps."""
         return {item["path"] for item in self.live(table)} | set(words(base(table) / "savepoint"))
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         done = self.done(table)
-        needed = self.needed(table)  # looked at last: what is committed after that is in neither
+        needed = self.needed(table)  # read last, so that a commit in between is in neither set
         return {
             one.token
             for one in staged
@@ -158,7 +159,7 @@ class WithoutTimeline(FilesFormat):
 
 
 class FilesWriter:
-    """A writer that rewrites with the engines that it is handed."""
+    """A writer that rewrites with the engines that it is given."""
 
     def __init__(self, format_: Any, table: TableRef, engines: Sequence[RewriteEngine] = ()) -> None:
         self._format, self._table, self._base, self._engines = format_, table, base(table), engines
@@ -188,7 +189,7 @@ class FilesWriter:
         return (self._base / self.path_of(partition, token, 0)).parent
 
     def still_there(self, plan: Plan) -> tuple[tuple[int, ...], tuple[SkippedGroup, ...]]:
-        """The groups of ``plan`` whose files are live and unchanged, and the others. Conflict where none is left."""
+        """Return the groups of ``plan`` with live and unchanged files, and the others. Raises Conflict without any."""
         live = {item["path"]: item for item in self._format.live(self._table)}
         left_out = []
         for index, group in enumerate(plan.groups):
@@ -228,7 +229,7 @@ class FilesWriter:
             for file in self._written(choices[task.group].engine, task, plan, told):
                 path = str(Path(file.path).relative_to(self._base))
                 partition = plan.groups[task.group].partition
-                metrics = {"rows": file.rows}  # what a format may have to tell at its commit
+                metrics = {"rows": file.rows}  # data that a format may need at its commit
                 outputs.append(
                     OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows, payload=metrics)
                 )
@@ -241,7 +242,7 @@ class FilesWriter:
     def _written(
         self, engine: RewriteEngine, task: RewriteTask, plan: Plan, report: ProgressCallback
     ) -> Iterator[EngineOutput]:
-        """What ``engine`` writes for one group; of inputs that it can't read the table's own names are told."""
+        """Yield the files that ``engine`` writes for one group. A Conflict has the table's names of bad inputs."""
         try:
             for file in engine.rewrite([task], plan.options, report, self._cancelled):
                 yield self._spoiled(file)
@@ -265,18 +266,18 @@ class FilesWriter:
         return replace(file, bytes=path.stat().st_size, rows=rows.num_rows)
 
     def look_at_table(self) -> None:
-        """Raise Conflict where another table is at this place by now."""
+        """Raise Conflict if another table is at this location now."""
         another = recreated_reason(with_identity(self._format, self._table), self._table.identity)
         if another is not None:
             raise Conflict(another)
 
     def look_at_outputs(self, rewrite: Rewrite) -> None:
-        """Raise Conflict where what was written is gone: somebody withdrew it."""
+        """Raise Conflict if a new file is missing, since the attempt was withdrawn."""
         if not all((self._base / output.path).exists() for output in rewrite.outputs):
             raise Conflict(f"what was written of {rewrite.prepared.instant} was taken back")
 
     def look_before_deletion(self, versions: Sequence[SupersededVersion]) -> None:
-        """Raise Conflict where nothing of ``versions`` may be deleted, or whatever the fence raises."""
+        """Raise Conflict if one of ``versions`` must not be deleted. Errors of the fence pass through."""
         self._format.hook("delete")
         self.fence()
         self.look_at_table()
@@ -311,14 +312,14 @@ def base(table: TableRef) -> Path:
 
 
 def existing(table: TableRef) -> Path:
-    """Where the table is; TableGone where it is not."""
+    """Return the table's directory. Raises TableGone if there is none."""
     if not base(table).exists():
         raise TableGone(f"{table.name}: no table at {table.location}")
     return base(table)
 
 
 def stored(table: TableRef) -> dict[str, int]:
-    """Every data file in storage, whoever wrote it, with its size; paths relative to the table."""
+    """Return every data file in storage with its size, for any writer; paths are relative to the table."""
     found = base(table).rglob("*.parquet")
     return {str(path.relative_to(base(table))): path.stat().st_size for path in found}
 
@@ -336,7 +337,7 @@ def modified_at(path: Path) -> datetime:
 
 
 def item_of(table: TableRef, partition: str, path: str, rows: int | None = None) -> Item:
-    """A file as the formats list it."""
+    """Return a file in the form in which the formats list it."""
     status = (base(table) / path).stat()
     return {
         **{"partition": partition, "file_id": path, "path": path, "bytes": status.st_size, "rows": rows},
@@ -345,7 +346,7 @@ def item_of(table: TableRef, partition: str, path: str, rows: int | None = None)
 
 
 def superseded_by(table: TableRef, items: Sequence[Item], instant: str) -> list[dict[str, Any]]:
-    """What a commit called ``instant`` says of the files that it replaced, logs included, as JSON."""
+    """Return the record in the commit ``instant`` of the files that it replaced, logs included, as JSON."""
     found = [(item["partition"], item["path"]) for item in sorted(items, key=lambda item: str(item["path"]))]
     found += [
         (item["partition"], str(Path(item["path"]).with_name(log))) for item in items for log in item.get("logs", ())
@@ -389,5 +390,5 @@ def rows(low: int, high: int, *, version: int = 0) -> pa.Table:
 
 
 def told(data: pa.Table) -> list[str]:
-    """Rows as a person would compare them: without the name of their file."""
+    """Return rows in a form for comparison, without the name of their file."""
     return [repr(row) for row in data.drop_columns(["_file"]).to_pylist()]

@@ -1,10 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A format that swaps the locations of partitions in a catalog: no timeline, no lock, no compare-and-set.
 
-As in a Hive metastore, a partition is what lies in the directory that ``catalog.json`` names for it, and a call of the
-catalog changes some of them at once, whatever they were before. So a writer looks again right before its call, and
-gives the call up unless it is made within ``max_commit_duration`` of that look; changes of other writers in between
-are lost.
+As in a Hive metastore, ``catalog.json`` names the directory of each partition. One call of the catalog changes several
+locations at once without comparing them. So a writer checks the catalog right before its call, and makes the call only
+within ``max_commit_duration`` of this check. Changes that other writers make in between are lost.
 """
 
 import fcntl
@@ -19,7 +18,8 @@ from datetime import timedelta
 from typing import Any
 
 from lake.capabilities import capabilities_of
-from lake.engines import RewriteEngine, engine_notes
+from lake.engine_choice import engine_notes
+from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
 from lake.model import TableRef
@@ -58,7 +58,7 @@ class LocationsWriter(FilesWriter):
         return f"new/{token}/{partition}/{number}.parquet"
 
     def look(self, partitions: Iterable[str]) -> Evidence:
-        """What the catalog and the directories say of partitions now."""
+        """Return the present state of partitions in the catalog and in their directories."""
         locations = catalog(self._table)["partitions"]
         return {name: (locations.get(name), listing(self._table, locations.get(name))) for name in partitions}
 
@@ -87,13 +87,13 @@ class LocationsWriter(FilesWriter):
         return commit_of(document)
 
     def _carry(self, rewrite: Rewrite, evidence: Evidence) -> None:
-        """Bring what is not rewritten along into the new directories."""
+        """Copy the files that are not rewritten into the new directories."""
         plan, token = rewrite.prepared.plan, rewrite.prepared.instant
         rewritten = {str(item.path) for index in rewrite.prepared.live_groups for item in plan.groups[index].slices}
         for partition, (location, files) in evidence.items():
             for name in files:
                 if f"{location}/{name}" not in rewritten:
-                    with suppress(FileNotFoundError):  # the look before the commit tells
+                    with suppress(FileNotFoundError):  # the check before the commit reports it
                         os.link(self._base / str(location) / name, self._base / "new" / token / partition / name)
 
     def _document(self, rewrite: Rewrite, evidence: Evidence) -> dict[str, Any]:
@@ -166,7 +166,7 @@ def catalog(table: TableRef) -> dict[str, Any]:
 
 
 def alter(table: TableRef, change: Callable[[dict[str, Any]], None]) -> None:
-    """One call of the catalog, which takes them one after the other and compares nothing."""
+    """Make one call of the catalog, which executes calls one after the other and compares nothing."""
     with (base(table) / "catalog.lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         document = catalog(table)
@@ -177,6 +177,6 @@ def alter(table: TableRef, change: Callable[[dict[str, Any]], None]) -> None:
 
 
 def listing(table: TableRef, location: str | None) -> dict[str, tuple[int, int]]:
-    """The data files that are in a directory, each with size and modification time."""
+    """Return the data files of a directory, each with its size and modification time."""
     found = {path.name: path.stat() for path in (base(table) / location).glob("*.parquet")} if location else {}
     return {name: (status.st_size, status.st_mtime_ns) for name, status in found.items()}

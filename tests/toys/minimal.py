@@ -21,7 +21,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import capabilities_of
-from lake.engines import RewriteEngine, build_task, choose_engines, rewrite_groups
+from lake.engine_choice import choose_engines, rewrite_groups
+from lake.engines import RewriteEngine, build_task
 from lake.errors import Conflict, TableGone
 from lake.model import SLICES_SCHEMA, SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, OutputFile, Plan, SkippedGroup, StagedWork, SupersededVersion

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Workers in processes of their own, to kill and to stop."""
+"""Workers in separate processes, which tests kill and stop."""
 
 import os
 import subprocess
@@ -21,7 +21,7 @@ PYTHONPATH = os.pathsep.join([str(Path(__file__).parents[1]), *sys.path])
 def start(
     bench: Bench, how: str, *, lease: float = 1.0, failpoints: str = "", slots: int = 1, most: float = 60.0
 ) -> "subprocess.Popen[str]":
-    """A worker on the tables of ``bench``, with what it prints."""
+    """Start a worker on the tables of ``bench``; its output is captured."""
     return subprocess.Popen(
         [sys.executable, "-m", "toys.worker", _name_of(bench), bench.url, str(lease), how, str(slots), str(most)],
         env={**os.environ, "PYTHONPATH": PYTHONPATH, "LAKEFOLD_FAILPOINTS": failpoints},
@@ -50,6 +50,6 @@ def _name_of(bench: Bench) -> str:
 
 
 def wait(process: "subprocess.Popen[str]") -> str:
-    """What it printed, once it has ended."""
+    """Wait for the process's end and return its output."""
     output, _ = process.communicate(timeout=60)
     return output

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A format with a timeline and a lock: versions as numbered manifests, and a rewriting client of its own, as Hudi has.
+"""A format with a timeline and a lock: versions as numbered manifests, and its own rewriting client, as Hudi has.
 
-``manifests/N.json`` lists the live files after N commits; linking it into place is the atomic commit and fails if
-somebody was faster. ``pending/INSTANT.json`` makes a plan known; its files carry the instant in their names. One
-lock file serializes writers, as a table's lock does. A log file is Parquet too: its rows replace those of the base
-file with the same ``id``, and a null ``value`` deletes.
+``manifests/N.json`` lists the live files after N commits. Linking a manifest to this name is the atomic commit; it
+fails if another process was faster. ``pending/INSTANT.json`` publishes a plan, whose files have the instant in their
+names. A lock file serializes writers, as a table's lock does. A log file is Parquet too: its rows replace the rows of
+the base file with the same ``id``, and a row with a null ``value`` is a deletion.
 """
 
 import fcntl
@@ -39,7 +39,7 @@ SCHEDULED = {"plan_id": None, "epoch": 0, "scheduled": True}
 class ToyWriter(FilesWriter):
     """Changes one such table, with ``ReadsMerged``, ``RunsTableServices``, ``RollsBack`` and ``AbortsAdopted``.
 
-    Its ``fence`` is asked before it deletes only, so that tests can wake a sleeper anywhere.
+    It calls ``fence`` only before a deletion, so that tests can continue a suspended writer anywhere.
     """
 
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
@@ -116,7 +116,7 @@ class ToyWriter(FilesWriter):
         return commit_of(document)
 
     def replaced(self, rewrite: Rewrite) -> dict[str, Any]:
-        """The next manifest, with the new files in the place of what was rewritten; call it under the lock."""
+        """Return the next manifest, in which the new files replace the rewritten ones. Call it under the lock."""
         prepared = rewrite.prepared
         now = manifest(self._table)
         live = {item["path"]: item for item in now["files"]}
@@ -237,7 +237,7 @@ class ToyFormat(FilesFormat):
 
 @contextmanager
 def locked(table: TableRef) -> Iterator[None]:
-    """The table's one lock, held by a process and thread at a time and freed by the kernel when it dies."""
+    """Hold the table's lock. Only one thread of one process has it; the kernel frees it when the process dies."""
     with (base(table) / "lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
@@ -252,7 +252,7 @@ def manifest(table: TableRef) -> dict[str, Any]:
 
 
 def publish(table: TableRef, document: Mapping[str, Any]) -> None:
-    """Link the next manifest into place; CommitUnknown never comes from here, a taken number is a Conflict."""
+    """Link the next manifest to its name. Raises Conflict if the number is taken, and never CommitUnknown."""
     target = base(table) / "manifests" / f"{document['number']:08d}.json"
     scratch = target.with_suffix(f".{os.getpid()}.{threading.get_ident()}")
     scratch.write_text(json.dumps(document))

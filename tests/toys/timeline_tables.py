@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables with a timeline: how they are made, written to by others, and read."""
+"""Creates tables with a timeline, writes to them as other programs do, and reads them."""
 
 import json
 import time
@@ -29,7 +29,7 @@ def create(location: Path, *, partitions: int = 2, files: int = 3, rows_each: in
 
 
 def write(table: TableRef, partition: str, data: pa.Table) -> str:
-    """What a foreign writer does: one commit that adds one file; its path."""
+    """Add one file by one commit, as a foreign writer does. Returns its path."""
     now = manifest(table)
     path = f"{partition}/w{now['number'] + 1}-{uuid.uuid4().hex}.parquet"
     (base(table) / partition).mkdir(exist_ok=True)
@@ -40,12 +40,12 @@ def write(table: TableRef, partition: str, data: pa.Table) -> str:
 
 
 def schedule(table: TableRef, instant: str) -> None:
-    """What a foreign writer does that leaves its plans to others."""
+    """Schedule a plan as a foreign writer does that leaves the execution to others."""
     (base(table) / "pending" / f"{instant}.json").write_text(json.dumps(SCHEDULED))
 
 
 def append_log(table: TableRef, path: str, changes: pa.Table) -> None:
-    """What a foreign writer does: one commit that adds a log to the slice of ``path``."""
+    """Add a log to the slice of ``path`` by one commit, as a foreign writer does."""
     now = manifest(table)
     number = now["number"] + 1
     log = f"{Path(path).stem}.log{number}.parquet"
@@ -59,7 +59,7 @@ def append_log(table: TableRef, path: str, changes: pa.Table) -> None:
 
 
 def table_rows(table: TableRef) -> list[str]:
-    """Every row as a reader sees it now, without the name of its file, sorted."""
+    """Return every row that a reader sees now, without the name of its file, sorted."""
     writer = ToyWriter(ToyFormat(), table)
     found: list[str] = []
     for item in manifest(table)["files"]:

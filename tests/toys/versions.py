@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A format with optimistic snapshots and numeric versions, as Delta and Iceberg: no lock, no timeline.
+"""A format with optimistic commits and numbered versions, as Delta and Iceberg have: no lock, no timeline.
 
-``versions/N.json`` lists the live files after N commits; whoever creates it first has made that commit, and everybody
-else looks again whether what changed since concerns it. A writer of a plan makes nothing known before its commit. So a
-withdrawal is a commit too, of no file: a sleeper that looked before it can't create the version that it meant to, looks
-again, and finds its token withdrawn.
+``versions/N.json`` lists the live files after N commits. The process that creates version N first has made that commit;
+every other process reads the newest version again and checks whether the changes concern it. A plan's writer publishes
+nothing before its commit. So a withdrawal is a commit without files: a suspended writer that checked the table before
+the withdrawal can't create its version, checks again, and finds its token withdrawn.
 
-Owners expire versions: then nothing tells of the commits and withdrawals in them. What of a plan is live, or in a
-version that is left, tells by its name that it was committed; and who can't see all versions since it prepared does not
-commit.
+Owners expire versions, and with them the records of commits and withdrawals. If a file of a plan is live, or listed in
+a remaining version, its name shows that it was committed. A writer that can't read all versions since ``prepare`` does
+not commit.
 """
 
 import json
@@ -20,7 +20,8 @@ from dataclasses import asdict
 from typing import Any
 
 from lake.capabilities import capabilities_of
-from lake.engines import RewriteEngine, engine_notes
+from lake.engine_choice import engine_notes
+from lake.engines import RewriteEngine
 from lake.errors import Conflict, Transient
 from lake.failpoints import failpoint
 from lake.model import TableRef
@@ -151,7 +152,7 @@ def newest(table: TableRef) -> dict[str, Any]:
 
 
 def versions_since(table: TableRef, version: int, newest_version: int) -> list[dict[str, Any]]:
-    """All versions after ``version`` up to the newest; Conflict where the table has forgotten one of them."""
+    """Return all versions after ``version`` up to the newest. Raises Conflict if one of them has expired."""
     since = [one for one in versions(table) if version < one["version"] <= newest_version]
     if len(since) < newest_version - version:
         raise Conflict("the table has forgotten a version since the preparation, which may have been a withdrawal")
@@ -159,7 +160,7 @@ def versions_since(table: TableRef, version: int, newest_version: int) -> list[d
 
 
 def expire(table: TableRef, first: int) -> None:
-    """What an owner does: forget the versions before ``first``, and delete the files that only these listed."""
+    """Expire the versions before ``first`` as an owner does, and delete the files that only these versions listed."""
     known = versions(table)
     kept = {item["path"] for one in known if one["version"] >= first for item in one["files"]}
     old = [one for one in known if one["version"] < first]
@@ -172,7 +173,7 @@ def expire(table: TableRef, first: int) -> None:
 def create_version(
     table: TableRef, change: Callable[[Mapping[str, Any]], dict[str, Any]], *, before: Callable[[], None] = lambda: None
 ) -> dict[str, Any]:
-    """Make what ``change`` makes of the newest version the next one, looking again as long as somebody is faster."""
+    """Create the version that ``change`` makes of the newest one; repeated as long as another process is faster."""
     for _ in range(_TRIES):
         now = newest(table)
         number = now["version"] + 1

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A worker in a process of its own: ``python -m toys.worker CASE DATABASE_URL LEASE once|serve SLOTS MOST``.
+"""A worker in a separate process: ``python -m toys.worker CASE DATABASE_URL LEASE once|serve SLOTS MOST``.
 
-``LEASE`` is in seconds, as is ``MAX_IDLE_CONNECTIONS``, what the format may say that its commits take at most.
+``LEASE`` is in seconds, as is ``MOST``, the upper limit of the format's ``max_commit_duration``.
 """
 
 import logging

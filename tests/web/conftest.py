@@ -21,7 +21,7 @@ def lake(tmp_path_factory):
 
 @pytest.fixture
 def page(lake):
-    """A browser that nobody signed in with."""
+    """A browser without a sign-in."""
     with client_of(lake[0]) as client:
         yield client
 

@@ -106,7 +106,7 @@ def crowd(store: Store) -> dict[str, Plan]:
 
 
 def asked(store: Store) -> dict[str, str]:
-    """A dry run that nobody answered and one with an answer; their ids by what they are."""
+    """A dry run without an answer and one with an answer; their ids by kind."""
     days = [PARTITION.format(day) for day in range(1, 9)]
     wanted = {"overrides": {"small_file_limit": "64MiB"}, "dry_run": True, "actor": "customer-engagement@example.org"}
     ids = {

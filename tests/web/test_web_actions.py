@@ -81,7 +81,7 @@ def test_signing_in_from_another_site_is_refused(fresh):
 
 
 @pytest.mark.parametrize("headers", [{}, {"Sec-Fetch-Site": "cross-site"}, {"Origin": "http://evil.example"}])
-def test_another_site_signs_nobody_out(signed_in, headers):
+def test_another_site_can_not_sign_a_person_out(signed_in, headers):
     answer = signed_in.post("/logout", headers=headers, follow_redirects=False)
     assert answer.status_code == 403
     assert "set-cookie" not in answer.headers
@@ -104,7 +104,7 @@ def test_the_token_is_kept_where_no_script_and_no_other_site_gets_it(fresh):
 
 
 @pytest.mark.parametrize("given", ["", "wrong", "lakefold_" + "x" * 43, "<script>", "\x00é"])
-def test_a_wrong_token_signs_nobody_in(fresh, given):
+def test_a_wrong_token_does_not_sign_in(fresh, given):
     with client_of(fresh) as client:
         answer = post(client, "/login", token=given)
     assert answer.status_code == 403
@@ -155,7 +155,7 @@ def test_partitions_that_a_live_plan_holds_are_refused_at_once(fresh, signed_in,
     assert not fresh.store.open_requests()
 
 
-def test_a_kind_nobody_knows_is_refused(fresh, signed_in, desk):
+def test_an_unknown_kind_is_refused(fresh, signed_in, desk):
     assert post(signed_in, f"/tables/{TABLE}/request", kind="sorting").status_code == 422
     assert not fresh.store.open_requests()
 
@@ -240,10 +240,10 @@ def test_a_button_means_the_plans_that_were_shown_however_the_time_was_said(fres
     later = proposed(fresh.store, TABLE, "dt=3").plan_id
     post(signed_in, html.unescape(confirm))
     assert [fresh.store.plan(plan).decision for plan in (asked, later)] == ["approved", None]
-    assert "since=1h" not in confirm, "plans would fall out of it while somebody reads"
+    assert "since=1h" not in confirm, "plans would leave the selection while a person reads"
 
 
-def test_whoever_has_to_sign_in_first_comes_back_to_the_plans_that_were_meant(fresh, desk):
+def test_a_person_who_signs_in_first_returns_to_the_selected_plans(fresh, desk):
     with client_of(fresh) as client:
         answer = post(client, "/bulk/cancel/confirm?state=requested&name=sales")
     assert answer.headers["Location"] == "/login?next=%2Fbulk%2Fcancel%3Fstate%3Drequested%26name%3Dsales"

@@ -289,7 +289,7 @@ def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh)
         expect(page.get_by_role("row", name="disk full")).to_contain_text("waiting")
 
 
-def test_live_parts_move_by_themselves_until_somebody_pauses_them(browser, fresh):
+def test_live_parts_move_by_themselves_until_a_person_pauses_them(browser, fresh):
     register(fresh.store, "a.b", "compact", scan("a.b", sizes(500, MIB), ago=HOUR))
     with served(fresh) as url, opened(browser, url) as page:
         page.goto("/tables/a.b")

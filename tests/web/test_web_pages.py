@@ -114,7 +114,7 @@ def test_an_empty_database_says_how_to_begin(fresh):
         assert "Nothing to delete" in read(client, "/cleaning").words
 
 
-def test_without_a_database_there_is_an_honest_page_for_everybody(tmp_path):
+def test_without_a_database_every_caller_gets_a_page_with_the_reason(tmp_path):
     context = context_at(tmp_path)
     register(context.store, "a.b", "compact")
     token = add_token(context.store, "write")
@@ -211,12 +211,12 @@ def test_the_chosen_theme_is_there_before_any_script_runs(page, theme):
     assert read(page, "/").all("html")[0]["data-theme"] == theme
 
 
-def test_a_theme_nobody_knows_is_none(page):
+def test_an_unknown_theme_is_ignored(page):
     page.cookies.set("lakefold_theme", "pink")
     assert "data-theme" not in read(page, "/").all("html")[0]
 
 
-def test_processes_are_listed_with_what_they_run_and_what_waits_since_nobody_does(fresh):
+def test_processes_are_listed_with_their_plans_and_plans_that_wait_without_an_executor(fresh):
     store, minute = fresh.store, timedelta(minutes=1)
     register(store, "a.b", "compact")
     plan = add_plan(store, "a.b", "dt=1")

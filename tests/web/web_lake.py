@@ -44,7 +44,7 @@ MIB = 1 << 20
 
 
 def table(name: str) -> TableRef:
-    """A table nobody has to find."""
+    """A table that no source has to find."""
     return TableRef(name=name, format="hudi", location=f"/data/lake/{name.replace('.', '/')}")
 
 
@@ -410,7 +410,7 @@ def _spread_deletions(url: str) -> None:
 
 
 def seven_day_lead(store: Store) -> None:
-    """Somebody leads the scans for a week, and somebody runs plans."""
+    """For a week a process leads the scans, and an executor runs plans."""
     week = timedelta(days=7)
     facts = ProcessFacts(
         name="host-1.example.org:4711",

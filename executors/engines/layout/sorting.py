@@ -35,7 +35,7 @@ _SAMPLE_ROWS = 1 << 16
 _SAMPLE_BYTES = 16 << 20
 _BUCKET_BYTES = 48 << 20
 _MAX_HELD_BYTES = 64 << 20
-"""Maximum size of rows that are sorted at once. Buckets are planned to be smaller, but the plan is from a sample."""
+"""Maximum size of rows that are sorted at once. Buckets are planned to be smaller, but a sample is not exact."""
 _BYTES_A_KEY = 16
 """The memory that sorting takes for each row and sort column, besides the row itself, in bytes."""
 _MIN_BUCKETS, _MAX_BUCKETS = 4, 256
@@ -75,8 +75,8 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
 def _sorted_as(schema: pa.Schema) -> pa.Schema:
     """Return the types in which rows are sorted.
 
-    Arrow reads a column as a dictionary if the file's Arrow schema says so. Each part of a batch would have the whole
-    dictionary, and count as large as it.
+    Arrow reads a column as a dictionary if the file's Arrow schema says so. Each part of a batch would keep the whole
+    dictionary, so its size would be overestimated.
     """
     return without_dictionaries(without_views(schema))
 
@@ -145,7 +145,7 @@ def _without_last_column(batch: pa.RecordBatch) -> pa.RecordBatch:
 
 
 class KeySample:
-    """A uniform sample of ``rows`` rows, of bounded size. Equal rows give an equal sample, as retries need it."""
+    """A uniform sample of ``rows`` rows, of bounded size. Equal rows give an equal sample, so a retry is repeatable."""
 
     def __init__(self, rows: int) -> None:
         wanted = np.random.default_rng(_SEED).choice(rows, min(rows, _SAMPLE_ROWS), replace=False, shuffle=False)
@@ -154,7 +154,7 @@ class KeySample:
         self._rows_seen = self._bytes = 0
 
     def add(self, keys: pa.RecordBatch) -> None:
-        """Take the sample's part of the next rows."""
+        """Add the next rows, of which the sample keeps some."""
         start, end = np.searchsorted(self._wanted, [self._rows_seen, self._rows_seen + keys.num_rows])
         if start < end:
             self._parts.append(keys.take(pa.array(self._wanted[start:end] - self._rows_seen)))
@@ -172,7 +172,7 @@ class KeySample:
 
 
 class InputOrder:
-    """Finds out whether the rows of each input are in order, and the order of inputs in which all rows are."""
+    """Finds an order of the inputs in which all their rows are sorted, if there is one."""
 
     def __init__(self) -> None:
         self._is_possible = True
@@ -190,7 +190,7 @@ class InputOrder:
         self._is_possible = is_sorted(keys.columns)
 
     def inputs(self) -> list[int] | None:
-        """Return an order of the inputs in which all rows are in order, or None. Equal rows keep the inputs' order.
+        """Return an order of the inputs in which all rows are sorted, or None. Equal rows keep the inputs' order.
 
         Inputs without rows are left out.
         """
@@ -215,9 +215,9 @@ class _ExternalSort:
     def sort(
         self, batches: Iterator[pa.RecordBatch], count: int, sample: Callable[[], Sequence[pa.Array]]
     ) -> Iterator[pa.RecordBatch]:
-        """Return the ``count`` rows of ``batches`` in order. All are read before this returns.
+        """Return the ``count`` rows of ``batches`` in order. All rows are read before this returns.
 
-        ``sample`` returns the sort columns of a sample of them, if it is needed.
+        ``sample`` is called only if the rows need buckets; it returns the sort columns of a sample of the rows.
         """
         held: deque[pa.RecordBatch] = deque()
         size = 0
@@ -270,7 +270,7 @@ class _ExternalSort:
 class _Buckets:
     """Files in ``folder``, each with the rows of a range. ``sample`` are the sort columns of a sample of all rows.
 
-    Rows that equal a frequent row of the sample have a bucket of their own, which is in order however large it is.
+    Rows that equal a frequent row of the sample have a separate bucket, which needs no sorting, whatever its size.
     """
 
     def __init__(self, folder: Path, names: Sequence[str], sample: Sequence[pa.Array], count: int) -> None:

@@ -29,7 +29,7 @@ def verify_replaceable(layout: CommonLayout, additions: FileAdditions) -> None:
         kind = layout.schema.field(name).type
         kind = kind.value_type if pat.is_dictionary(kind) else kind
         if kind not in (pa.string(), pa.binary()):
-            raise UnsupportedInput(f"column {name} is no text and can't be replaced")
+            raise UnsupportedInput(f"column {name} is not text, so it can't be replaced")
 
 
 def add_to_file(

@@ -27,7 +27,7 @@ _INT96 = 3
 _ROW_GROUPS_FIELD = b"\x45\x00"
 _END = b"\x00"
 
-#: The first version of each writer since which readers trust its files. parquet-java ignores statistics that older
+#: The first version of each writer whose files readers trust. parquet-java ignores statistics that older
 #: versions of parquet-java wrote (PARQUET-251, PARQUET-1025). Arrow ignores statistics of older versions of both
 #: writers, and reads pages of older versions of Arrow differently (PARQUET-816, ARROW-10353). Versions of other writers
 #: are not distinguished.
@@ -41,15 +41,15 @@ class _Footer:
     def __init__(self, file: RawParquetFile) -> None:
         try:
             self.schema = decode(file.head + _END)[_SCHEMA]
-            behind = decode(_ROW_GROUPS_FIELD + file.rest)
+            remaining = decode(_ROW_GROUPS_FIELD + file.rest)
         except (KeyError, ValueError) as error:
             raise pa.ArrowInvalid(f"{file.path}: the footer can't be read: {error}") from error
-        pairs = list(behind.pop(_KEY_VALUES, (0, (0, [])))[1][1])
-        self.created_by: bytes | None = behind.pop(_CREATED_BY, (0, None))[1]
+        pairs = list(remaining.pop(_KEY_VALUES, (0, (0, [])))[1][1])
+        self.created_by: bytes | None = remaining.pop(_CREATED_BY, (0, None))[1]
         self.metadata = {pair[_KEY][1]: pair[_VALUE][1] if _VALUE in pair else b"" for pair in pairs}
         self.has_int96 = any(element.get(_TYPE, (0, None))[1] == _INT96 for element in self.schema[1][1])
         #: the orders of minima and maxima, and unknown fields
-        self.others: dict[int, Any] = behind
+        self.others: dict[int, Any] = remaining
 
 
 def adapt_files(files: Sequence[RawParquetFile], additions: FileAdditions | None) -> Sequence[RawParquetFile]:
@@ -86,8 +86,8 @@ def verify_compatible(files: Sequence[RawParquetFile]) -> None:
 def _verify_offset_indexes(files: Sequence[RawParquetFile]) -> None:
     """Raise UnsupportedInput if some column chunks have an offset index and others do not.
 
-    Releases of parquet-rs up to that of DataFusion 50 can't read a file of both. Column indexes may differ, since
-    writers leave out that of a chunk with NaN.
+    Releases of parquet-rs up to that of DataFusion 50 can't read a file with both kinds of chunks. Only some chunks may
+    have a column index, since writers leave out the column index of a chunk with NaN.
     """
     found: dict[bool, str] = {}
     for file in files:
@@ -102,7 +102,7 @@ def _verify_offset_indexes(files: Sequence[RawParquetFile]) -> None:
 
 
 def footer_difference(one: RawParquetFile, other: RawParquetFile) -> str | None:
-    """Return how the footers of two files differ, in words that follow the names of both. None if they do not.
+    """Return the difference between two files' footers as the predicate of a sentence about both; None if equal.
 
     Raises ``pa.ArrowInvalid`` if a footer is broken.
     """
@@ -110,7 +110,7 @@ def footer_difference(one: RawParquetFile, other: RawParquetFile) -> str | None:
 
 
 def _difference(one: _Footer, other: _Footer) -> str | None:
-    """Return how two footers differ, in words that follow the names of the files. None if they do not."""
+    """Return the difference between two footers as the predicate of a sentence about both files; None if equal."""
     if one.schema != other.schema:
         return "have different schemas"
     meanings = [interpretation(footer.metadata, footer.created_by, footer.has_int96) for footer in (one, other)]

@@ -67,8 +67,8 @@ class HybridEngine(TaskEngine):
     """Rewrites groups as ``stitch`` does, but merges consecutive row groups of less than ``min_row_group``.
 
     If the engine is chosen automatically, it refuses a group of which it could copy less than half of the bytes:
-    ``arrow`` rewrites such a group as fast. It also refuses a group without row groups to merge, unless only this
-    engine can copy it, since the table's format adds to its files.
+    ``arrow`` rewrites such a group as fast. It also refuses a group without row groups to merge, which ``stitch``
+    copies. It accepts such a group if the table's format adds data to its files, since ``stitch`` then refuses it.
     """
 
     name = "hybrid"
@@ -80,7 +80,7 @@ class HybridEngine(TaskEngine):
         """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
         if options.sort_columns:
             return _cant_sort(options)
-        if options.engine == AUTO and task.bytes < options.min_row_group_bytes:
+        if options.engine == AUTO and task.additions is None and task.bytes < options.min_row_group_bytes:
             # No row group can be large enough, and reading the footers of many tiny groups would take long.
             return _little_to_copy(0, task.bytes, options.min_row_group_bytes)
         try:

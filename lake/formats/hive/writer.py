@@ -12,7 +12,8 @@ from posixpath import basename
 from types import TracebackType
 from typing import cast
 
-from lake.engines import RewriteEngine, choose_engines, engine_notes, rewrite_groups, slice_paths_in_conflicts
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engines import RewriteEngine, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Transient
 from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
@@ -279,7 +280,7 @@ class HiveWriter:
         raise Transient("files are added to the partitions faster than they can be linked")
 
     def _check_in_time(self, checked: Stopwatch) -> None:
-        """Raise Transient if a call could come too late after its check, timed by ``checked``, or the fence's error."""
+        """Raise Transient if the call could come too late after its check. Errors of the fence pass through."""
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
             raise Transient("checking the partitions took too long for a safe commit")
         self.fence()

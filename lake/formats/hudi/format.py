@@ -19,6 +19,7 @@ from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table
 from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
 from lake.formats.hudi.read.actions import list_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
@@ -28,9 +29,10 @@ from lake.formats.hudi.read.commits import (
 )
 from lake.formats.hudi.read.deletion_blockers import find_deletion_blockers, find_obsolete_deletions
 from lake.formats.hudi.read.describe import describe_table
+from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.read.history import read_history
 from lake.formats.hudi.read.refusals import check_table
-from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, slices_table
+from lake.formats.hudi.read.slices import count_delta_commits, find_busy_groups, is_merge_on_read, slices_table
 from lake.formats.hudi.read.undone_commits import refuse_lost_commit
 from lake.formats.hudi.session import SESSION
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -179,7 +181,9 @@ class HudiFormat:
 
         def read_late_files() -> Collection[str]:
             storage = TableStorage(table.location)
-            return find_instants_with_late_files(storage, Timeline(storage))
+            timeline = Timeline(storage)
+            left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
+            return sorted(left.union(find_instants_with_late_files(storage, timeline)))
 
         return _retry_once(table, read_late_files)
 
@@ -275,6 +279,8 @@ def _snapshot(table: TableRef, partitions: Collection[str] | None) -> Snapshot:
         damaged=first_damage_of_each_group(found.damage),
         overlaps=find_overlaps(timeline),
         foreign_files=found.listing.foreign_files,
+        # ``check`` refuses the copy-on-write tables of this kind.
+        clustering_refusal=find_flink_index(timeline, table.write_options) if is_merge_on_read(timeline) else None,
     )
 
 

@@ -18,7 +18,7 @@ from lake.ports import Capability, SparkProvider, TableVerification, TableWriter
 
 
 class IcebergFormat:
-    """Tables of Iceberg catalogs, of format versions 1 and 2; tables of later versions are only observed.
+    """Tables of Iceberg catalogs, of format versions 1, 2 and 3.
 
     Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``UsesSparkSettings``, ``ListedInCatalog``,
     ``FindsStaged`` and ``HasIdentity``.
@@ -26,7 +26,11 @@ class IcebergFormat:
 
     name = "iceberg"
     capabilities = capabilities_of(
-        IcebergWriter, Capability.OPTIMISTIC_COMMITS, Capability.OWN_EXPIRY, Capability.SORTING
+        IcebergWriter,
+        Capability.COMPACTION,
+        Capability.OPTIMISTIC_COMMITS,
+        Capability.OWN_EXPIRY,
+        Capability.SORTING,
     )
     services: tuple[str, ...] = ()
     session_requirements = SESSION
@@ -39,7 +43,7 @@ class IcebergFormat:
         self._settings = MappingProxyType(dict(settings))
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
-        """See ``TableFormat``. Yields nothing: a commit goes through a catalog, which a directory does not name."""
+        """See ``TableFormat``. Yields nothing: commits need the table's catalog, and a directory does not name it."""
         return iter(())
 
     def lists_catalog(self, catalog: str) -> bool:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The inputs of a plan as the table has them: which groups are still live, of one kind, and readable by engines."""
+"""The inputs of a plan in the table's current state: which groups can still be rewritten, and why others can't."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from lake.engines import ChosenEngine, FileSchema, RewriteTask
+from lake.engine_choice import ChosenEngine
+from lake.engines import FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
@@ -14,10 +15,12 @@ from lake.storage.locations import resolve_path
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewriteInputs:
-    """What ``prepare`` saw of a table, and what its commit needs.
+    """The state of a table at ``prepare``, and the data that the commit needs.
 
-    ``files`` are the inputs of each live group, ``locations`` the names of the outputs in the metadata by their paths,
-    and ``sort_order`` is the id of the order of their rows.
+    ``files`` are the inputs of each live group, and ``sort_order`` is the id of the order of the rows of outputs.
+    ``by_iceberg`` are the groups that only Iceberg's own reader and writer can rewrite, with the reasons. ``tasks``,
+    ``choices`` and ``locations`` are those of the other groups: ``locations`` has the names of the outputs in the
+    metadata by their paths.
     """
 
     snapshot_id: int
@@ -28,6 +31,7 @@ class RewriteInputs:
     file_schema: FileSchema
     sort_order: int
     files: Mapping[int, Sequence[DataFile]]
+    by_iceberg: Mapping[int, str] = field(default_factory=dict)
     tasks: Sequence[RewriteTask] = ()
     choices: Mapping[int, ChosenEngine] = field(default_factory=dict)
     locations: Mapping[str, str] = field(default_factory=dict)
@@ -72,12 +76,17 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         file_schema=footers.file_schema(table),
         sort_order=sort_orders.written_order(table, plan.options),
         files=groups,
+        by_iceberg={
+            index: reason
+            for index, files in groups.items()
+            if (reason := next(filter(None, (refusals.needs_iceberg(table, file) for file in files)), None))
+        },
     )
     return inputs, tuple(skipped[index] for index in sorted(skipped))
 
 
 def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile]) -> str | None:
-    """Return why a group can't be rewritten as the table is now; None if it can."""
+    """Return why a group can't be rewritten in the table's current state; None if it can."""
     if len(found) < len(group.slices):
         here = {file.path for file in found}
         gone = next(
@@ -89,6 +98,8 @@ def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[Da
             return f"{item.path} has {file.bytes} bytes in the table's metadata, the plan names {item.bytes}"
         if (reason := refusals.file_reason(table, file)) is not None:
             return f"{item.path}: {reason}"
+        if {resolve_path(table.ref.location, path) for path in item.log_files} != set(file.delete_paths):
+            return f"the row-level deletes for {item.path} have changed since the plan was made"
     if len({(file.spec_id, file.partition_json) for file in found}) > 1:
         return f"its files are in several partitions that share the path {group.partition}"
     return None

@@ -1,26 +1,27 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The writer of an Iceberg table: engines write new files, and one replace snapshot exchanges them for the old ones."""
+"""The writer of an Iceberg table: new files are written, and one replace snapshot exchanges them for the old ones.
+
+Engines write the new files. Only Iceberg's own reader and writer rewrite files with row-level deletes, and files of
+tables whose rows have a lineage.
+"""
 
 import os
+import shutil
 import threading
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
 from typing import cast
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason
-from lake.engines import (
-    RewriteEngine,
-    build_task,
-    choose_engines,
-    engine_notes,
-    rewrite_groups,
-    slice_paths_in_conflicts,
-)
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
 from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
@@ -28,23 +29,29 @@ from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, commit_snapshot
 from lake.formats.iceberg.jvm.java_table import JavaTable
+from lake.formats.iceberg.jvm.staged_rewrite import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.read import footers, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.live_files import snapshot_of
+from lake.formats.iceberg.read.merged_rows import MergedReader
+from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.ref_files import deletion_blockers
 from lake.model import TableRef
-from lake.plan import Commit, Plan, StagedWork, SupersededVersion
+from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
+_REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
 _WITHDRAWALS = 10
-"""How often a withdrawal is tried while other commits are made."""
+"""Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
 
 class IcebergWriter:
     """The writer of one Iceberg table.
 
-    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced`` and ``UsesRetention``.
+    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged`` and
+    ``UsesRetention``.
     """
 
     #: A commit replaces exactly the metadata that was checked, so a withdrawal always prevents a late commit.
@@ -62,6 +69,8 @@ class IcebergWriter:
         self.journal: StagingJournal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
         self.retention = timedelta()
+        #: the rewrite by Iceberg of the attempt that was prepared last, if it has such groups
+        self._staged: StagedRewrite | None = None
 
     def __enter__(self) -> "IcebergWriter":
         return self
@@ -90,10 +99,36 @@ class IcebergWriter:
             raise Conflict(f"{self._ref.name}: no group of the plan can be rewritten now; the first: {first}", skipped)
         token, groups = str(uuid.uuid4()), tuple(sorted(inputs.files))
         java_table = self._open()
+        inputs = self._with_engines(java_table, inputs, plan, epoch, token)
+        paths = tuple(inputs.locations)
+        self._staged = None
+        if inputs.by_iceberg:
+            require_sortable(table, plan.options)
+            self._staged = StagedRewrite(java_table, table, token, sort_order=inputs.sort_order)
+            self._staged.plan(inputs.snapshot_id, {index: inputs.files[index] for index in inputs.by_iceberg})
+            paths = (*paths, canonical_location(self._staged.directory))
+        self.fence()
+        self.journal(StagedWork(token=token, paths=paths))
+        has_lineage = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
+        return PreparedPlan(
+            plan=plan,
+            epoch=epoch,
+            instant=token,
+            live_groups=groups,
+            skipped=skipped,
+            notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
+            preconditions=inputs,
+            volatile_columns=footers.LINEAGE_COLUMNS if has_lineage else frozenset(),
+        )
+
+    def _with_engines(
+        self, java_table: JavaTable, inputs: RewriteInputs, plan: Plan, epoch: int, token: str
+    ) -> RewriteInputs:
+        """Return ``inputs`` with the tasks and engines of the groups that engines rewrite."""
         locations: dict[str, str] = {}
         tasks = []
         with translated_errors(self._ref.name, "naming new files"):
-            for index in groups:
+            for index in sorted(inputs.files.keys() - inputs.by_iceberg.keys()):
                 # The form of Iceberg's own names: task, attempt, operation, and the file's number.
                 names = [
                     f"{index:05d}-{epoch}-{token}-{number:05d}.parquet"
@@ -104,19 +139,11 @@ class IcebergWriter:
                 locations.update(zip(paths, placed, strict=True))
                 task = build_task(self._ref, index, plan.groups[index], paths)
                 tasks.append(replace(task, file_schema=inputs.file_schema))
+        if not tasks:
+            return inputs
         with slice_paths_in_conflicts(self._ref, plan, tasks):
             choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
-        self.fence()
-        self.journal(StagedWork(token=token, paths=tuple(locations)))
-        return PreparedPlan(
-            plan=plan,
-            epoch=epoch,
-            instant=token,
-            live_groups=groups,
-            skipped=skipped,
-            notes=engine_notes(choices),
-            preconditions=replace(inputs, tasks=tasks, choices=choices, locations=locations),
-        )
+        return replace(inputs, tasks=tasks, choices=choices, locations=locations)
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""
@@ -126,10 +153,40 @@ class IcebergWriter:
                 os.makedirs(directory, exist_ok=True)
         except OSError as error:
             raise Transient(f"{self._ref.name}: {error.filename}: {error.strerror}") from error
-        outputs = rewrite_groups(self._ref, prepared.plan, inputs.tasks, inputs.choices, report, self._cancelled)
+        last = RewriteProgress(bytes_done=0, bytes_total=prepared.plan.bytes, cpu_seconds=0.0)
+
+        def report_engines(progress: RewriteProgress) -> None:
+            nonlocal last
+            last = progress
+            report(progress)
+
+        outputs = rewrite_groups(
+            self._ref, prepared.plan, inputs.tasks, inputs.choices, report_engines, self._cancelled
+        )
         # An Iceberg table leaves its files behind when its location changes: all paths are absolute.
-        absolute = tuple(replace(one, path=resolve_path(self._ref.location, one.path)) for one in outputs)
-        return Rewrite(prepared=prepared, outputs=absolute)
+        written = tuple(replace(one, path=resolve_path(self._ref.location, one.path)) for one in outputs)
+        if self._staged is not None:
+
+            def report_staged(progress: RewriteProgress) -> None:
+                report(
+                    replace(
+                        progress,
+                        bytes_done=last.bytes_done + progress.bytes_done,
+                        bytes_total=prepared.plan.bytes,
+                        rows_done=last.rows_done + progress.rows_done,
+                        cpu_seconds=sum_if_known((last.cpu_seconds, progress.cpu_seconds)),
+                    )
+                )
+
+            written += self._staged.write(prepared.plan, report_staged, self._cancelled)
+        return Rewrite(prepared=prepared, outputs=written)
+
+    def read_inputs(self, prepared: PreparedPlan, partition: str, *, evolved: bool = False) -> Iterator[pa.RecordBatch]:
+        """See ``ReadsMerged``. The inputs have the table's present columns, so ``evolved`` makes no difference."""
+        inputs = cast(RewriteInputs, prepared.preconditions)
+        for index in prepared.live_groups:
+            if prepared.plan.groups[index].partition == partition:
+                yield from MergedReader(inputs.files[index]).read()
 
     # The commit.
 
@@ -140,6 +197,12 @@ class IcebergWriter:
         self._require_outputs(paths)
         if different := footers.different_files(inputs.columns, paths):
             raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
+        if prepared.volatile_columns and (without := footers.files_without_lineage(paths)):
+            raise Rejected(
+                f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
+            )
+        removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
+        needless = needless_deletes(self._load(), removed, inputs.sequence_number)
         java_table = self._open()
         with translated_errors(self._ref.name, "describing the new files"):
             update = java_table.table.newRewrite().validateFromSnapshot(inputs.snapshot_id)
@@ -147,7 +210,12 @@ class IcebergWriter:
                 for file in inputs.files[index]:
                     update.deleteFile(java_table.existing_file(file))
             group_of = {path: task.group for task in inputs.tasks for path in task.outputs}
+            for delete in needless:
+                update.deleteFile(java_table.existing_delete_file(delete))
             for output in rewrite.outputs:
+                if output.payload is not None:
+                    update.addFile(output.payload)
+                    continue
                 like = inputs.files[group_of[output.path]][0]
                 footer = pq.read_metadata(output.path)
                 location = inputs.locations[output.path]
@@ -158,11 +226,12 @@ class IcebergWriter:
             for key, value in ((PLAN, prepared.plan.plan_id), (EPOCH, prepared.epoch), (TOKEN, prepared.instant)):
                 update.set(key, str(value))
 
-        def check(base: BaseMetadata) -> None:
+        def check(base: BaseMetadata, summary: Mapping[str, str]) -> None:
             self._require_identity(base.identity)
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
             self._require_history(base, inputs)
+            self._require_equality_deletes(needless, summary)
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
@@ -186,8 +255,22 @@ class IcebergWriter:
             if not os.path.exists(path):
                 raise Conflict(f"{self._ref.name}: the new file {path} is gone: the attempt was withdrawn")
 
+    def _require_equality_deletes(self, needless: Sequence[DeleteFile], summary: Mapping[str, str]) -> None:
+        """Raise Conflict if Iceberg's commit with this ``summary`` removes more equality deletes than are ``needless``.
+
+        Iceberg (as of 1.10.1, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
+        It does not count the new files, to which an equality delete applies that was committed since ``prepare``. With
+        this delete dropped, the deleted rows would be read again.
+        """
+        known = sum(one.content is DeleteContent.EQUALITY for one in needless)
+        if int(summary.get(_REMOVED_EQUALITY_DELETES, 0)) > known:
+            raise Conflict(
+                f"{self._ref.name}: Iceberg would remove an equality delete that was committed since the plan was "
+                "prepared and applies to its new files"
+            )
+
     def _require_history(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
-        """Raise Conflict if the table no longer has every snapshot since ``prepare``: one may be the withdrawal."""
+        """Raise Conflict if a snapshot since ``prepare`` was removed: it may have been the attempt's withdrawal."""
         text = f"{self._ref.name}: the table has forgotten a snapshot since the plan was prepared"
         if inputs.format_version > 1:
             numbers = {int(one.get("sequence-number", 0)) for one in base.snapshots.values()}
@@ -225,12 +308,12 @@ class IcebergWriter:
         raise Transient(f"{self._ref.name}: other commits were faster {_WITHDRAWALS} times than the withdrawal")
 
     def _forbid(self, table: LoadedTable, tokens: Sequence[str], snapshot_id: int | None) -> bool:
-        """Commit that ``tokens`` are withdrawn. Returns False if a commit was made since ``table`` was read."""
+        """Commit the withdrawal of ``tokens``. Returns False if another commit was made since ``table`` was read."""
 
         class _Moved(Exception):
             pass
 
-        def check(base: BaseMetadata) -> None:
+        def check(base: BaseMetadata, summary: Mapping[str, str]) -> None:
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
                 raise _Moved
 
@@ -244,8 +327,12 @@ class IcebergWriter:
         return True
 
     def _remove(self, path: str) -> None:
+        """Remove a file, or a directory with everything in it."""
         try:
-            os.remove(path)
+            if os.path.isdir(path):
+                shutil.rmtree(path)
+            else:
+                os.remove(path)
         except FileNotFoundError:
             return
         except OSError as error:
@@ -273,7 +360,15 @@ class IcebergWriter:
         return JavaTable(self._spark(), self._ref)
 
     def _require_identity(self, identity: str) -> None:
-        """Raise Conflict if the table with the UUID ``identity`` is not the one that the plan or deletion is for."""
+        """Raise Conflict if the table has the UUID ``identity`` because it was created again after the plan."""
         reason = recreated_reason(replace(self._ref, identity=identity), self._ref.identity)
         if reason is not None:
             raise Conflict(reason)
+
+
+def _iceberg_notes(inputs: RewriteInputs) -> list[str]:
+    """Return a line for each reason why Iceberg itself rewrites groups, with their number; see ``engine_notes``."""
+    return [
+        f"engine {ENGINE} ({count} {'group' if count == 1 else 'groups'}): {reason}"
+        for reason, count in Counter(inputs.by_iceberg.values()).most_common()
+    ]

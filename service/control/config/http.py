@@ -20,7 +20,7 @@ def _check_callback_key(key: SecretStr) -> SecretStr:
     defaults = [one.commit_callback.default_key for one in load_formats() if isinstance(one, ReportsCommits)]
     if len(value) < _MIN_KEY_LENGTH or value in defaults:
         raise ValueError(
-            f"the key of Hudi's callback has {_MIN_KEY_LENGTH} characters or more and is not Hudi's default"
+            f"the key of Hudi's callback must have {_MIN_KEY_LENGTH} characters or more, and must not be Hudi's default"
         )
     return key
 
@@ -29,7 +29,7 @@ def _check_network(text: str) -> str:
     try:
         return str(ipaddress.ip_network(text))
     except ValueError:
-        raise ValueError("a trusted proxy is an IP address or a network such as 10.0.0.0/8") from None
+        raise ValueError("a trusted proxy must be an IP address or a network such as 10.0.0.0/8") from None
 
 
 class HttpSettings(SettingsSection):

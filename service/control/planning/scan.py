@@ -203,7 +203,7 @@ class WrittenScan:
 def scan_written_partitions(
     config: Config, store: "Store", table: ConfiguredTable, partitions: Collection[str], *, actor: str
 ) -> WrittenScan:
-    """Run a tick for only the ``partitions`` that a writer reported. A deleted partition is no error.
+    """Run a tick for only the ``partitions`` that a writer reported. A deleted partition is not an error.
 
     The record of the last scan of the whole table stays. ``rescan_in`` has two kinds of partitions. For partitions
     whose files are only too young, it has the time until the quiet period of the youngest file ends. For partitions

@@ -147,7 +147,7 @@ def _lz4_chunks(file: BinaryIO) -> Iterator[bytes]:
 
 
 def _scans_of(line: bytes) -> Iterator[TableScan]:
-    """Yield one scan for each table of a query; nothing for a line that is no such event."""
+    """Yield one scan for each table of a query; nothing for a line with another event."""
     try:
         event: Mapping[str, Any] = json.loads(line)
         at = datetime.fromtimestamp(event["time"] / 1000, UTC)

@@ -18,7 +18,7 @@ def savings(plans: "Sequence[PlanSaving]", now: datetime) -> dict[str, Any]:
 
     ``cpu_seconds_saved`` is the time that readers have saved since the completion of each plan, at the rate predicted
     with the plan. The rate assumes that the files which the plan replaced would otherwise have remained.
-    ``cpu_seconds_spent`` is the measured or estimated CPU time of the plans. ``since`` is None without plans.
+    ``cpu_seconds_spent`` is the measured or estimated CPU time of the plans. ``since`` is None if there are no plans.
     """
     points: list[dict[str, Any]] = []
     spent = saved = rate = 0.0

@@ -38,7 +38,7 @@ def setting_document(key: str, value: Any, origin: str) -> dict[str, Any]:
 
 @cache
 def _words_for_zero() -> dict[str, str]:
-    """Return the settings for which 0 is no amount, as their descriptions say, with the word for 0."""
+    """Return the settings for which 0 does not mean an amount, each with the meaning of 0 in its description."""
     from planner.policy.fields import PolicySettings
     from planner.policy.policy import setting_name
     from service.control.config.loader import SECTIONS

@@ -61,7 +61,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
     ``source_problems`` are the parts of sources that the last search for tables could not read; tables in these parts
     are unknown; empty for a caller who may see some tables only. ``work`` has the budget of all tables and the plans
     that are held back. ``waiting_tables`` counts the tables in modes propose and compact that only wait for their quiet
-    period. ``next_waiting`` is the table whose wait ends first, at ``until``; None without such a table.
+    period. ``next_waiting`` is the table whose wait ends first, at ``until``; None if there is no such table.
     """
     from lake.plan import PlanState
 
@@ -115,7 +115,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
 
 
 def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
-    """Return the plan that waits longest, when it will be tried, and what it waits for; None without one.
+    """Return the plan that waits longest, when it will be tried, and its reason; None if no plan waits.
 
     ``next_attempt_at`` is None if an event other than the passing of time must come first.
     """
@@ -233,7 +233,7 @@ def _waiting_fields(lake: "LakeState") -> dict[str, Any]:
 
 
 def _attention_entry(lake: "LakeState", table: "TableState", proposed: int) -> dict[str, Any] | None:
-    """Return the conditions of a table that need a person; None without any. ``proposed`` counts its proposals."""
+    """Return the conditions of a table that need a person; None if there are none. ``proposed`` counts proposals."""
     good, last, failed = (
         lake.last_good_scans.get(table.name),
         lake.last_scans.get(table.name),

@@ -30,7 +30,7 @@ class CommitReport(RequestBody):
 def table_written(context: ContextDep, caller: Annotated[Caller, require("write")], commit: CommitReport) -> Response:
     """Report a writer's commit: its partitions are scanned now and planned as at a regular scan.
 
-    Partitions that do not exist are no error. A burst of reports causes one scan.
+    Partitions that do not exist are not an error. A burst of reports causes one scan.
     """
     table = find_table_by_name_or_location(context, commit.table)
     return report_written(context, table, commit.partitions, caller)

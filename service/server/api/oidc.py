@@ -215,7 +215,7 @@ class OidcProvider:
 
 
 def create_provider(config: Config) -> OidcProvider | None:
-    """Return the provider of ``config``, None without one. Raises ConfigError if its extra is not installed."""
+    """Return the provider of ``config``; None if it has none. Raises ConfigError if its extra is not installed."""
     if config.oidc.issuer is None:
         return None
     try:

@@ -69,7 +69,7 @@ class SavingsPoint(BaseModel):
 
 
 class SavingsDocument(BaseModel):
-    """What a table's plans cost and save."""
+    """The CPU time that a table's plans cost and save."""
 
     since: datetime | None = Field(description="the end of the first plan that counts; null without plans")
     plans: _Count

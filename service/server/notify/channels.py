@@ -121,7 +121,7 @@ def open_channels(config: Config) -> dict[str, Channel]:
 def _read_address(config: Config, settings: ChannelSettings) -> str:
     if settings.address is not None:
         return settings.address.get_secret_value()
-    assert settings.address_file is not None, "a channel without an address is no valid configuration"
+    assert settings.address_file is not None, "a configuration with a channel that has no address is not valid"
     path = (config.file.parent if config.file else Path()) / settings.address_file.expanduser()
     try:
         address = path.read_text(encoding="utf-8").strip()

@@ -137,7 +137,7 @@ def _load_signing_keys(config: Config) -> tuple[bytes, ...]:
     notify, path = config.notify, config.notify.webhook_secret_file
     if notify.webhook_secret is not None:
         return parse_signing_keys(notify.webhook_secret.get_secret_value())
-    assert path is not None, "a webhook without a secret is no valid configuration"
+    assert path is not None, "a configuration with a webhook that has no secret is not valid"
     path = (config.file.parent if config.file else Path()) / path.expanduser()
     try:
         text = path.read_text(encoding="utf-8")

@@ -114,7 +114,7 @@ class ExecutorDay:
 
 
 def executor_day(history: Mapping[str, Any]) -> ExecutorDay | None:
-    """Return the chart of the document ``history`` (``serializers.attempt_history``); None without attempts."""
+    """Return the chart of the document ``history`` (``serializers.attempt_history``); None if there are no attempts."""
     since, until, found = history["since"], history["until"], history["items"]
     if not found:
         return None

@@ -30,5 +30,5 @@ AddressPlanFilter = Annotated[PlanFilter, Depends(_filter_from_address)]
 
 
 def plan_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the filter fields of an address as they were written; '' for missing fields."""
+    """Return the filter fields of a URL's query unchanged; '' for missing fields."""
     return {name: fields.get(name, "") for name in PlanSelection.model_fields}

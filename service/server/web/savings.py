@@ -15,7 +15,10 @@ _MAX_POINTS = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SavingsPanel:
-    """Cumulative savings and CPU time of the ``plans`` since ``since``; ``chart`` is None without a span of time."""
+    """Cumulative savings and CPU time of the ``plans`` since ``since``.
+
+    ``chart`` is None if all points have the same time.
+    """
 
     plans: int
     since: datetime
@@ -27,7 +30,7 @@ class SavingsPanel:
 
 
 def savings_panel(found: Mapping[str, Any]) -> SavingsPanel | None:
-    """Return the panel of the document ``found`` of ``serializers.load_savings``; None without plans."""
+    """Return the panel of the document ``found`` of ``serializers.load_savings``; None if there are no plans."""
     points = found["points"]
     if not points:
         return None

@@ -77,7 +77,7 @@ class TableLine:
 
 
 def table_filter_query(fields: Mapping[str, str]) -> dict[str, str]:
-    """Return the filter fields of an address as they were written; '' for missing fields."""
+    """Return the filter fields of a URL's query unchanged; '' for missing fields."""
     return {name: fields.get(name, "") for name in _QUERY_FIELDS}
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What writers do that began before a partition was moved and ended afterwards, and what became of it.
+"""Writers that began before a partition was relocated and ended afterwards.
 
 They are plain files here, as those of Spark are once its job has ended. The rules that the tests are named after are
 those of docs/decisions/0013-moving-a-partition.md.
@@ -163,7 +163,7 @@ def deletion_begun(bench: Bench, died: str = "before the first file") -> None:
 
 
 def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
-    """A plan whose call was made, and whose executor has told nobody."""
+    """A plan whose call was made, and whose executor was killed before it recorded the commit."""
 
     def point(name: str) -> None:
         if name == "before_record":

@@ -64,7 +64,7 @@ def given_up(bench: Bench, why: str, monkeypatch: pytest.MonkeyPatch) -> list[Se
     return calls
 
 
-def test_rule_6_a_move_home_that_the_metastore_makes_after_it_was_given_up_is_undone(
+def test_rule_6_a_restore_that_the_metastore_makes_after_it_was_discarded_is_undone(
     known: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     """Its copies are removed by then: readers of the partition's own directory would find nothing."""
@@ -81,7 +81,7 @@ def test_rule_6_a_move_home_that_the_metastore_makes_after_it_was_given_up_is_un
 
 @pytest.mark.parametrize("why", ["killed", "changed meanwhile"])
 @pytest.mark.parametrize("change", ["renamed", "database lost"])
-def test_rule_6_a_move_home_that_was_given_up_does_not_count_as_made_after_the_change(
+def test_rule_6_a_discarded_restore_does_not_count_as_made_after_the_change(
     known: Bench, why: str, change: str, monkeypatch: pytest.MonkeyPatch
 ):
     bench, rows, before = known, sorted(known.rows()), here(known)
@@ -104,7 +104,7 @@ def discarded(bench: Bench) -> set[str]:
     return {str(token) for one in records for _, token in one.earlier_locations if str(token).startswith("back-")}
 
 
-def test_a_move_home_that_was_given_up_is_forgotten_with_the_other_moves(known: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_discarded_restore_is_pruned_with_the_other_relocations(known: Bench, monkeypatch: pytest.MonkeyPatch):
     """They stayed for ever, one more at each try."""
     bench, rows = known, sorted(known.rows())
     for _ in range(2):
@@ -119,9 +119,7 @@ def test_a_move_home_that_was_given_up_is_forgotten_with_the_other_moves(known: 
     assert (here(bench), sorted(bench.rows()), swept(bench)) == (home(bench), rows, SweepReport())
 
 
-def test_a_move_home_that_was_given_up_is_not_forgotten_while_its_partition_names_it(
-    known: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_discarded_restore_is_not_pruned_while_its_partition_names_it(known: Bench, monkeypatch: pytest.MonkeyPatch):
     bench, rows, before = known, sorted(known.rows()), here(known)
     calls = given_up(bench, "unanswered", monkeypatch)
     for call in calls:

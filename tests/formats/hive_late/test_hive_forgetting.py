@@ -172,7 +172,7 @@ def test_nothing_is_forgotten_of_a_table_whose_storage_is_not_there(known: Bench
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_writer_that_makes_a_forgotten_place_again_is_noticed_by_any_daemon(
+def test_a_writer_that_recreates_a_pruned_location_is_noticed_by_every_daemon(
     known: Bench, is_new: bool, monkeypatch: pytest.MonkeyPatch
 ):
     bench = known
@@ -217,7 +217,7 @@ def test_a_database_that_is_lost_afterwards_is_told_what_is_still_known(worn: Be
     assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
 
 
-def test_a_partition_that_went_home_in_between_keeps_its_home_for_a_database_that_is_lost(known: Bench):
+def test_a_partition_restored_in_between_keeps_its_original_location_if_the_database_is_lost(known: Bench):
     bench, rows = known, known.rows()
     for _ in range(3):
         rounds(bench, 2)

@@ -104,7 +104,7 @@ def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_repla
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
 
 
-def test_rule_5_what_was_brought_in_before_the_change_is_not_brought_in_again(known: Bench):
+def test_rule_5_files_copied_before_the_change_are_not_copied_again(known: Bench):
     bench = known
     rows = sorted([*bench.rows(), *write(home(bench), 900, 910)])
     bench.sweep()
@@ -209,7 +209,7 @@ UNRECORDED_CHANGES = {
 
 
 @pytest.mark.parametrize("change", list(UNRECORDED_CHANGES))
-def test_rule_3_a_commit_whose_executor_died_before_it_told_of_it_is_recorded_under_the_new_name(
+def test_rule_3_a_commit_whose_executor_died_before_recording_it_is_recorded_under_the_new_name(
     unrecorded: tuple[Bench, Plan], change: str
 ):
     """The plan stayed inflight; of a table whose directory was renamed the late rows were lost for good."""
@@ -272,7 +272,7 @@ def test_rule_3_a_process_that_takes_the_plan_over_after_the_change_keeps_no_lat
     assert (bench.state(plan), sorted(bench.rows()), halted(bench)) == ("completed", sorted([*rows, *late]), None)
 
 
-def test_rule_3_an_executor_that_slept_while_its_commit_was_recorded_under_the_new_name_has_lost_its_plan(
+def test_rule_3_an_executor_suspended_while_its_commit_was_recorded_under_the_new_name_has_lost_its_plan(
     unmoved: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     bench = unmoved
@@ -400,7 +400,7 @@ def test_rule_3_a_sweep_under_the_new_name_leaves_a_commit_to_the_executor_that_
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 
 
-def test_rule_6_a_partition_goes_home_after_the_change(changed: Bench):
+def test_rule_6_a_partition_is_restored_after_the_change(changed: Bench):
     bench, rows = changed, changed.rows()
     bench.sweep()
     bench.clean()

@@ -175,7 +175,7 @@ def holding(bench: Bench, keeper: LockOwner, held: list[int]) -> Any:
 @pytest.mark.parametrize(
     "duty", ["record_discovered_relocations", "record_unrecorded_commits", "_withdraw_orphaned_stagings"]
 )
-def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
+def test_late_files_are_copied_although_another_duty_of_the_sweep_fails(bench: Bench, duty: str):
     """A document that can't be read would leave them out for as long as it is there."""
     rows = [*bench.rows(), *write(home(bench), 900, 910)]
     failing = mock.patch(f"executors.sweep.{duty}", side_effect=Integrity("it can't be understood"))
@@ -185,9 +185,7 @@ def test_what_writers_left_is_brought_in_where_another_duty_of_the_sweep_fails(b
 
 
 @pytest.mark.parametrize("died", ["before the first file", "without the metastore"])
-def test_rule_2_rows_that_come_after_a_deletion_had_begun_are_visible_where_every_file_is_still_there(
-    bench: Bench, died: str
-):
+def test_rule_2_rows_appended_after_a_deletion_began_become_visible_if_every_file_still_exists(bench: Bench, died: str):
     """The partition was halted, as if the added files might replace deleted ones."""
     deletion_begun(bench, died)
     rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
@@ -199,9 +197,7 @@ def test_rule_2_rows_that_come_after_a_deletion_had_begun_are_visible_where_ever
 
 
 @pytest.mark.parametrize("what", ["append after a file was deleted", "overwrite"])
-def test_rule_2_what_is_written_after_a_deletion_had_begun_halts_its_partition_where_a_file_is_gone(
-    bench: Bench, what: str
-):
+def test_rule_2_files_written_after_a_deletion_began_halt_the_partition_if_a_file_is_missing(bench: Bench, what: str):
     """Either lakefold or an overwrite has removed it."""
     rows = in_partition(bench)
     deletion_begun(bench, "before the first file" if what == "overwrite" else "after a file")

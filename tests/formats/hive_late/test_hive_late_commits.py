@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that nobody recorded, that were undone or written over by others: rules 1, 2 and 11."""
+"""Commits that were not recorded, were undone, or were overwritten by others: rules 1, 2 and 11."""
 
 import shutil
 import time
@@ -64,7 +64,7 @@ def made_anew(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+def test_rule_2_an_overwrite_that_removes_an_unrecorded_commit_halts_the_table_until_a_person_repairs_it(
     unmoved: Bench, times: int
 ):
     """Spark's of the whole table empties its directory, and does not tell the metastore of partitions that it has."""
@@ -98,10 +98,10 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert bench.run().result is RunResult.COMPLETED
     bench.clean()
     assert (bench.rows(), swept(bench), halted(bench)) == (sorted(anew + more), SweepReport(), None)
-    assert data_files(there), "nobody but a writer can have written it, and nobody has moved it yet"
+    assert data_files(there), "only a writer can have written it, and no sweep has moved it yet"
 
 
-def test_rule_11_what_was_written_to_a_commit_that_was_undone_before_anybody_recorded_it_is_seen(unmoved: Bench):
+def test_rule_11_files_written_to_an_unrecorded_commit_that_was_undone_become_visible(unmoved: Bench):
     """As by an INSERT of Hive's, which ends with what it read before the commit, of an executor that died after it."""
     bench, before, rows_before = unmoved, as_is(unmoved), in_partition(unmoved)
     plan = killed_before_it_records(bench, partitions=[PARTITION])
@@ -190,7 +190,7 @@ def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_
 
 
 @pytest.mark.parametrize("added", ["before the take-over", "after it"])
-def test_rule_6_a_commit_that_nobody_recorded_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
+def test_rule_6_an_unrecorded_commit_is_found_although_its_partition_was_dropped(unmoved: Bench, added: str):
     """The plan did not find its commit, and rewrote the replaced rows together with the new ones."""
     bench = unmoved
     plan = killed_before_it_records(bench, partitions=[PARTITION])
@@ -240,7 +240,7 @@ def test_rule_6_a_commit_without_a_mark_is_found_although_its_managed_partition_
     assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
-def test_rule_6_a_commit_without_a_mark_that_was_recorded_is_known_after_a_drop_where_the_database_is_lost(
+def test_rule_6_a_recorded_commit_without_a_mark_is_found_after_a_drop_if_the_database_is_lost(
     unmoved: Bench,
 ):
     bench = unmoved
@@ -290,7 +290,7 @@ def partitions_awaiting(bench: Bench) -> Mapping[str, str]:
     return partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
 
 
-def test_rule_6_a_commit_that_nobody_recorded_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
+def test_rule_6_an_unrecorded_commit_is_found_after_its_plan_was_cancelled_and_its_partition_dropped(
     unmoved: Bench,
 ):
     bench = unmoved
@@ -443,7 +443,7 @@ def unanswered(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> tuple[Plan, Map
     return plan, {one.values[0]: one for one in calls[0]}
 
 
-def test_rule_1_a_call_that_is_made_when_the_next_attempt_at_its_plan_runs_halts_nothing(
+def test_rule_1_a_late_call_of_an_earlier_attempt_halts_nothing_while_the_next_attempt_runs(
     bench: Bench, unanswered: tuple[Plan, Mapping[str, MetastorePartition]], monkeypatch: pytest.MonkeyPatch
 ):
     """The table was halted, so the plan was claimed no more and the commit stayed unrecorded."""
@@ -486,7 +486,7 @@ def test_rule_2_a_call_that_is_made_when_its_plan_waits_is_recorded_before_the_p
     assert bench.store.claim("another") is None
 
 
-def test_rule_1_a_partition_that_names_an_epoch_which_nobody_recorded_halts_its_table(bench: Bench):
+def test_rule_1_a_partition_that_names_an_unrecorded_epoch_halts_its_table(bench: Bench):
     earlier = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
     bench.request()
     assert bench.run().result is RunResult.COMPLETED

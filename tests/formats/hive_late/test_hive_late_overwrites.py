@@ -179,7 +179,7 @@ def home_files_wait(bench: Bench) -> int:
     return sum(due.version.path.startswith(f"{PARTITION}/") for due in bench.store.awaiting_deletion(bench.table))
 
 
-def test_rule_4_a_cleaner_that_slept_deletes_nothing_where_a_person_has_sent_the_partition_back(bench: Bench):
+def test_rule_4_a_suspended_cleaner_deletes_nothing_if_a_person_has_sent_the_partition_back(bench: Bench):
     slept, clock, delete, expected = [0], bench.store.clock, LocalFileIO.delete_data_file, list[str]()
 
     def deleted(files: LocalFileIO, path: str) -> None:

@@ -72,7 +72,7 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
     assert swept(bench) == SweepReport()
 
 
-def test_rule_11_a_call_that_its_executor_slept_before_halts_the_table_and_says_what_it_may_have_undone(
+def test_rule_11_a_call_after_a_suspension_halts_the_table_and_says_what_it_may_have_undone(
     unmoved: Bench, tmp_path: Path
 ):
     """Of the place that its owner gave a partition meanwhile nothing in the table tells."""
@@ -110,7 +110,7 @@ def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: 
     assert here(bench) == tmp_path / "elsewhere"
 
 
-def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_late_writers_still_find_it(bench: Bench):
+def test_rule_6_a_partition_is_restored_once_replaced_files_are_deleted_and_late_writers_still_find_it(bench: Bench):
     before, place = in_partition(bench), here(bench)
     assert (brought_home(bench).waiting, here(bench)) == (2, place)
     bench.clean()
@@ -126,7 +126,7 @@ def test_rule_6_a_partition_goes_home_when_what_was_replaced_there_is_gone_and_l
     assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(before + late))
 
 
-def test_rule_6_a_partition_that_was_overwritten_where_it_is_goes_home_and_what_was_overwritten_is_not_missed(
+def test_rule_6_an_overwritten_partition_is_restored_and_the_overwritten_files_are_not_expected(
     bench: Bench,
 ):
     bench.clean()
@@ -313,7 +313,7 @@ def test_rule_2_late_appends_are_visible_after_a_partition_that_its_owner_has_mo
     assert in_partition(bench) == sorted([*rows, *late])
 
 
-def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordinary_one(bench: Bench):
+def test_rule_6_a_partition_dropped_and_added_again_at_its_original_location_is_an_ordinary_one(bench: Bench):
     bench.clean()
     left = here(bench)
     assert brought_home(bench).relocated_back == 2
@@ -335,7 +335,7 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_at_home_is_an_ordina
     assert (here(bench), in_partition(bench), swept(bench)) == (home(bench), sorted(anew + late), SweepReport())
 
 
-def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(unmoved: Bench):
+def test_rule_7_a_table_that_is_recreated_over_replaced_files_keeps_them(unmoved: Bench):
     bench = unmoved
     bench.table = with_identity(bench.format, bench.table)
     bench.store.register_table(bench.table, "compact")
@@ -352,7 +352,7 @@ def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(unmoved
     assert in_partition(bench) == before
 
 
-def test_the_daemon_looks_often_for_an_hour_then_at_every_sweep_and_brings_home_after_the_retention(
+def test_the_daemon_checks_often_for_an_hour_then_at_every_sweep_and_restores_after_the_retention(
     bench: Bench, tmp_path: Path
 ):
     settings = '[[tables]]\nmatch = "*"\nmode = "compact"\naccess = "catalog"\n[defaults]\nretention = "1d"\n'

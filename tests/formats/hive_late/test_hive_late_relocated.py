@@ -95,7 +95,7 @@ def test_an_overwrite_that_points_a_partition_back_takes_it_back(bench: Bench):
     assert swept(bench) == SweepReport()
 
 
-def test_a_partition_that_went_home_and_is_pointed_back_at_a_version_is_moved_home_again(bench: Bench):
+def test_a_restored_partition_that_is_pointed_back_at_a_version_is_restored_again(bench: Bench):
     rows_before, version = in_partition(bench), here(bench)
     bench.clean()
     assert (brought_home(bench).relocated_back, here(bench)) == (2, home(bench))

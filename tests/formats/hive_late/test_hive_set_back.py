@@ -103,7 +103,7 @@ def why_halted(bench: Bench) -> str:
     return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
 
 
-def test_rule_2_a_late_append_is_no_overwrite_where_files_were_deleted_after_the_backup(known: Bench):
+def test_rule_2_a_late_append_is_not_taken_for_an_overwrite_if_files_were_deleted_after_the_backup(known: Bench):
     bench, to, rows = known, backup(known), in_partition(known)
     bench.clean()
     assert data_files(home(bench)) == []
@@ -126,7 +126,7 @@ def test_rule_4_files_that_were_deleted_after_the_backup_are_waited_for_by_nothi
     assert (brought_home(bench).relocated_back, in_partition(bench), halted(bench)) == (2, rows, None)
 
 
-def test_rule_5_what_was_brought_in_and_rewritten_after_the_backup_is_not_brought_in_again(known: Bench):
+def test_rule_5_files_copied_and_rewritten_after_the_backup_are_not_copied_again(known: Bench):
     bench, to = known, backup(known)
     rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
     bench.sweep()
@@ -142,7 +142,7 @@ def test_rule_5_what_was_brought_in_and_rewritten_after_the_backup_is_not_brough
 
 @pytest.mark.parametrize("deleted", [False, True])
 @pytest.mark.parametrize("how", ["lost", "set back"])
-def test_rule_6_a_partition_that_went_home_stays_there_where_the_database_does_not_know_it(
+def test_rule_6_a_restored_partition_stays_at_its_original_location_if_the_database_is_lost(
     known: Bench, how: str, deleted: bool
 ):
     bench, to, rows = known, backup(known), in_partition(known)
@@ -176,7 +176,7 @@ def test_rule_2_a_partition_that_followed_an_overwrite_to_a_version_stays_there_
     assert (here(bench), in_partition(bench), halted(bench)) == (first, sorted([*anew, *more]), None)
 
 
-def test_rule_2_no_version_of_before_is_read_again_where_the_database_is_lost_and_clocks_differ(known: Bench):
+def test_rule_2_no_earlier_version_is_read_again_if_the_database_is_lost_and_clocks_differ(known: Bench):
     bench = known
     with clock_of_executor(timedelta(hours=1)):
         compact(bench)
@@ -193,7 +193,7 @@ def test_rule_2_no_version_of_before_is_read_again_where_the_database_is_lost_an
 
 
 @pytest.mark.parametrize("hours", [-9, 9])
-def test_rule_5_what_is_late_where_the_database_is_lost_is_told_by_the_clock_of_the_storage(known: Bench, hours: int):
+def test_rule_5_late_files_are_recognized_by_the_storages_clock_if_the_database_is_lost(known: Bench, hours: int):
     bench = known
     rows = [*in_partition(bench), *write(home(bench), 900, 910, "part-before.parquet")]
     bench.sweep()
@@ -207,7 +207,7 @@ def test_rule_5_what_is_late_where_the_database_is_lost_is_told_by_the_clock_of_
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
 
 
-def test_rule_1_a_plan_that_ran_at_the_backup_and_committed_after_it_halts_nothing_before_it_is_taken_over(
+def test_rule_1_a_plan_that_ran_at_the_backup_and_committed_later_halts_nothing_before_its_take_over(
     known: Bench,
 ):
     """The table was halted by the first sweep, as if another lakefold had moved the partition."""
@@ -277,7 +277,7 @@ def test_rule_2_a_plan_that_the_backup_has_as_requested_is_recorded_before_it_is
 
 
 @pytest.mark.parametrize("how", ["lost", "set back"])
-def test_rule_2_both_commits_of_a_plan_are_recorded_where_the_first_one_was_undone(unmoved: Bench, how: str):
+def test_rule_2_both_commits_of_a_plan_are_recorded_if_the_first_one_was_undone(unmoved: Bench, how: str):
     """The second one was passed over, since its plan was recorded as completed: the table was halted."""
     bench = unmoved
     before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
@@ -335,7 +335,7 @@ def test_rule_2_a_commit_that_followed_a_plan_which_ran_at_the_backup_stays_the_
 
 
 @pytest.mark.parametrize("since", ["nothing", "a commit"])
-def test_rule_2_what_is_late_where_a_move_had_begun_at_the_backup_is_seen(known: Bench, since: str):
+def test_rule_2_late_files_become_visible_if_a_relocation_had_begun_at_the_backup(known: Bench, since: str):
     """The move home was taken for one that was never made: what it had left was watched and deleted no more."""
     bench, copies = known, list[Path]()
     bench.clean()
@@ -404,7 +404,7 @@ def decided(known: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("decided", ["an append before it", "an overwrite before it"], indirect=True)
-def test_rule_2_what_an_overwrite_had_removed_after_the_backup_does_not_come_back(decided: tuple[Bench, list[str]]):
+def test_rule_2_files_that_an_overwrite_removed_after_the_backup_do_not_come_back(decided: tuple[Bench, list[str]]):
     """The late file was copied to the version of the later commit, or the partition was moved to it."""
     bench, rows = decided
     place = here(bench)

@@ -130,7 +130,7 @@ def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about
 
 
 @pytest.mark.parametrize("times", [0, 1])
-def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_halts_the_table_until_a_person_follows_it(
+def test_rule_2_an_overwrite_that_removes_an_unrecorded_commit_halts_the_table_until_a_person_repairs_it(
     case: WholeCase, unmoved: Bench, times: int
 ):
     bench = unmoved
@@ -160,7 +160,7 @@ def test_rule_2_an_overwrite_that_removes_a_commit_which_nobody_has_recorded_hal
     assert (bench.rows(), swept(bench), halted(bench)) == (expected, SweepReport(), None)
 
 
-def test_rule_6_a_table_goes_home_when_what_was_replaced_there_is_gone(bench: Bench):
+def test_rule_6_a_table_is_restored_once_the_replaced_files_are_deleted(bench: Bench):
     before, place = bench.rows(), here(bench)
     assert brought_home(bench).waiting == 1
     bench.clean()
@@ -201,7 +201,7 @@ def test_rule_7_a_table_that_is_read_from_a_version_shares_its_own_directory_wit
     directory_index.clear_directory_caches()
 
 
-def test_rule_7_a_table_that_is_made_anew_over_replaced_files_keeps_them(bench: Bench):
+def test_rule_7_a_table_that_is_recreated_over_replaced_files_keeps_them(bench: Bench):
     replaced = {path.name for path in own(bench).glob("*.parquet")}
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.make_table(table_name(bench.table), own(bench), partitioned=False)
@@ -263,7 +263,7 @@ def left_alone(case: WholeCase, table: TableRef) -> set[str | None]:
     return set(case.format.snapshot(table).slices["busy_reason"].to_pylist())
 
 
-def test_rule_8_a_table_of_sparks_is_left_alone_until_somebody_says_that_sessions_refresh(
+def test_rule_8_a_table_of_sparks_is_left_alone_until_a_rule_declares_that_sessions_refresh(
     metastore: MetastoreServer, tmp_path: Path
 ):
     case = WholeCase(uri=metastore.uri, by_spark=True)

@@ -14,7 +14,7 @@ import pytest
 from contract.attempts import attempt, run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase
-from iceberg_writers import equality_delete
+from iceberg_writers import equality_delete, merge_on_read_delete
 from pyiceberg.table import StaticTable
 from toys.engine import CopyRows
 
@@ -121,11 +121,6 @@ BETWEEN: dict[str, tuple[Callable[[IcebergCase, TableRef], object], bool]] = {
 }
 
 
-def merge_on_read_delete(case: IcebergCase, table: TableRef, where: str) -> None:
-    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
-    case.sql(f"DELETE FROM {case.name(table)} WHERE {where}")
-
-
 def compacted_by_iceberg(case: IcebergCase, table: TableRef) -> None:
     actions = case.session._jvm.org.apache.iceberg.spark.actions.SparkActions.get()
     actions.rewriteDataFiles(case.java_table(table)).option("rewrite-all", "true").execute()
@@ -173,25 +168,7 @@ def test_an_equality_delete_that_is_committed_meanwhile_applies_to_the_new_files
         one.writer.commit(rewrite)
     assert case.rows(table) == rows
     listed = case.format.snapshot(table).slices.to_pylist()
-    assert {row["partition"] for row in listed if row["busy_reason"]} == {"dt=0"}
-
-
-@pytest.mark.parametrize("kind", ["position", "equality"])
-def test_files_with_deletes_are_left_out_and_the_deleted_rows_stay_deleted(
-    case: IcebergCase, table: TableRef, kind: str
-):
-    if kind == "position":
-        merge_on_read_delete(case, table, "id = 7")
-    else:
-        equality_delete(case, table, 7)
-    rows = case.rows(table)
-    with attempt(case, plan_all(case.format, table, "p")) as one:
-        prepared = one.prepared()
-        assert prepared.live_groups == (1,)
-        assert "row-level deletes may apply" in prepared.skipped[0].reason
-        one.writer.commit(one.writer.rewrite(prepared, lambda progress: None))
-    assert case.rows(table) == rows
-    assert len(rows) == 299
+    assert {row["partition"] for row in listed if row["log_files"]} == {"dt=0"}
 
 
 def test_a_table_that_is_dropped_and_created_again_gets_no_commit(case: IcebergCase, table: TableRef):

@@ -42,7 +42,7 @@ def test_nothing_younger_than_the_retention_expires_by_an_age_of_main_that_is_sh
     assert len(delete(case, table, commit, timedelta(hours=1)).retained) == 6
     result = delete(case, table, commit, timedelta())
     assert set(result.retained) == set(range(6))
-    assert "a branch has a max-snapshot-age-ms of its own" in result.retained[0]
+    assert "a branch has its own max-snapshot-age-ms" in result.retained[0]
     assert (snapshots(case, table), case.stored(table)) == (before, stored), "the compaction itself would have expired"
     assert rows_of_all_readers(case, table) == rows
     keep(case, table, HOUR_MS)
@@ -71,5 +71,5 @@ def test_a_branch_with_a_shorter_age_keeps_its_young_snapshots(case: IcebergCase
     rows.writeTo(f"{case.name(table)}.branch_audit").append()
     keep(case, table, 1, "audit")
     before = snapshots(case, table)
-    assert "a branch has a max-snapshot-age-ms of its own" in delete(case, table, commit, timedelta()).retained[0]
+    assert "a branch has its own max-snapshot-age-ms" in delete(case, table, commit, timedelta()).retained[0]
     assert snapshots(case, table) == before

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from iceberg_case import COLUMNS, IcebergCase
+from iceberg_case import COLUMNS, IcebergCase, NewCase
 from iceberg_readers import rows_of_all_readers
+from iceberg_writers import equality_delete, merge_on_read_delete
 from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
@@ -26,9 +27,9 @@ def bench(case: IcebergCase, tmp_path: Path) -> Iterator[Bench]:
         yield made
 
 
-def rounds_to_rest(bench: Bench) -> list[list[RunResult]]:
+def rounds_to_rest(bench: Bench, **settings: Any) -> list[list[RunResult]]:
     """Scan, plan and run until nothing is planned. Returns how the plans of each round ended."""
-    table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 2}
+    table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 2, **settings}
     (bench.home / "lakefold.toml").write_text(f'[database]\nurl = "{bench.url}"\n')
     config = load_config(bench.home / "lakefold.toml")
     rounds: list[list[RunResult]] = []
@@ -98,3 +99,51 @@ def test_partitions_of_nan_are_never_planned(bench: Bench):
         case.session.range(low, low + 1, 1, 1).selectExpr("id", f"{x} AS x").writeTo(name).append()
     assert rounds_to_rest(bench) == [[RunResult.COMPLETED]]
     assert [len(files(bench, partition)) for partition in ("x=1.5", "x=NaN")] == [1, 3]
+
+
+@pytest.fixture
+def merging(new_case: NewCase, request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Bench]:
+    with bench_at(tmp_path, new_case("hadoop", version=request.param, merge_on_read=True)) as made:
+        yield made
+
+
+@pytest.mark.parametrize("merging", [2, 3], indirect=True)
+def test_small_files_with_deletes_come_to_rest_without_deletes(merging: Bench):
+    case: Any = merging.case
+    for number in (7, 207):
+        equality_delete(case, merging.table, number, str(number // 150))
+        merge_on_read_delete(case, merging.table, f"id = {number + 1}")
+    rows = case.rows(merging.table)
+    rounds = rounds_to_rest(merging)
+    assert [result for one in rounds for result in one] == [RunResult.COMPLETED] * sum(map(len, rounds))
+    assert [len(files(merging, partition)) for partition in ("dt=0", "dt=1")] == [1, 1]
+    slices = merging.format.snapshot(merging.table).slices.to_pylist()
+    assert [row["log_files"] for row in slices] == [[], []]
+    assert case.rows(merging.table) == rows
+    by_spark, by_pyiceberg, by_duckdb = rows_of_all_readers(case, merging.table)
+    assert (by_spark, by_pyiceberg) == (rows, by_duckdb)
+
+
+@pytest.mark.parametrize("merging", [2, 3], indirect=True)
+def test_large_files_are_merged_with_their_deletes_once_a_threshold_is_reached(merging: Bench):
+    case: Any = merging.case
+    old = {partition: files(merging, partition) for partition in ("dt=0", "dt=1")}
+    merge_on_read_delete(case, merging.table, "id IN (0, 1, 2, 3, 4, 60)")
+    rows = case.rows(merging.table)
+    # None of the files is small, so none is clustered.
+    policy = {"small_file_limit": "1B", "compact_log_ratio": 0, "compact_delete_ratio": "10%"}
+    assert rounds_to_rest(merging, **policy) == [[RunResult.COMPLETED]]
+    left = files(merging, "dt=0")
+    assert len(left) == 3
+    assert len(set(left) - set(old["dt=0"])) == 1, "5 of 50 rows of one file are deleted, 1 of 50 of another one"
+    assert files(merging, "dt=1") == old["dt=1"]
+    with_deletes = [row for row in merging.format.snapshot(merging.table).slices.to_pylist() if row["log_files"]]
+    assert [row["deleted_rows"] for row in with_deletes] == [1]
+    assert case.rows(merging.table) == rows
+    for number in (61, 62):
+        equality_delete(case, merging.table, number)
+    rows = case.rows(merging.table)
+    assert rounds_to_rest(merging, **policy | {"compact_delete_files": 2}) == [[RunResult.COMPLETED]]
+    assert case.rows(merging.table) == rows
+    slices = merging.format.snapshot(merging.table).slices.to_pylist()
+    assert [row["log_files"] for row in slices] == [[]] * 6

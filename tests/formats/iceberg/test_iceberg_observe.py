@@ -152,7 +152,7 @@ def test_a_dropped_table_is_gone_and_another_location_is_named(tmp_path: Path, o
         ({".type": "nessie"}, "nessie: lakefold opens catalogs of type hadoop, hive, jdbc and rest"),
         ({".type": None, ".uri": None}, "names the Hive metastore"),
         ({".type": "hive", ".uri": "http://host:9083"}, "thrift"),
-        ({".type": "rest"}, "must be the http:// or https:// of a REST server"),
+        ({".type": "rest"}, "must be the http:// or https:// address of a REST server"),
         ({".type": "rest", ".uri": "http://host", ".rest.auth.type": "basic"}, "none and oauth2 only"),
         ({".type": "rest", ".uri": "http://host", ".rest.sigv4-enabled": "true"}, "sigv4-enabled = true"),
         ({".type": None, ".catalog-impl": "org.apache.iceberg.jdbc.JdbcCatalog"}, None),
@@ -321,15 +321,15 @@ def test_files_of_an_earlier_spec_are_left_alone_with_the_spec_s_number(tmp_path
     assert reasons == {None, "it was written with partition spec 0; the table's spec is 1"}
 
 
-def test_a_table_of_version_3_is_observed_and_none_of_its_files_planned(tmp_path: Path, orders: Any):
+def test_files_of_a_table_of_version_3_can_be_planned(tmp_path: Path, orders: Any):
     hadoop_copy(orders, tmp_path / "hadoop")
     path = tmp_path / "hadoop" / "sales" / "orders" / "metadata" / "v10.metadata.json"
     document = json.loads(path.read_text()) | {"format-version": 3, "next-row-id": 0}
     path.write_text(json.dumps(document))
-    format_ = observing(hadoop_settings(tmp_path / "hadoop"))
+    locked = hadoop_settings(tmp_path / "hadoop") | {f"spark.sql.catalog.{CATALOG}.lock-impl": "org.example.Lock"}
+    format_ = observing(locked)
     listed = format_.snapshot(only_table(format_)).slices.to_pylist()
-    assert len(listed) == 6
-    assert {str(row["busy_reason"]).partition(" keeps")[0] for row in listed} == {"format version 3"}
+    assert [row["busy_reason"] for row in listed] == [None] * 6
 
 
 @pytest.mark.parametrize(
@@ -352,15 +352,17 @@ def delete_file(table: Any, content: DataFileContent, path: Path, **fields: Any)
     """Metadata of a delete file; the file itself is never read here."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"x" * 100)
+    default = {
+        "file_format": FileFormat.PARQUET,
+        "equality_ids": [1] if content == DataFileContent.EQUALITY_DELETES else None,
+    }
     made = DataFile.from_args(
         content=content,
         file_path=f"file://{path}",
-        file_format=FileFormat.PARQUET,
         partition=Record("0"),
         record_count=1,
         file_size_in_bytes=100,
-        equality_ids=[1] if content == DataFileContent.EQUALITY_DELETES else None,
-        **fields,
+        **(default | fields),
     )
     made.spec_id = 0
     return made
@@ -408,7 +410,7 @@ def with_deletes(tmp_path: Path, table: Any, file: DataFile) -> None:
 
 
 @pytest.mark.parametrize("kind", ["position", "position of one file", "equality"])
-def test_files_with_row_level_deletes_are_left_alone_and_the_deletes_are_named(tmp_path: Path, orders: Any, kind: str):
+def test_delete_files_are_deltas_of_the_files_to_which_they_may_apply(tmp_path: Path, orders: Any, kind: str):
     paths = sorted(task.file.file_path for task in orders.scan().plan_files() if task.file.partition[0] == "0")
     content = DataFileContent.EQUALITY_DELETES if kind == "equality" else DataFileContent.POSITION_DELETES
     bounds = {2147483546: to_bytes(StringType(), paths[0])} if kind == "position of one file" else {}
@@ -420,11 +422,31 @@ def test_files_with_row_level_deletes_are_left_alone_and_the_deletes_are_named(t
     assert {row["partition"] for row in deleted} == {"dt=0"}
     assert len(deleted) == (1 if kind == "position of one file" else 3)
     assert sum(row["log_bytes"] for row in deleted) == 100
+    newest = datetime.fromtimestamp(orders.current_snapshot().timestamp_ms / 1000, UTC)
     for row in deleted:
         assert row["log_files"] == [str(where)]
         assert row["delta_kind"] == "delete file"
-        assert str(where) in row["busy_reason"]
-    assert {row["busy_reason"] for row in listed if not row["log_files"]} == {None}
+        assert row["deleted_rows"] == (1 if kind == "position of one file" else None)
+        assert row["modified_at"] == row["oldest_log_at"] == newest
+    assert {row["busy_reason"] for row in listed} == {None}
+
+
+@pytest.mark.parametrize(
+    ("content", "fields", "words"),
+    [
+        (DataFileContent.POSITION_DELETES, {"file_format": FileFormat.AVRO}, "is AVRO; only PARQUET ones are merged"),
+        (DataFileContent.EQUALITY_DELETES, {"equality_ids": [9]}, "compares field 9, which is not one of"),
+    ],
+)
+def test_files_whose_deletes_can_t_be_merged_are_left_alone_by_name(
+    tmp_path: Path, orders: Any, content: DataFileContent, fields: dict[str, Any], words: str
+):
+    where = tmp_path / "warehouse" / "d.bin"
+    with_deletes(tmp_path, orders, delete_file(orders, content, where, **fields))
+    format_ = observing(jdbc_settings(tmp_path))
+    listed = format_.snapshot(only_table(format_)).slices.to_pylist()
+    assert all((words in str(row["busy_reason"])) == bool(row["log_files"]) for row in listed)
+    assert all(str(where) in row["busy_reason"] for row in listed if row["log_files"])
 
 
 def test_a_file_whose_field_ids_are_lost_or_other_ones_is_told_from_the_table_s(tmp_path: Path, orders: Any):

@@ -9,6 +9,7 @@ from contract.attempts import run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import live_paths, rows_of_all_readers
+from iceberg_writers import order_writes
 
 from lake.model import TableRef
 
@@ -18,21 +19,6 @@ pytestmark = pytest.mark.spark
 @pytest.fixture
 def case(new_case: NewCase) -> IcebergCase:
     return new_case("jdbc", parts=("",))
-
-
-def order_writes(case: IcebergCase, table: TableRef, order: str) -> None:
-    """``ALTER TABLE … WRITE ORDERED BY``, which needs Iceberg's SQL extensions."""
-    iceberg, update = case.session._jvm.org.apache.iceberg, case.java_table(table).replaceSortOrder()
-    for one in order.split(", "):
-        column, _, how = one.partition(" ")
-        nulls = iceberg.NullOrder.NULLS_LAST if how in ("DESC", "NULLS LAST") else iceberg.NullOrder.NULLS_FIRST
-        term = (
-            iceberg.expressions.Expressions.truncate(column, 2)
-            if how == "TRUNCATED"
-            else iceberg.expressions.Expressions.ref(column)
-        )
-        update = update.desc(term, nulls) if how == "DESC" else update.asc(term, nulls)
-    update.commit()
 
 
 @pytest.mark.parametrize(

@@ -46,7 +46,7 @@ class Comparing:
         self.counts: Counter[str] = Counter()
 
     def compare(self, *, duckdb: bool = False, everything: bool = False) -> None:
-        """Every reader sees the ledger's rows and types. Nobody writes meanwhile; lakefold may be in anything.
+        """Check that every reader sees the ledger's rows and types. No writer runs; lakefold may be in any step.
 
         With ``everything`` all older states and beginnings are looked at, else the oldest and some others. Raises
         AssertionError with all that is wrong.

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Each kind of injection as a function of the stage; what it did, empty where there was nobody to do it to."""
+"""Each kind of fault as a function of the stage; it returns a description, empty if no process was there."""
 
 import signal
 import sqlite3

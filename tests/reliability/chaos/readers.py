@@ -88,7 +88,7 @@ def in_hudi_rs(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]] | 
 def in_duckdb(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]]:
     """The base files that are live by the names of the files and by the timeline alone, read by DuckDB.
 
-    Right for copy-on-write tables that nobody is writing.
+    Correct for copy-on-write tables without a running writer.
     """
     files = [str(path) for path in _live(base)]
     if not files:

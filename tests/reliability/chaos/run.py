@@ -270,7 +270,7 @@ class Chaos:
     # The end.
 
     def _heal(self) -> None:
-        """No more faults: everybody back, and all that was begun comes to its end."""
+        """No more faults: all processes run again, and all begun work ends."""
         stage, writer = self.stage, self.stage.writer
         stage.say("healing")
         self._waiting = []
@@ -404,4 +404,4 @@ class Chaos:
 def in_words(figures: Counter[str]) -> str:
     """Figures of one run or of several as one line."""
     parts = [f"{count} {name}" for name, count in figures.items() if name != "seconds"]
-    return f"{figures['seconds'] / 60:.1f} minutes of faults: {', '.join(parts)}; every row as the ledger has it"
+    return f"{figures['seconds'] / 60:.1f} minutes of faults: {', '.join(parts)}; every row equal to the ledger"

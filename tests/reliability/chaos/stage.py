@@ -17,7 +17,7 @@ from harness import Installation
 from chaos.clocks import Clock
 from chaos.processes import Victim, WriterProcess, members
 
-#: a lock that nobody alive has had for so long is removed as docs/writers.md says, by a person who has looked
+#: a lock without a living holder for this long is removed as docs/writers.md describes, by a person who has checked
 _ORPHAN_SECONDS, _FORGOTTEN_SECONDS = 5, 60
 _DYING_SECONDS = 60
 _NOTING_SECONDS = 3
@@ -202,7 +202,7 @@ class Stage:
         self._restores_seen = begun
 
     def calm(self) -> None:
-        """Every delayed act now: nobody is stopped and no outage lasts any more."""
+        """End every delayed action now: no process stays stopped, and no outage lasts."""
         self.lock_expires = False
         while self._later:
             _, _, what, act = heapq.heappop(self._later)

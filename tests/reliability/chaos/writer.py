@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The Hudi writer of a chaos run, a process of its own: ``python -m chaos.writer --table DIR --ledger DIR …``.
+"""The Hudi writer of a chaos run, in a separate process: ``python -m chaos.writer --table DIR --ledger DIR …``.
 
-It writes one step after another until it is told otherwise. A step is in the ledger before it is sent and confirmed
-only when the table's timeline has a completed commit that names it, whatever the call said and whoever died in it.
+It writes one step after another until it gets another order. A step is in the ledger before it is sent. It is confirmed
+once the table's timeline has a completed commit that names it, even if the call failed or its process died.
 
-Each line of its standard input is an order, obeyed between two steps: ``hold``, ``go``, ``savepoint``, ``restore``,
-``remove_savepoint``, ``metadata``, ``steps N`` (so many, then hold), ``end``. Each line of its standard output is an
+Each line of its standard input is an order, executed between two steps: ``hold``, ``go``, ``savepoint``, ``restore``,
+``remove_savepoint``, ``metadata``, ``steps N`` (N steps, then hold), ``end``. Each line of its standard output is an
 event.
 """
 
@@ -55,7 +55,7 @@ class Writer:
         """Confirm or withdraw what an earlier process left open."""
         for step in self._ledger.pending():
             if step.operation == "restore":
-                # Its process ended in it: what it has taken back of the commits and what not, nobody can tell.
+                # Its process ended in it: it is unknown which commits it has undone.
                 self._restore_to(step.instant)
             landed = self._landed(step)
             say("settled", step=step.label, landed=landed)
@@ -91,7 +91,7 @@ class Writer:
         return landed
 
     def savepoint(self) -> None:
-        """Save the newest commit, whoever made it: its rows are those of the ledger."""
+        """Save the newest commit of any process: its rows are those of the ledger."""
         instant = max(path.name.partition(".")[0].partition("_")[0] for path in self._completed())
         step = Step(number=self._ledger.next_number(), operation="savepoint", instant=instant)
         if instant not in self.state.savepoints:

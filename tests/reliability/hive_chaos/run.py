@@ -107,7 +107,7 @@ class HiveChaos:
         self.counts["seconds"] = int(self._seconds)
         self.counts["reads"] = self.reader.judge.reads
         self.counts["slow loads"] = self.loader.loads
-        self.counts["loads where the partition had been"] = len(self.loader.late)
+        self.counts["loads into previous locations"] = len(self.loader.late)
         self.counts.update(f"owner: {act['act']}" for act in self.owner.acts)
         self.counts["writes"] = sum(map(len, Ledger.of(self.home / "writes").writes.values()))
 
@@ -281,7 +281,7 @@ class HiveChaos:
             rows = {name: rows_at(place) for name, place in shown.items() if name in shared}
             still = places(self.metastore.uri, f"{self._name}.{MIRROR}")
             for name in rows.keys() & still.keys():
-                self.counts["looks at shared directories"] += 1
+                self.counts["checks of shared directories"] += 1
                 missing = [row for row in map(tuple, shared[name]["rows"]) if rows[name][row] == 0]  # type: ignore[index]
                 if missing:
                     self.wrong(f"shared {name}: {len(missing)} of {len(shared[name]['rows'])} rows are gone")

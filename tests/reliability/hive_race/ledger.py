@@ -48,7 +48,7 @@ class Write:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Read:
-    """What a reader saw of one partition between two moments, and where; ``place`` is None where nobody can tell."""
+    """What a reader saw of one partition between two moments, and where; ``place`` is None if it is unknown."""
 
     partition: str
     place: Path | None

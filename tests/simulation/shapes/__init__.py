@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The shapes of tables that are simulated: each is a table, its format, and the manner of its own writers."""
+"""The shapes of simulated tables: each is a table, its format, and its own writers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ from simulation.writers import Writes
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shape:
-    """One of them."""
+    """One shape."""
 
     table: type[Table]
     format: type[ModelFormat]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What tables without a timeline have in common: they do not tell what is staged, and have no lock.
+"""The common part of tables without a timeline: they have no record of staged work, and no lock.
 
-So an attempt is a token, which the database knows before the first file of it exists. Engines rewrite the files.
+So an attempt is a token, which the database records before the attempt's first file exists. Engines rewrite the files.
 """
 
 import threading
@@ -9,7 +9,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
-from lake.engines import RewriteEngine, RewriteTask, build_task, choose_engines, engine_notes
+from lake.engine_choice import choose_engines, engine_notes
+from lake.engines import RewriteEngine, RewriteTask, build_task
 from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, OutputFile, Plan, StagedWork, SupersededVersion
@@ -20,36 +21,36 @@ from simulation.table import Attempt, File, Rows, Table
 
 @dataclass(slots=True, eq=False)
 class StagedTable(Table):
-    """One such table. ``tokens`` are what lakefold's attempts staged, as far as their databases know of them."""
+    """One such table. ``tokens`` are the stagings of lakefold's attempts that their databases still record."""
 
     tokens: dict[str, Attempt] = field(default_factory=dict)
-    #: counts tokens and writers' commits, for names that are used once
+    #: the number of tokens and writers' commits so far: each name is used once
     names: int = 0
 
     def new_name(self, kind: str) -> str:
-        """A name that nothing of this table has."""
+        """Return a new name."""
         self.names += 1
         return f"{kind}{self.names}"
 
     def write(self, path: str, partition: str, by: str, rows: Rows) -> File:
-        """A new file, which is its own group. ``by`` is the token or the writer's commit that writes it."""
+        """Write a new file, which is its own group. ``by`` is the token or the writer's commit that writes it."""
         size = len(rows)
         return self.put(File(path, partition, f"{path}@{by}", by, dict(rows), False, self.scheduler.now, size, size))
 
     def create(self, path: str, rows: Rows) -> None:
-        """What an engine writes at a path that it was given."""
+        """Create the file that an engine writes at a given path."""
         raise NotImplementedError
 
     def under(self, staged: StagedWork) -> list[str]:
-        """What is in storage of what was staged."""
+        """Return the staged files that are in storage."""
         raise NotImplementedError
 
     def needed(self) -> set[str]:
-        """The files that readers see, of states too that are kept."""
+        """Return the files that readers see, also in older states that the table keeps."""
         return self.live_paths() | self.saved_paths()
 
     def forget(self, plan_ids: Collection[str]) -> None:
-        """Their database was set back and has lost its journal: what is staged of these plans, nobody will find."""
+        """Note that the database was restored without its journal: no process will find these plans' staged files."""
         self.tokens = {token: one for token, one in self.tokens.items() if one.plan_id not in plan_ids}
 
     def files_of_nobody(self) -> list[File]:
@@ -64,11 +65,11 @@ class StagedFormat(ModelFormat):
     """Observes such tables; adds ``lake.capabilities.FindsStaged``."""
 
     def commits(self, table: StagedTable) -> Collection[Commit]:
-        """Those commits of plans that the table tells of."""
+        """Return the commits of plans that the table still records."""
         raise NotImplementedError
 
     def done(self, table: StagedTable) -> Collection[str]:
-        """The tokens of these commits."""
+        """Return the tokens of these commits."""
         raise NotImplementedError
 
     @port("committed")
@@ -82,7 +83,7 @@ class StagedFormat(ModelFormat):
         return self.found(ref, plan_ids)
 
     def found(self, ref: TableRef, plan_ids: Collection[str]) -> Mapping[str, Commit]:
-        """Plan → its commit, of those that have one."""
+        """Return plan → commit, for the plans with a commit."""
         return {one.plan_id: one for one in self.commits(self.table(ref)) if one.plan_id in plan_ids}
 
     @port("left of")
@@ -91,7 +92,7 @@ class StagedFormat(ModelFormat):
         return self.left(self.table(ref), staged)
 
     def left(self, table: StagedTable, staged: Collection[StagedWork]) -> Collection[str]:
-        """The tokens of which something is in storage that no commit made the table's, told of or forgotten."""
+        """Return the tokens with files in storage that no commit, recorded or expired, has added to the table."""
         done, needed = self.done(table), table.needed()
         there = {one.token: table.under(one) for one in staged if one.token not in done}
         return {token for token, paths in there.items() if paths and needed.isdisjoint(paths)}
@@ -109,7 +110,7 @@ class StagedFormat(ModelFormat):
 
 
 class StagedWriter(ModelWriter):
-    """Changes one such table with the engines that it is handed."""
+    """Changes one such table with the engines that it is given."""
 
     table: StagedTable
 
@@ -118,21 +119,21 @@ class StagedWriter(ModelWriter):
         self.engines = engines
 
     def evidence(self, plan: Plan) -> object:
-        """What a plan is compared with once more at its commit."""
+        """Return the state with which a plan is compared again at its commit."""
         raise NotImplementedError
 
     def path_of(self, partition: str, token: str, number: int) -> str:
-        """Where a new file will be."""
+        """Return the path of a new file."""
         raise NotImplementedError
 
     def staged(self, token: str, plan: Plan, groups: Sequence[int]) -> StagedWork:
-        """What the database is told."""
+        """Return the record of a staging for the database."""
         raise NotImplementedError
 
     @port("prepare")
     def prepare(self, plan: Plan, epoch: int) -> PreparedPlan:
         """See the port."""
-        self.format.table(self.ref)  # raises where it has another name by now
+        self.format.table(self.ref)  # raises if the table has another name now
         evidence = self.evidence(plan)
         groups, left_out = self.still_there(plan)
         assert self.world.scheduler.current is not None
@@ -153,7 +154,7 @@ class StagedWriter(ModelWriter):
         )
 
     def tell(self, staged: StagedWork) -> None:
-        """Have the database know of something, before it exists."""
+        """Record a staging in the database before its first file exists."""
         self.journal(staged)
 
     def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[RewriteTask]:
@@ -181,7 +182,7 @@ class StagedWriter(ModelWriter):
         return OutputFile(partition=partition, path=written.path[home:], bytes=written.bytes, rows=written.rows)
 
     def superseded(self, files: Sequence[File], instant: str) -> tuple[SupersededVersion, ...]:
-        """What a commit called ``instant`` says of the files that it replaces."""
+        """Return the record in the commit ``instant`` of the files that it replaces."""
         return tuple(
             SupersededVersion(
                 partition=file.partition,
@@ -194,13 +195,13 @@ class StagedWriter(ModelWriter):
         )
 
     def wanted(self, staged: Collection[StagedWork], instants: Collection[str] | None) -> list[StagedWork]:
-        """Of what is known to be staged, what is to be withdrawn and has left something."""
+        """Return the recorded stagings that are to be withdrawn and have files left."""
         mine = [one for one in staged if instants is None or one.token in instants]
         left = self.format.left(self.table, mine)
         return [one for one in mine if one.token in left]
 
     def take_back(self, one: StagedWork) -> None:
-        """Remove all files of what was staged."""
+        """Remove all staged files."""
         for path in self.table.under(one):
             self.world.before("withdraw", lake=True)
             if one.token in self.table.tokens:
@@ -226,7 +227,7 @@ class StagedWriter(ModelWriter):
         return len(gone)
 
     def withdraw_tokens(self, wanted: Collection[StagedWork]) -> Collection[str]:
-        """Have the table refuse these from now on, where it can; the tokens that were committed by then."""
+        """Let the table refuse these tokens from now on, if it can. Returns the tokens that are already committed."""
         return ()
 
     @port("delete")

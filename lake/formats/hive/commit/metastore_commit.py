@@ -40,7 +40,7 @@ def try_commit(
     *,
     refuse_additions: bool,
 ) -> Transient | None:
-    """Make the call if the partitions are still as expected. Returns why it was not made or was refused, or None.
+    """Make the call if the partitions are still as expected. Returns None if the call was made, else the reason.
 
     ``check_before_call`` raises if the call must not be made. With ``refuse_additions``, added files prevent the call
     as well. If the metastore answers with an error, the table is read to find out whether the call was made. Raises

@@ -8,7 +8,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from lake.capabilities import recreated_reason
-from lake.engines import ChosenEngine, RewriteTask
+from lake.engine_choice import ChosenEngine
+from lake.engines import RewriteTask
 from lake.errors import Conflict, Transient
 from lake.formats.hive.catalog.refusals import excluded_partitions
 from lake.formats.hive.catalog.tables import (
@@ -31,7 +32,7 @@ from lake.storage.locations import relative_path
 _MAX_CONCURRENT_READS = 8
 
 MAX_CHECK_AGE = timedelta(seconds=30)
-"""How long after the last check of partitions the call that changes them may begin."""
+"""The maximum time between the last check of partitions and the begin of the call that changes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,8 +89,8 @@ class CompleteFiles:
         """Return the paths of the files that their writers have not finished. Raises Transient."""
         unknown, now = [file for file in listing.files if file not in self._complete], time.time()
         with ThreadPoolExecutor(_MAX_CONCURRENT_READS) as pool:
-            are = list(pool.map(lambda file: _is_incomplete(file, now), unknown))
-        unfinished = {file for file, is_so in zip(unknown, are, strict=True) if is_so}
+            flags = list(pool.map(lambda file: _is_incomplete(file, now), unknown))
+        unfinished = {file for file, is_unfinished in zip(unknown, flags, strict=True) if is_unfinished}
         self._complete |= set(unknown) - unfinished
         return frozenset(file.path for file in unfinished)
 
@@ -106,7 +107,7 @@ def _is_incomplete(file: ListedFile, now: float) -> bool:
 def read_partitions(
     metastore: MetastoreClient, ref: TableRef, partitions: Collection[str], complete_files: CompleteFiles
 ) -> tuple[MetastoreTable, Mapping[str, PartitionSnapshot]]:
-    """Return the table and the existing ones of ``partitions``, as they are now. Raises TableGone, Transient."""
+    """Return the table and the present state of those ``partitions`` that exist. Raises TableGone, Transient."""
     table = load_table(metastore, ref)
     # All partitions of all tables are needed to see whether a directory belongs to only one partition.
     alone = excluded_partitions(table, list(list_partitions(metastore, table)))

@@ -155,7 +155,7 @@ def plan_id_of(version: str) -> str:
 
 
 def epoch_of(version: str) -> int | None:
-    """Return the epoch of the attempt that made a version. None if ``version`` is no name of a version."""
+    """Return the epoch of the attempt that made a version. None if ``version`` is not the name of a version."""
     found = _VERSION_NAME.fullmatch(version)
     return int(found["epoch"]) if found else None
 

@@ -18,13 +18,13 @@ from lake.model import partition_label
 from lake.storage.locations import canonical_location
 
 INDEX_MAX_AGE = timedelta(minutes=10)
-"""How old the directories of all tables may be if nothing is deleted after the check."""
+"""Maximum age of the cached directories of all tables for a check that no deletion follows."""
 
 DELETION_MAX_AGE = timedelta(minutes=2)
-"""How old the directories of all tables may be if files are deleted after the check."""
+"""Maximum age of the cached directories of all tables for a check before a deletion."""
 
 PARTITION_MAX_AGE = timedelta(hours=1)
-"""The time after which a changed directory of a partition is noticed if the partition's name stayed the same."""
+"""Maximum age of the cached directory of a partition: a partition of the same name may have another directory now."""
 
 _MAX_LOADS = 5
 
@@ -32,7 +32,7 @@ _MAX_LOADS = 5
 def table_root_conflict(
     metastore: MetastoreClient, table: MetastoreTable, *, max_age: timedelta = INDEX_MAX_AGE
 ) -> str | None:
-    """Return, in words, the other table whose own directory overlaps the table's. None if there is no such table."""
+    """Return a sentence that names another table whose own directory overlaps the table's; None if there is none."""
     own_root = f"{table_root(table)}/"
     found = _find_other_directory(metastore, table, own_root, lambda other: not other.partition, max_age=max_age)
     if found is None:
@@ -52,7 +52,7 @@ def foreign_readers(
     max_age: timedelta = INDEX_MAX_AGE,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> Mapping[str, str]:
-    """Return the ``directories`` from which another table may be read, each with that table, in words."""
+    """Return the ``directories`` from which another table may be read, each with a sentence that names this table."""
     found = {}
     for directory in directories:
         shows_files = partial(_shows_files, directory=directory)
@@ -129,7 +129,9 @@ def _find_other_directory(
     max_age: timedelta,
     max_partition_age: timedelta = PARTITION_MAX_AGE,
 ) -> TableDirectory | None:
-    """Return a directory of another table that ``matches`` and overlaps ``path``, which ends with a slash, or None.
+    """Return a directory of another table that ``matches`` and overlaps ``path``; None if there is none.
+
+    ``path`` ends with a slash.
 
     If a cached directory is no longer current, its owner may have been renamed, so all tables are listed again. Raises
     Transient if directories change during every listing.
@@ -158,7 +160,7 @@ def _is_other_table(directory: TableDirectory, table: MetastoreTable) -> bool:
 
 
 def _is_current(metastore: MetastoreClient, directory: TableDirectory) -> bool:
-    """True if the cached directory is still the owner's, which may have been dropped or moved since."""
+    """True if the table or partition of the cached directory still exists and still has this directory."""
     now = metastore.table(directory.database, directory.table)
     if now is None or not directory.partition:
         return now is not None and f"{table_root(now)}/" == directory.path

@@ -18,9 +18,9 @@ from lake.storage.files import FileEntry, FileIO
 from lake.storage.filesystems import filesystem_of
 
 STABLE_AFTER = timedelta(seconds=5)
-"""How old the last change of a file in a previous location must be before the file is copied.
+"""The minimum time since the last change of a file in a previous location, before the file is copied.
 
-A file that is uploaded in several parts at once may have its end before all of its middle.
+If a file is uploaded in parallel parts, its last part may arrive before other parts.
 """
 
 #: the last bytes of a Parquet file, encrypted or not
@@ -29,7 +29,7 @@ _ORC_MAGIC = b"ORC"
 
 
 def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> bool:
-    """True if a file has no end and was changed within the last hour. An older file is final.
+    """True if a file has no footer at its end and was changed within the last hour. An older file is final.
 
     Raises the errors of ``storage``.
     """
@@ -37,7 +37,7 @@ def is_incomplete(storage: FileIO, path: str, modified_ns: int, now: float) -> b
 
 
 def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous: bool) -> UnreadyReason | None:
-    """Return why an unrecorded file does not count as one of the partition's yet. None if it counts.
+    """Return why an unrecorded file is not yet treated as a file of the partition. None if it is.
 
     Files older than an hour are checked only in a previous location: elsewhere, readers read them as they are.
     """
@@ -64,7 +64,10 @@ def _has_end_magic(storage: FileIO, path: str) -> bool:
 
 
 def _is_readable(path: str) -> bool:
-    """True if a reader opens the file: ORC files of the first releases have no such end. Raises Transient."""
+    """True if a reader can open the file: ORC files of the first releases have no magic at the end.
+
+    Raises Transient if the file can't be read.
+    """
     try:
         filesystem, fs_path = filesystem_of(path)
         with filesystem.open_input_file(fs_path) as file:
@@ -76,7 +79,7 @@ def _is_readable(path: str) -> bool:
                 except (pa.ArrowException, ValueError):
                     continue
                 except OSError as error:
-                    if error.errno is not None:  # without a number it is the reader's error about the content
+                    if error.errno is not None:  # errors of the reader about the content have no errno
                         raise
     except OSError as error:
         raise Transient(f"{path} can't be read: {error.strerror or error}") from error

@@ -33,7 +33,7 @@ def list_actions(
     """Return a page of actions, as ``ListsActions.actions`` does."""
     if before is not None and _KEY.fullmatch(before) is None:
         raise Rejected(
-            f"{before!r} is no action of a Hive table; use the key of an action, such as 1769860800000.insert"
+            f"{before!r} is not an action of a Hive table; use the key of an action, such as 1769860800000.insert"
         )
     history = reconstruct_history(table_location, listings, superseded, _BEGINNING, datetime.now(UTC))
     sizes = {file.group: file.bytes for commit in history.commits for file in commit.written}
@@ -93,6 +93,6 @@ def _name_of(file_id: str) -> str:
 
 
 def _writer_of(names: Iterable[str]) -> str | None:
-    """Return the tools whose names for files these are; None if no tool has such names."""
+    """Return the tools that give files such names; None if there is no such tool."""
     matches = match_file_names(pa.chunked_array([pa.array(list(names), pa.string())]))
     return ", ".join(dict.fromkeys(tool.name for tool, _ in matches)) or None

@@ -54,7 +54,7 @@ def writers_of_snapshot(snapshot: Snapshot) -> Sequence[LikelyWriter]:
     """Return the programs that likely write and read a table.
 
     The signs are its properties, the names of its files, and footers and directories of ``MAX_FOOTERS`` files. Files
-    that lakefold wrote are no evidence, and neither are files that can't be read. Raises as ``snapshot`` does if the
+    that lakefold wrote and files that can't be read are ignored. Raises as ``snapshot`` does if the
     metastore can't be reached.
     """
     ref = snapshot.table
@@ -96,7 +96,7 @@ def _match_footers(paths: Sequence[str], file_format: FileFormat) -> Iterator[To
 
 
 def _match_footer(path: str, file_format: FileFormat) -> ToolMatch | None:
-    # A file may be gone, half written, encrypted or damaged: scans and plans report it, and it is no evidence here.
+    # A file may be gone, half written, encrypted or damaged: scans and plans report it, and it is ignored here.
     with suppress(pa.ArrowException, OSError, LakefoldError):
         filesystem, fs_path = filesystem_of(path)
         with filesystem.open_input_file(fs_path) as file:

@@ -175,7 +175,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
 
 
 def _make_archive_directory(ref: TableRef, file: LocatedFile, directory: str) -> None:
-    """Create a directory for moved files, and those above it, with the owner and permissions of the readers' one.
+    """Create the directory for archived files, and its parents, with owner and permissions of the readers' directory.
 
     Otherwise a later overwrite by its owner could not remove it.
     """

@@ -34,6 +34,7 @@ from lake.formats.hudi.client.write_options import (
     COMPRESSION,
     STATISTICS_COLUMNS,
     index_options,
+    java_options,
     key_options,
     plan_options,
     skew_options,
@@ -127,7 +128,7 @@ class HudiClient:
         self.reader_schema: Any = self.bundle.table_schema(self.meta, meta_columns=True)
         fixed = self._fixed_options()
         self._lock_client = self._new_write_client(
-            {**self.table.write_options, **conflict_options(self.table), **concurrency_options(self.table), **fixed}
+            {**java_options(self.table), **conflict_options(self.table), **concurrency_options(self.table), **fixed}
         )
         self._lock = TableLock(self.table, self.spark, self._lock_client, self.bundle)
         self._open_write_client(fixed)
@@ -181,7 +182,7 @@ class HudiClient:
 
     @property
     def _options_without_lock(self) -> dict[str, str]:
-        own = {k: v for k, v in self.table.write_options.items() if not k.startswith("hoodie.write.lock.")}
+        own = {k: v for k, v in java_options(self.table).items() if not k.startswith("hoodie.write.lock.")}
         return {**own, CONCURRENCY_MODE: "SINGLE_WRITER"}
 
     def _open_write_client(self, fixed: Mapping[str, str]) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from lake.errors import Rejected
 from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, EngineChoice
+from lake.formats.hudi.read.flink_state import FLINK_STATE, INDEX_TYPE
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
 from lake.formats.hudi.timeline.metadata_table import RECORD_INDEX, IndexSettings
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
@@ -16,6 +17,17 @@ from lake.plan import Plan, PlanKind
 COMPRESSION = "hoodie.parquet.compression.codec"
 STATISTICS_COLUMNS = "hoodie.metadata.index.column.stats.column.list"
 NO_INDEX_SETTINGS = IndexSettings()
+
+
+def java_options(table: TableRef) -> dict[str, str]:
+    """Return the table's ``write_options`` without an index that Hudi's Spark client does not have.
+
+    Rewrites look up no keys, and indexes in the metadata table have options of their own (``index_options``).
+    """
+    options = dict(table.write_options)
+    if options.get(INDEX_TYPE, "").strip().upper() == FLINK_STATE:
+        del options[INDEX_TYPE]
+    return options
 
 
 def index_options(

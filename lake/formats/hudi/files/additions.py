@@ -29,6 +29,8 @@ SPARK_VERSION = "org.apache.spark.version"
 
 _BLOOM_FILTER, _BLOOM_TYPE = "org.apache.hudi.bloomfilter", "hoodie_bloom_filter_type_code"
 _MIN_KEY, _MAX_KEY = "hoodie_min_record_key", "hoodie_max_record_key"
+#: the first byte in UTF-8 of the characters beyond U+FFFF
+_FIRST_BEYOND_FFFF = 0xF0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +115,7 @@ class BaseFile:
     path: str
     additions: BaseFileAdditions
     bloom_filter: BloomFilter
-    _bounds: list[bytes] = field(default_factory=list)
+    _bounds: list[str] = field(default_factory=list)
 
     def verify_wanted(self) -> None:
         """See ``lake.engines.FileAddition``."""
@@ -129,9 +131,8 @@ class BaseFile:
         except ValueError as error:
             raise Rejected(f"{self.path} can't be written: {error}; set engine = spark") from error
         if len(keys):
-            ends = pc.min_max(keys.cast(pa.binary()))
-            both = [*self._bounds, ends["min"].as_py(), ends["max"].as_py()]
-            self._bounds = [min(both), max(both)]
+            both = [*self._bounds, *key_bounds(keys)]
+            self._bounds = [min(both, key=_utf_16_units), max(both, key=_utf_16_units)]
         index = rows.schema.get_field_index(FILE_NAME_COLUMN)
         column = rows.schema.field(index)
         return rows.set_column(index, column, _repeated(self.path.rpartition("/")[2], column.type, rows.num_rows))
@@ -143,8 +144,28 @@ class BaseFile:
         if self.bloom_filter.settings.type == DYNAMIC:
             found[_BLOOM_TYPE] = DYNAMIC
         if self._bounds:
-            found |= {key: value.decode() for key, value in zip((_MIN_KEY, _MAX_KEY), self._bounds, strict=True)}
+            found |= zip((_MIN_KEY, _MAX_KEY), self._bounds, strict=True)
         return found
+
+
+def key_bounds(keys: pa.StringArray) -> tuple[str, str]:
+    """Return the least and the greatest of record keys, in the order of Java's strings.
+
+    Hudi's index BLOOM looks a key up only in files whose bounds enclose it in that order, by the units of UTF-16. For
+    characters beyond U+FFFF, which begin with a byte from 0xF0 on, it differs from the order of UTF-8: by bounds in the
+    order of UTF-8 an upsert would not find some keys, and would insert their rows once more.
+    """
+    content = keys.buffers()[2]
+    if content is not None and np.frombuffer(content, np.uint8).max(initial=0) >= _FIRST_BEYOND_FFFF:
+        words = keys.to_pylist()
+        return min(words, key=_utf_16_units), max(words, key=_utf_16_units)
+    ends = pc.min_max(keys.cast(pa.binary()))
+    return ends["min"].as_py().decode(), ends["max"].as_py().decode()
+
+
+def _utf_16_units(key: str) -> bytes:
+    """Return a value that sorts as the key does in Java."""
+    return key.encode("utf-16-be", "surrogatepass")
 
 
 def _repeated(value: str, kind: pa.DataType, count: int) -> pa.Array:

@@ -68,7 +68,7 @@ _COMMON: Mapping[str, tuple[str, ...]] = {
     "avro.model.HoodieCompactionPlan": ("getSchema",),
     "hadoop.fs.HadoopFSUtils": ("getStorageConfWithCopy",),
     "table.action.clean.CleanActionExecutor": ("runPendingClean",),
-    "table.HoodieSparkTable": ("create", "rollbackInflightClustering", "rollbackInflightCompaction"),
+    "table.HoodieSparkTable": ("create", "rollback", "rollbackInflightClustering", "rollbackInflightCompaction"),
 }
 _SINCE_1_1: Mapping[str, tuple[str, ...]] = {
     COPY_STRATEGY: (),

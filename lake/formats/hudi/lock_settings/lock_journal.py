@@ -11,7 +11,7 @@ with different databases. Hudi and its readers do not list this directory.
 
 A lock file is removed only if an entry has its identity and the entry's process is verifiably dead: on this host, in
 this boot and process namespace, no process has its id and start time. An entry without identity (the process died in
-the milliseconds before recording it, or while waiting) is no evidence, since the file may be another writer's.
+the milliseconds before recording it, or while waiting) proves nothing, since the file may be another writer's.
 """
 
 import fcntl
@@ -35,7 +35,7 @@ DIRECTORY = ".hoodie/.lakefold/locks"
 class LockEntry:
     """One lock taken by lakefold. ``inode`` and ``mtime_ns`` are the lock file's, None until the lock is held.
 
-    ``next_mtime_ns`` is its modification time after the renewal in progress, None without a renewal.
+    ``next_mtime_ns`` is its modification time after the renewal in progress, None if no renewal is in progress.
     """
 
     lock: str

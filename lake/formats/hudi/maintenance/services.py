@@ -16,13 +16,16 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT, is_executed_by_writer, list_pending_actions
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
+from lake.formats.hudi.plans.rollback import finish_rollback
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.read.commits import plan_id_of
 from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
+from lake.formats.hudi.read.restores import find_commits_undone_by_restores
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
@@ -90,6 +93,9 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
+    if undone_by_restores := find_commits_undone_by_restores(timeline):
+        superseded_at = find_superseding_instants(client.storage, timeline, wanted.keys())
+        kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
     deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
     deletable, superseded_by = _select_deletable_in_order(client, timeline, deletable, start)
@@ -185,8 +191,9 @@ def _count_with_commits_of_writers(timeline: Timeline, commits: Sequence[Instant
 def roll_back_instant(client: HudiClient, time: str) -> str:
     """Roll back the unfinished instant ``time`` of another process. Returns a description of the result.
 
-    A clustering or compaction stays scheduled, except a lakefold plan, which is withdrawn; a write is removed. Raises
-    Conflict if the instant is not pending, or its owner is alive; Rejected for actions that Hudi completes by itself.
+    A clustering or compaction stays scheduled, except a lakefold plan, which is withdrawn; a write is removed. A
+    rollback that no writer finishes is finished. Raises Conflict if the instant is not pending, or its owner is alive;
+    Rejected for actions that Hudi completes by itself.
     """
     with translated_errors(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
         timeline = client.read_timeline()
@@ -200,6 +207,9 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
         ):
             adoption.abort_adopted(client, time)
             return f"{instant.kind} {time} is rolled back to requested: its files are deleted"
+        if (left := next((one for one in find_left_rollbacks(timeline) if one.instant == instant), None)) is not None:
+            finish_rollback(client, left)
+            return f"rollback {time} of {left.action} {left.target} is finished"
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "

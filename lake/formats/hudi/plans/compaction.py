@@ -29,6 +29,7 @@ from lake.formats.hudi.plans.input_checks import (
     stale_base_reason,
 )
 from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.requests import delete_request
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.read.slices import replaced_groups
 from lake.formats.hudi.timeline.file_history import active_history
@@ -235,12 +236,10 @@ def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collec
         return begun
     if must_execute(client.storage, timeline, after, partitions):
         return begun
-    requested = f"{timeline.directory}/{after.requested_file}"
-    content = client.storage.read(requested)
-    client.meta.getActiveTimeline().deletePending(generator.getCompactionRequestedInstant(instant.time))
-    # Writers of older Hudi begin without the lock. A writer that began after the check may have seen the request and
-    # name its logs after the request.
-    if must_execute(client.storage, client.read_timeline(), after, partitions):
-        client.storage.write(requested, content)
-        return begun
-    return True
+
+    def is_needed(now: Timeline) -> bool:
+        # Writers of older Hudi begin without the lock. A writer that began after the check may have seen the request
+        # and name its logs after the request.
+        return must_execute(client.storage, now, after, partitions)
+
+    return delete_request(client, after, generator.getCompactionRequestedInstant(instant.time), is_needed) or begun

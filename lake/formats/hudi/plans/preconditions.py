@@ -26,6 +26,7 @@ from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.pending.actions import plan_kind
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, rollback_target
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
@@ -204,7 +205,7 @@ def _exclusion_reason(
         plan = timeline.plan(instant)
         if plan is None:
             return None if is_withdrawal else "which does not name its target yet"
-        target = _rollback_target(plan)
+        target = rollback_target(plan)
         if target == completed_instant:
             return f"which rolls back {target}, the instant of this plan, and deletes its files"
         found = timeline.find(target)
@@ -247,7 +248,9 @@ def _how_to_finish_rollback(name: str, timeline: Timeline, rollback: Instant) ->
 
     Hudi's writes finish pending rollbacks, except those of clusterings and compactions.
     """
-    target = timeline.find(_rollback_target(timeline.plan(rollback) or {}))
+    if any(left.instant == rollback for left in find_left_rollbacks(timeline)):
+        return f"lakefold tables rollback {name} {rollback.time} finishes it"
+    target = timeline.find(rollback_target(timeline.plan(rollback)))
     if target is None or plan_kind(target, timeline.plan(target)) is None:
         return "the next write of the table's writer finishes it"
     if target.pending:
@@ -259,11 +262,6 @@ def _how_to_finish_rollback(name: str, timeline: Timeline, rollback: Instant) ->
         f"roll {target.kind} {target.time} back with the table's own writer (CALL rollback_to_instant(table => …, "
         f"instant_time => '{target.time}'))"
     )
-
-
-def _rollback_target(plan: Mapping[str, Any]) -> str:
-    """Return the time of the instant that a rollback with this plan undoes; 'None' if the plan does not name it."""
-    return str((plan.get("instantToRollback") or {}).get("commitTime"))
 
 
 def _refuse_faults(client: HudiClient, timeline: Timeline) -> None:

@@ -67,7 +67,8 @@ def publish_plan(
     loses its work.
 
     Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
-    lock is taken or a writer has just begun, Rejected if the table can't be written to.
+    lock is taken, or if the lock was lost or a writer began meanwhile: then the caller has to withdraw the plan. Raises
+    Rejected if the table can't be written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
@@ -80,6 +81,9 @@ def publish_plan(
                 if busy is None:
                     timeline = check_preconditions(client, PUBLISHING, fence=fence)
                     prepared = publisher(client, timeline, plan, epoch)
+                    # Any writer may execute the plan from now on. If the lock was lost before it was written, its
+                    # inputs may have changed since the check, so it is withdrawn at once.
+                    client.assert_lock_held(PUBLISHING)
                     _refuse_new_writer(client, prepared)
                     return prepared
         if time.monotonic() >= deadline:

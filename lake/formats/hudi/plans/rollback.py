@@ -1,10 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hudi's own rollback of the begun work of a pending clustering or compaction."""
 
+import logging
 from typing import Any
 
+from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
+from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.rollbacks import LeftRollback, find_left_rollbacks_of_lakefold
+from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import PlanKind
+
+log = logging.getLogger(__name__)
+_FINISHING = "finishing a rollback"
 
 
 def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
@@ -18,6 +27,38 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
         inflight = client.meta.getInstantGenerator().getCompactionInflightInstant(time)
         method = "rollbackInflightCompaction"
     client.bundle.roll_back_rewrite(service, getattr(table, method), inflight, known)
+    client.meta.reloadActiveTimeline()
+
+
+def finish_left_rollbacks(client: HudiClient) -> None:
+    """Finish the rollbacks of lakefold's instants whose process died in them; see ``pending.rollbacks``. Idempotent."""
+    if not find_left_rollbacks_of_lakefold(client.storage, client.read_timeline()):
+        return
+    with translated_errors(client.table, _FINISHING), client.locked(_FINISHING):
+        for left in find_left_rollbacks_of_lakefold(client.storage, client.read_timeline()):
+            finish_rollback(client, left)
+            log.warning("%s: finished rollback %s of %s", client.table.name, left.instant.time, left.target)
+
+
+def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
+    """Execute a pending rollback again, as Hudi does after a crash; call it under the lock.
+
+    The process of the rollback has ended, since a rollback completes under the lock.
+    """
+
+    def check(now: Timeline) -> None:
+        if now.find(left.instant.time, action="rollback") != left.instant or now.find(left.target) is not None:
+            raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
+
+    generator = client.meta.getInstantGenerator()
+    target = {
+        "clustering": generator.getClusteringCommitInflightInstant,
+        "compaction": generator.getCompactionInflightInstant,
+        "replacecommit": generator.getReplaceCommitInflightInstant,
+    }[left.action](left.target)
+    table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+    check_preconditions(client, _FINISHING, is_withdrawal=True, check=check)
+    table.rollback(client.context, left.instant.time, target, False, True)
     client.meta.reloadActiveTimeline()
 
 

@@ -18,6 +18,8 @@ from lake.formats.hudi.pending.late_files import (
 )
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
+from lake.formats.hudi.plans.requests import delete_request
+from lake.formats.hudi.plans.rollback import finish_left_rollbacks
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     Instant,
@@ -72,8 +74,7 @@ def withdraw_plan(
             if instant.kind == "compaction":
                 withdrawn += compaction.withdraw_compaction(client, instant, partitions)
             else:
-                _withdraw_clustering(client, instant)
-                withdrawn += 1
+                withdrawn += _withdraw_clustering(client, instant)
             _remove_remaining_files(client, instant, partitions)
             record_withdrawal(client.storage, instant.time)
             delete_ended_attempts(client.storage, instant.time)
@@ -85,14 +86,16 @@ def withdraw_plan(
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback covers these files; see ``pending.late_files``.
+    No rollback covers these files; see ``pending.late_files``. Rollbacks that a dead process left are finished.
     """
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
         client.locked(_DELETING_LATE_FILES, writes_metadata_table=False),
     ):
         timeline = client.read_timeline()
-        return [path for time in sorted(instants) for path in _remove_late_files_of(client, timeline, time)]
+        removed = [path for time in sorted(instants) for path in _remove_late_files_of(client, timeline, time)]
+    finish_left_rollbacks(client)
+    return removed
 
 
 def is_work_of_other_attempt(
@@ -112,21 +115,26 @@ def is_work_of_other_attempt(
     return last.attempt.plan_id != plan_id or (epoch is not None and last.attempt.epoch > epoch and last.is_alive)
 
 
-def _withdraw_clustering(client: HudiClient, instant: Instant) -> None:
-    if instant.state is InstantState.INFLIGHT and not client.write_client.purgePendingClustering(instant.time):
+def _withdraw_clustering(client: HudiClient, instant: Instant) -> bool:
+    """Roll back a pending clustering and remove it from the timeline. Returns True if it was rolled back or removed."""
+    begun = instant.state is InstantState.INFLIGHT
+    if begun and not client.write_client.purgePendingClustering(instant.time):
         raise Transient(f"{client.table.name}: Hudi did not withdraw the inflight clustering {instant.time}")
     client.meta.reloadActiveTimeline()
     after = client.read_timeline().find(instant.time, action="replacecommit")
     if after is not None and after.state is InstantState.REQUESTED:
-        requested = client.bundle.requested_clustering(client.meta, instant.time)
-        client.meta.getActiveTimeline().deletePending(requested)
+        return delete_request(client, after, client.bundle.requested_clustering(client.meta, instant.time)) or begun
+    return True
 
 
 def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
     """Delete data files of a withdrawn instant that its rollback missed (a task that continued to write)."""
+    # The files are listed before the state is read, so they include no file of a writer that begins the instant now.
+    files = list_files_of_instant(client.storage, instant.time, partitions)
     after = client.read_timeline().find(instant.time, action=instant.action)
     if after is None or after.state is InstantState.REQUESTED:
-        remove_data_files(client, instant.time, partitions)
+        for path in files:
+            client.remove_file(path)
 
 
 def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> list[str]:

@@ -74,7 +74,7 @@ def _parse_key(key: str | None) -> tuple[str, str]:
     match = _KEY.fullmatch(key)
     if match is None:
         raise Rejected(
-            f"{key!r} is no action of a Hudi table; use the key of an action, such as 20260131120000000.commit"
+            f"{key!r} is not an action of a Hudi table; use the key of an action, such as 20260131120000000.commit"
         )
     return match[1], match[2]
 

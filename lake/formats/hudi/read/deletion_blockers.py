@@ -22,6 +22,7 @@ from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
+from lake.formats.hudi.read.restores import find_commits_undone_by_restores
 from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.read.undone_commits import find_undone_commits
@@ -76,6 +77,8 @@ def find_deletion_blockers(
     for savepoint, paths in timeline.savepoints().items():
         needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
 
+    undone_by_restores = find_commits_undone_by_restores(timeline)
+
     def reason(version: SupersededVersion) -> str | None:
         if version.instant not in completed:
             return f"instant {version.instant} that replaced it is not completed (rolled back or restored)"
@@ -83,6 +86,10 @@ def find_deletion_blockers(
             return undone[version.instant]
         if version.path in live:
             return "live: it is in a latest file slice"
+        if version.instant in undone_by_restores:
+            savepoint = undone_by_restores[version.instant]
+            why = f"which rolls {version.instant} back, since it completed after the saved commit"
+            return f"needed by a restore to savepoint {savepoint}, {why}"
         return needed.get(version.path)
 
     reasons = {version.path: reason(version) for version in versions}

@@ -10,26 +10,32 @@ from collections.abc import Mapping
 from lake.formats.hudi.timeline.timeline import Timeline
 
 _AUXILIARY, _CHECKPOINTS = ".hoodie/.aux", "ckp_meta"
-_INDEX = "hoodie.index.type"
+INDEX_TYPE, FLINK_STATE = "hoodie.index.type", "FLINK_STATE"
+_CONSEQUENCE = (
+    "remembers each key's file group, and clustering replaces file groups, so the job would fail or lose updates; "
+    f"leave the table out, or, if that job has ended, set write_options {INDEX_TYPE} to the index that its "
+    "writers use, for example BLOOM"
+)
 
 
 def find_flink_index(timeline: Timeline, options: Mapping[str, str]) -> str | None:
     """Return why a clustering would break a Flink job's index, with the remedy; None if there is no such job.
 
     A Flink sink leaves a directory of its checkpoints in the table. ``options`` are the table's ``write_options``:
-    an index that they name is in the table, where rewrites keep it.
+    an index that they name is in the table, where rewrites keep it, unless it is Flink's.
     """
-    if options.get(_INDEX):
+    declared = options.get(INDEX_TYPE, "").strip()
+    if declared.upper() == FLINK_STATE:
+        return f"write_options {INDEX_TYPE} = {declared}: the Flink job {_CONSEQUENCE}"
+    if declared:
         return None
     names = [info.base_name for info in timeline.storage.children(_AUXILIARY)]
     checkpoints = next((name for name in sorted(names) if name.startswith(_CHECKPOINTS)), None)
     if checkpoints is None or not _has_upserts(timeline):
         return None
     return (
-        f"{_AUXILIARY}/{checkpoints} shows that Flink upserts the table: by default (index.type = FLINK_STATE) the job "
-        "remembers each key's file group, and clustering replaces file groups, so the job would fail or lose updates; "
-        f"leave the table out, or, if that job has ended, set write_options {_INDEX} to the index that its "
-        "writers use, for example BLOOM"
+        f"{_AUXILIARY}/{checkpoints} shows that Flink upserts the table: by default (index.type = {FLINK_STATE}) the "
+        f"job {_CONSEQUENCE}"
     )
 
 

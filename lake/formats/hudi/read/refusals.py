@@ -13,7 +13,7 @@ from lake.formats.hudi.lock_settings.providers import (
     has_lock_file_provider,
     missing_settings,
 )
-from lake.formats.hudi.read.flink_state import find_flink_index
+from lake.formats.hudi.read.flink_state import INDEX_TYPE, find_flink_index
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table, schema_history
@@ -33,6 +33,8 @@ _BUILTIN_MERGE_STRATEGIES = frozenset(
         "ce9acb64-bde0-424c-9b91-f6ebba25356d",
     }
 )
+#: indexes in HBase, up to Hudi 1.1, and in the memory of a writer
+_INDEXES_ELSEWHERE = frozenset({"HBASE", "INMEMORY"})
 _CONCURRENCY_MODE = "hoodie.write.concurrency.mode"
 
 
@@ -158,6 +160,13 @@ def _option_refusals(options: Mapping[str, str], properties: Mapping[str, str]) 
         given = options.get(key)
         if given is not None and given.strip().lower() != value:
             yield f"write_options {key} = {given}: {why}; remove the key or set it to {value}"
+    index = options.get(INDEX_TYPE, "").strip()
+    if index.upper() in _INDEXES_ELSEWHERE:
+        yield (
+            f"write_options {INDEX_TYPE} = {index}: that index is outside of the table, where no rewrite updates it, "
+            "and the writers' next updates would go to replaced file groups; leave the table out, or give its writers "
+            "an index in the table, for example BLOOM"
+        )
 
 
 def _metadata_table_refusals(options: Mapping[str, str], properties: Mapping[str, str]) -> Iterator[str]:

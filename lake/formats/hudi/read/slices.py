@@ -45,7 +45,7 @@ _completion_cache: WeightedCache[Mapping[str, str]] = WeightedCache(300_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListedSlice:
-    """A latest slice as file names and bytes. ``base`` is None without a base file; ``logs`` are oldest first."""
+    """A latest slice as file names and bytes. ``base`` is None if there is no base file; ``logs`` are oldest first."""
 
     partition: str
     file_id: str
@@ -405,7 +405,7 @@ class _ModifiedTimes:
             self._log_times_by_path = timeline.storage.modified_times(logs)
 
     def oldest_log_at(self, entry: ListedSlice) -> datetime | None:
-        """Return when the first of a slice's logs became visible; None without logs."""
+        """Return when the first of a slice's logs became visible; None if it has no logs."""
         return min(self._log_times(entry), default=None)
 
     def modified_at(self, entry: ListedSlice) -> datetime:

@@ -108,7 +108,7 @@ def find_faults(storage: TableStorage, timeline: Timeline) -> Iterator[str]:
         return
     if not metadata_table_exists(storage):
         path = storage.path(DIRECTORY)
-        yield f"{_PARTITIONS} = {','.join(named)}, but {path} is no metadata table; {_REBUILD_REMEDY}"
+        yield f"{_PARTITIONS} = {','.join(named)}, but {path} is not a metadata table; {_REBUILD_REMEDY}"
         return
     missing = sorted(set(named) - {info.base_name for info in storage.children(DIRECTORY)})
     if missing:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Hive catalogs: a Hive metastore lists the tables, and a parameter of each names its metadata file."""
+"""Hive catalogs: a Hive metastore lists the tables, and a parameter of each table names its metadata file."""
 
 from collections.abc import Iterator
 from fnmatch import fnmatchcase
@@ -14,7 +14,7 @@ _TYPE, _METADATA = "table_type", "metadata_location"
 def find_table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[str]:
     """Yield the Iceberg tables of the databases that match, each as ``database.table``.
 
-    Raises Transient if the metastore can't be asked.
+    Raises Transient if the metastore does not answer.
     """
     with pooled_connection(settings.uri) as metastore:
         for database in metastore.databases():
@@ -27,7 +27,7 @@ def find_table_names(settings: CatalogSettings, database_pattern: str) -> Iterat
 def metadata_location(settings: CatalogSettings, table: str) -> str | None:
     """Return the present metadata file of ``table`` (``database.table``); None if the metastore has no such table.
 
-    Raises Transient if the metastore can't be asked, Rejected if the table is not one of Iceberg's.
+    Raises Transient if the metastore does not answer, Rejected if the table is not an Iceberg table.
     """
     database, _, name = table.rpartition(".")
     with pooled_connection(settings.uri) as metastore:

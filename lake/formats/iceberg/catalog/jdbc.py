@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""JDBC catalogs on SQLite and PostgreSQL, read by PyIceberg, which shares their tables with Iceberg's Java client."""
+"""JDBC catalogs on SQLite and PostgreSQL. PyIceberg reads the same database tables as Iceberg's Java client."""
 
 import logging
 from collections.abc import Iterator
@@ -20,7 +20,7 @@ _CONNECT_SECONDS = 10
 
 
 class _OtherMessages(logging.Filter):
-    """Drops PyIceberg's advice to migrate a catalog of the older schema, at each opening: lakefold only reads it."""
+    """Drops PyIceberg's advice to migrate a catalog with the older schema: lakefold only reads catalogs."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         return "detected a v0 schema" not in record.getMessage()
@@ -73,9 +73,9 @@ def find_table_names(settings: CatalogSettings) -> Iterator[str]:
 
 
 def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":
-    """Return the newest metadata file of ``table`` (``namespace.table``) and its content; None without such a table.
+    """Return the newest metadata file of ``table`` (``namespace.table``) and its content.
 
-    Errors of storage, and of a file that can't be parsed, pass through.
+    Returns None if there is no such table. Errors of storage, and of a file that can't be parsed, pass through.
     """
     from pyiceberg.exceptions import NoSuchTableError
 

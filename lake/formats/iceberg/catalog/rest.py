@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""REST catalogs: a server with Iceberg's REST interface, asked through PyIceberg."""
+"""REST catalogs: servers with Iceberg's REST interface, read through PyIceberg."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 _TIMEOUT_SECONDS = 60.0
-"""How long one answer of the server may take."""
+"""The maximum time that the server may take for one answer."""
 
 
 @contextmanager
 def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     """Yield PyIceberg's client of the catalog. Raises Rejected if the server refuses the login.
 
-    Raises Transient if the server can't be asked. That a table or namespace does not exist passes through.
+    Raises Transient if the server does not answer. PyIceberg's errors for missing tables and namespaces pass through.
     """
     # Importing the client takes most of a second, which commands without Iceberg tables must not wait for.
     from pyiceberg.catalog.rest import RestCatalog
@@ -37,7 +37,7 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     from requests.adapters import HTTPAdapter
 
     class _Bounded(HTTPAdapter):
-        """PyIceberg sets no timeout, so a server that stalls would stop lakefold for good."""
+        """Sets a timeout. PyIceberg sets none, so a server that stalls would block lakefold for ever."""
 
         def send(self, *arguments: Any, **options: Any) -> Any:
             return super().send(*arguments, **(options | {"timeout": options.get("timeout") or _TIMEOUT_SECONDS}))
@@ -75,9 +75,9 @@ def find_table_names(settings: CatalogSettings) -> Iterator[str]:
 
 
 def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMetadata] | None":
-    """Return the present metadata file of ``table`` (``namespace.table``) and its content; None without such a table.
+    """Return the present metadata file of ``table`` (``namespace.table``) and its content.
 
-    Raises as ``open_catalog``.
+    Returns None if there is no such table. Raises the errors of ``open_catalog``.
     """
     from pyiceberg.exceptions import NoSuchNamespaceError, NoSuchTableError
 

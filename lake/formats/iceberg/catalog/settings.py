@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The settings of a catalog, as users have them for Spark: ``spark.sql.catalog.NAME`` and the keys below it."""
+"""The settings of a catalog are those of Spark: ``spark.sql.catalog.NAME`` and the keys below it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -46,10 +46,10 @@ _POSTGRESQL_SETTINGS = frozenset({"sslmode", "sslcert", "sslkey", "sslrootcert"}
 class CatalogSettings:
     """One catalog: its ``name`` in Spark, and its canonical ``warehouse``, '' if only the catalog's server knows it.
 
-    ``database`` is the path of the SQLite file of a JDBC catalog, '' for every other one. ``uri`` is the address of its
-    server: SQLAlchemy's URL of a PostgreSQL database, that of a Hive metastore or of a REST server. ``properties`` are
-    PyIceberg's properties of a REST catalog. ``unsafe_reason`` says why commits of two processes may replace each
-    other; None if the catalog prevents that.
+    ``database`` is the path of a JDBC catalog's SQLite file, '' for all other catalogs. ``uri`` is the address of a
+    catalog's server: of a REST server, of a Hive metastore, or of a PostgreSQL database (SQLAlchemy's URL).
+    ``properties`` are PyIceberg's properties of a REST catalog. ``unsafe_reason`` is the reason why commits of two
+    processes may replace each other; None if the catalog prevents this.
     """
 
     name: str
@@ -67,9 +67,9 @@ def is_iceberg_catalog(settings: Mapping[str, str], name: str) -> bool:
 
 
 def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
-    """Return the catalog ``name`` of Spark's ``settings``. Raises Rejected with the setting that is wrong or missing.
+    """Return the catalog ``name`` of Spark's ``settings``. Does not connect to the catalog.
 
-    That the catalog can be reached is not checked.
+    Raises Rejected, with the setting's name, if a setting is wrong or missing.
     """
     key = PREFIX + name
     found = settings.get(key)
@@ -109,14 +109,15 @@ def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
 def _unsafe_reason(settings: Mapping[str, str], key: str) -> str | None:
     """Return why commits to a Hadoop catalog may replace each other.
 
-    Iceberg renames a metadata file to the next version's name after it has found no file there, and on local and
-    mounted file systems a rename replaces a file. Iceberg's default lock is one of each Java process.
+    Iceberg checks that there is no file with the next version's name, then renames its metadata file to this name. On
+    local and mounted file systems a rename replaces an existing file. Iceberg's default lock excludes only threads of
+    the same Java process.
     """
     if f"{key}.lock-impl" in settings:
         return None
     return (
-        "a Hadoop catalog on a local or mounted file system does not keep commits of two processes apart: one can "
-        f"replace the other without an error; use another catalog, or set {key}.lock-impl for lakefold and all writers"
+        "in a Hadoop catalog on a local or mounted file system, one of two simultaneous commits can replace the other "
+        f"without an error; use another catalog, or set {key}.lock-impl for lakefold and all writers"
     )
 
 
@@ -148,9 +149,9 @@ def _sqlite_file(settings: Mapping[str, str], key: str) -> str:
 
 
 def _postgresql_url(settings: Mapping[str, str], key: str) -> str:
-    """Return SQLAlchemy's URL of the database that the JDBC driver opens by ``uri``, ``jdbc.user``, ``jdbc.password``.
+    """Return SQLAlchemy's URL for the JDBC driver's ``uri``, ``jdbc.user`` and ``jdbc.password``.
 
-    The driver's other parameters, such as pool sizes, concern only itself.
+    The driver's other parameters, such as pool sizes, concern only the driver.
     """
     uri = settings[f"{key}.uri"]
     parts = urlsplit(uri.removeprefix("jdbc:"))
@@ -182,8 +183,8 @@ def _hive_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
 
 def _unlocked_reason(setting: str) -> str:
     return (
-        f"{setting} = false: commits then rely on the metastore to compare the table's parameters, which not every "
-        "release does, and lakefold can't see whether it does; without this one can replace the other without an error"
+        f"{setting} = false: without the lock, commits are safe only if the metastore compares the table's parameters. "
+        "Not every release does, and lakefold can't detect it; one commit might replace another without an error"
     )
 
 
@@ -192,7 +193,7 @@ def _rest_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
     below = {one.removeprefix(f"{key}."): value for one, value in settings.items() if one.startswith(f"{key}.")}
     if not below.get("uri", "").startswith(("http://", "https://")):
         raise Rejected(
-            f"{key}.uri = {redact(below.get('uri', ''))}: it must be the http:// or https:// of a REST server"
+            f"{key}.uri = {redact(below.get('uri', ''))}: it must be the http:// or https:// address of a REST server"
         )
     for setting, supported in (("rest.auth.type", ("none", "oauth2")), ("rest.sigv4-enabled", ("false",))):
         if (value := below.get(setting, supported[0])).lower() not in supported:
@@ -202,13 +203,13 @@ def _rest_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
 
 
 def unsafe_table_reason(settings: CatalogSettings, format_version: int, properties: Mapping[str, str]) -> str | None:
-    """Return why commits to a table may replace each other or be made after their withdrawal; None if they can't."""
+    """Return why commits to a table may replace each other, or take effect after a withdrawal; None if they can't."""
     if settings.kind is CatalogKind.HIVE and properties.get(_METASTORE_LOCK, "true").lower() == "false":
         return _unlocked_reason(_METASTORE_LOCK)
     if settings.kind is CatalogKind.REST and format_version == 1:
         # A REST server compares the newest snapshot and the sequence number, not the whole metadata.
         return (
-            "format version 1 has no sequence numbers, by which a REST catalog refuses a commit that was withdrawn "
-            "before a rollback; tables of version 2 are rewritten"
+            "format version 1 has no sequence numbers, which a REST catalog needs to refuse a withdrawn commit after a "
+            "rollback; tables of version 2 are rewritten"
         )
     return settings.unsafe_reason

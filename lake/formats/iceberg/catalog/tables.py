@@ -19,14 +19,14 @@ KIND = "iceberg"
 """The ``CatalogRef.kind`` of Iceberg tables."""
 
 _TRIES = 3
-"""How often metadata is loaded that an expiry removed after its name was read."""
+"""Maximum number of attempts to load metadata: an expiry may remove a file after its name was read."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedTable:
     """A table's metadata at one moment, with the file that it was read from and PyIceberg's access to its files.
 
-    ``unsafe_reason`` is that of the catalog's ``CatalogSettings``.
+    ``unsafe_reason`` is the result of ``unsafe_table_reason``.
     """
 
     ref: TableRef
@@ -135,6 +135,15 @@ def _read_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMe
     return None if location is None else (location, FromInputFile.table_metadata(PyArrowFileIO().new_input(location)))
 
 
+def data_location(table: LoadedTable) -> str:
+    """Return the directory of the table's data files, as its metadata names files, without trailing slash."""
+    properties = table.metadata.properties
+    # The first one decides; the others are its former names.
+    names = ("write.data.path", "write.object-storage.path", "write.folder-storage.path")
+    found = next((properties[name] for name in names if properties.get(name)), f"{table.metadata.location}/data")
+    return found.rstrip("/")
+
+
 def table_identity(table: LoadedTable) -> str:
-    """Return the table's UUID, which a table that is created again does not have."""
+    """Return the table's UUID. A table that is dropped and created again gets another UUID."""
     return str(table.metadata.table_uuid)

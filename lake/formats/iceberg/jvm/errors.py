@@ -28,7 +28,7 @@ def java_causes(error: BaseException) -> list[tuple[str, str]]:
 
 
 def is_commit_refused(error: BaseException) -> bool:
-    """True if the catalog says that it did not make the commit that failed with ``error``."""
+    """True if ``error`` is the catalog's refusal of a commit, which then was not made."""
     causes = java_causes(error)
     return bool(causes) and causes[0][0] == COMMIT_FAILED
 
@@ -36,7 +36,7 @@ def is_commit_refused(error: BaseException) -> bool:
 def translated(error: BaseException, name: str, doing: str, *, committing: bool = False) -> LakefoldError:
     """Return the outcome for ``error``, raised while ``doing`` something with the table ``name``.
 
-    ``committing``: the catalog had been called to commit, so every error but its refusal leaves the result unknown.
+    With ``committing``, the catalog was called to commit: every error except its refusal leaves the result unknown.
     """
     if isinstance(error, LakefoldError):
         return error

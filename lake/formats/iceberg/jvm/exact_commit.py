@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commits a snapshot on exactly the metadata that lakefold has checked.
 
-Iceberg's own ``commit()`` loads the metadata again whenever another commit was faster, and repeats only Iceberg's own
-validation. A withdrawal of the attempt would go unnoticed there. So lakefold lets Iceberg make the snapshot
-(``apply()``, with all validation), checks the metadata that the snapshot is based on, and replaces exactly this
-metadata. If another commit was faster, all of that is repeated.
+If another commit was faster, Iceberg's own ``commit()`` loads the metadata again and repeats only Iceberg's
+validation. It would not notice a withdrawal of the attempt. So lakefold lets Iceberg create the snapshot (``apply()``,
+with all validation), checks the metadata on which the snapshot is based, and replaces exactly this metadata. If another
+commit was faster, lakefold repeats all three steps.
 """
 
 import json
@@ -56,14 +56,15 @@ class BaseMetadata:
         return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]
 
 
-def commit_snapshot(
-    table: JavaTable, update: Any, check: Callable[[BaseMetadata], None], fence: Callable[[], None]
-) -> tuple[int, BaseMetadata]:
+Check = Callable[[BaseMetadata, Mapping[str, str]], None]
+"""Gets the metadata on which a snapshot would be committed, and the snapshot's summary; raises if it must not be."""
+
+
+def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable[[], None]) -> tuple[int, BaseMetadata]:
     """Commit Iceberg's ``update`` to the branch ``main``. Returns the new snapshot and the metadata before it.
 
-    ``check`` gets the metadata on which the snapshot would be committed, and raises if it must not be. Raises Conflict
-    if Iceberg's validation fails, Transient if other commits were faster too often, CommitUnknown if the catalog's
-    answer does not show the result. Errors of ``check`` and ``fence`` pass through.
+    Raises Conflict if Iceberg's validation fails, Transient if other commits were faster too often, CommitUnknown if
+    the catalog's answer does not show the result. Errors of ``check`` and ``fence`` pass through.
     """
     written: list[Any] = []
     wait = _FIRST_WAIT_SECONDS
@@ -74,14 +75,15 @@ def commit_snapshot(
                 written.append(snapshot)
                 base = table.operations.current()
                 seen = _read(table, base)
-            check(seen)
+                summary = {str(key): str(value) for key, value in snapshot.summary().items()}
+            check(seen, summary)
             # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
             if (snapshot.parentId() or None) == seen.current_snapshot_id:
                 with translated_errors(table.name, "preparing the commit"):
                     changed = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).build()
                 fence()
                 failpoint("in_commit")
-                # From here on the snapshot may be the table's, whatever is raised.
+                # From here on the table may have the snapshot, even if the call raises an error.
                 written.remove(snapshot)
                 if _replace_metadata(table, base, changed, snapshot):
                     return int(snapshot.snapshotId()), seen
@@ -94,7 +96,7 @@ def commit_snapshot(
 
 
 def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) -> bool:
-    """Replace the metadata ``base`` by ``changed``, which has ``snapshot``. Returns False if the catalog refused that.
+    """Replace the metadata ``base`` by ``changed``, which has ``snapshot``. Returns False if the catalog refuses.
 
     Raises CommitUnknown for any other error.
     """
@@ -103,7 +105,7 @@ def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) 
     except Exception as error:
         if not is_commit_refused(error):
             raise translated(error, table.name, "committing", committing=True) from error
-        # A Hadoop catalog reports a rename that failed after it took effect as a refusal, too.
+        # A Hadoop catalog also reports a refusal if a rename took effect and then failed.
         return _is_committed(table, snapshot)
     return True
 
@@ -123,8 +125,8 @@ def _read(table: JavaTable, metadata: Any) -> BaseMetadata:
 def _remove_manifest_lists(table: JavaTable, snapshots: list[Any]) -> None:
     """Delete the manifest lists of snapshots that were not committed.
 
-    Their manifests are left: the snapshot that was committed may share them. Iceberg's ``remove_orphan_files`` finds
-    them.
+    Their manifests stay, since the committed snapshot may share them. Iceberg's ``remove_orphan_files`` deletes those
+    without a snapshot.
     """
     for snapshot in snapshots:
         with suppress(Exception):  # an orphan of some kilobytes, and no reason to fail a plan

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes superseded files by Iceberg's own expiry of snapshots, which removes what no remaining snapshot lists."""
+"""Deletes superseded files by Iceberg's own expiry, which removes the files that no remaining snapshot lists."""
 
 import os
 import time
@@ -21,11 +21,11 @@ _GC = "gc.enabled"
 
 
 def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta) -> int | None:
-    """Return the time, in ms since 1970, before which snapshots may expire for ``versions``; None if none may.
+    """Return the time, in ms since 1970, before which snapshots may expire so that ``versions`` are deleted.
 
-    It is the time of the newest commit that superseded one of them, and never later than the ``retention`` and the age
-    allow that ``main`` itself or ``history.expire.max-snapshot-age-ms`` has. The table's branches, tags and
-    ``history.expire.min-snapshots-to-keep`` are honoured by Iceberg's expiry itself.
+    This is the time of the newest commit that superseded one of them. It is earlier if the ``retention`` or the maximum
+    age of ``main``'s snapshots requires it. Returns None if no snapshot may expire. Iceberg's expiry itself honours
+    branches, tags and ``history.expire.min-snapshots-to-keep``.
     """
     if table.metadata.properties.get(_GC, "true").lower() == "false":
         return None
@@ -38,7 +38,7 @@ def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], r
 
 
 def _max_age(table: LoadedTable) -> tuple[str, int]:
-    """Return for how many ms ``main`` keeps its snapshots, after the setting that says so."""
+    """Return the setting that limits the age of ``main``'s snapshots, and its value in ms."""
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.max_snapshot_age_ms is not None:
         return f"max-snapshot-age-ms of {MAIN}", int(main.max_snapshot_age_ms)
@@ -46,7 +46,7 @@ def _max_age(table: LoadedTable) -> tuple[str, int]:
 
 
 def _min_kept(table: LoadedTable) -> tuple[str, int]:
-    """Return how many snapshots ``main`` keeps at least, after the setting that says so."""
+    """Return the setting with the minimum number of snapshots that ``main`` keeps, and its value."""
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.min_snapshots_to_keep is not None:
         return f"min-snapshots-to-keep of {MAIN}", int(main.min_snapshots_to_keep)
@@ -54,10 +54,10 @@ def _min_kept(table: LoadedTable) -> tuple[str, int]:
 
 
 def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
-    """Return the oldest snapshot of ``main`` that expires with a limit of ``limit_ms``; None if none does.
+    """Return the oldest snapshot of ``main`` that expires with a limit of ``limit_ms``; None if there is none.
 
-    A snapshot that a branch or tag names does not expire, nor an ancestor of another branch, nor one of the newest
-    ``history.expire.min-snapshots-to-keep``.
+    These snapshots do not expire: those that a branch or tag names, the ancestors of other branches, and the newest
+    ``history.expire.min-snapshots-to-keep`` snapshots of ``main``.
     """
     refs, by_id = table.metadata.refs, {one.snapshot_id: one for one in table.metadata.snapshots}
     kept = {ref.snapshot_id for ref in refs.values()}
@@ -90,15 +90,15 @@ def expire(
     if limit is not None and oldest is not None:
         with translated_errors(table.ref.name, "expiring snapshots"):
             update = java_table.table.expireSnapshots().expireOlderThan(limit)
-            # Iceberg deletes replaced files only once the snapshot that replaced them expires as well, unless a
-            # snapshot is named: then it deletes whatever no remaining snapshot reaches.
+            # By a time limit alone, Iceberg deletes replaced files only once the snapshot that replaced them expires
+            # too. If the call also names a snapshot, Iceberg deletes all files that no remaining snapshot lists.
             update = update.expireSnapshotId(oldest).cleanExpiredFiles(True)
-            # A branch's own age takes precedence over `expireOlderThan`, also if it is shorter.
+            # A branch's own maximum age takes precedence over `expireOlderThan`, even if it is shorter.
             too_young = sorted(one.snapshotId() for one in update.apply() if one.timestampMillis() >= limit)
             if too_young:
                 kept_by = (
-                    f"a branch has a max-snapshot-age-ms of its own, by which snapshot {too_young[0]} would expire as "
-                    "well, earlier than the retention or the table allow"
+                    f"a branch has its own max-snapshot-age-ms, which would also expire snapshot {too_young[0]}, "
+                    "earlier than the retention or the table allow"
                 )
             else:
                 update.commit()

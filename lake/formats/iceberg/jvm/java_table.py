@@ -8,19 +8,20 @@ import pyarrow.parquet as pq
 
 from lake.errors import Rejected
 from lake.formats.iceberg.jvm.errors import translated_errors
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.footers import ids_without_bounds, split_offsets
 from lake.formats.iceberg.read.live_files import DataFile
 from lake.model import TableRef
 
 
 class JavaTable:
-    """One table, loaded anew. ``table`` is Iceberg's ``Table``, ``operations`` its ``TableOperations``."""
+    """One table, loaded anew by ``spark``. ``table`` is Iceberg's ``Table``, ``operations`` its ``TableOperations``."""
 
     def __init__(self, spark: Any, ref: TableRef) -> None:
         if ref.catalog is None:
             raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
-        self.name, self._jvm, self._gateway = ref.name, spark._jvm, spark.sparkContext._gateway
-        self.iceberg = self._jvm.org.apache.iceberg
+        self.name, self.spark, self.jvm, self._gateway = ref.name, spark, spark._jvm, spark.sparkContext._gateway
+        self.iceberg = self.jvm.org.apache.iceberg
         with translated_errors(ref.name, "opening the table"):
             catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, ref.catalog.name)
             identifier = self.iceberg.catalog.TableIdentifier.parse(ref.catalog.table)
@@ -38,7 +39,7 @@ class JavaTable:
         return self.iceberg.SingleValueParser.fromJson(self.spec(spec_id).partitionType(), partition_json)
 
     def new_location(self, like: DataFile, name: str) -> str:
-        """Return where the table wants a new file of this ``name`` in the partition of ``like``."""
+        """Return the location of a new file called ``name`` in the partition of ``like``, by the table's settings."""
         locations = self.table.locationProvider()
         if self.spec(like.spec_id).isUnpartitioned():
             return str(locations.newDataLocation(name))
@@ -46,7 +47,7 @@ class JavaTable:
         return str(locations.newDataLocation(self.spec(like.spec_id), partition, name))
 
     def existing_file(self, file: DataFile) -> Any:
-        """Return a Java ``DataFile`` that stands for a file of the table, for its removal."""
+        """Return a file of the table as a Java ``DataFile``, for its removal."""
         # Iceberg's builder leaves out the null values of partition fields that were removed from a spec, and then the
         # commit does not find the file in its manifest.
         document = {
@@ -61,12 +62,28 @@ class JavaTable:
         node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
         return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
+    def existing_delete_file(self, file: DeleteFile) -> Any:
+        """Return a Java ``DeleteFile`` that stands for a file of positions or of values, for its removal."""
+        is_equality = file.content is DeleteContent.EQUALITY
+        document = {
+            "spec-id": file.spec_id,
+            "content": "EQUALITY_DELETES" if is_equality else "POSITION_DELETES",
+            "file-path": file.location,
+            "file-format": file.file_format,
+            "partition": json.loads(file.partition_json),
+            "file-size-in-bytes": file.bytes,
+            "record-count": file.rows,
+        }
+        if is_equality:
+            document["equality-ids"] = list(file.equality_ids)
+        node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
+        return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
+
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
-        ``sort_order`` is the id of the order of its rows.
-        Its metrics are those that Iceberg's writer takes from the footer, by the metrics modes of the table's
-        properties, without bounds of the columns of ``ids_without_bounds``.
+        ``sort_order`` is the id of the order of its rows. Its metrics are those that Iceberg's writer takes from the
+        footer, by the metrics modes of the table's properties, without bounds of the columns in ``ids_without_bounds``.
         """
         metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(
             self.table.io().newInputFile(location), self.iceberg.MetricsConfig.forTable(self.table)
@@ -87,8 +104,8 @@ class JavaTable:
         return builder.withPartition(self.partition(like.spec_id, like.partition_json))
 
     def _longs(self, numbers: list[int]) -> Any:
-        array = self._gateway.new_array(self._jvm.long, len(numbers))
+        array = self._gateway.new_array(self.jvm.long, len(numbers))
         for index, number in enumerate(numbers):
             array[index] = number
-        stream = self._jvm.java.util.stream
+        stream = self.jvm.java.util.stream
         return stream.LongStream.of(array).boxed().collect(stream.Collectors.toList())

@@ -13,7 +13,7 @@ from lake.storage.locations import canonical_location, resolve_path
 
 PLAN, EPOCH, TOKEN = "lakefold.plan-id", "lakefold.epoch", "lakefold.token"
 WITHDRAWN = "lakefold.withdrawn"
-"""The key of a snapshot that changes no file and excludes the commit of the tokens in its value."""
+"""The summary key of a withdrawal, a snapshot that changes no file. Its value lists the tokens that it withdraws."""
 
 
 def summary_of(snapshot: Any) -> Mapping[str, str]:
@@ -22,7 +22,10 @@ def summary_of(snapshot: Any) -> Mapping[str, str]:
 
 
 def find_commits(table: LoadedTable, plan_ids: Collection[str]) -> dict[str, Commit]:
-    """Return the commits of ``plan_ids`` that the table's snapshots still name, also if they were rolled back since."""
+    """Return the commits of ``plan_ids`` whose snapshots the table still has, including commits that were rolled back.
+
+    Commits of expired snapshots are missing.
+    """
     return {
         named: _read_commit(table, snapshot)
         for snapshot in table.metadata.snapshots
@@ -60,13 +63,30 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
 
 
 def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
-    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name."""
+    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name.
+
+    Their paths are those of files, or of directories that are the token's alone.
+    """
     paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
-    stored = {token: every for token, every in paths.items() if any(os.path.exists(path) for path in every)}
+    stored = {token: every for token, every in paths.items() if any(map(_has_file, every))}
     for snapshot in table.metadata.snapshots:
         stored.pop(summary_of(snapshot).get(TOKEN, ""), None)
     if not stored:
         return []
     # The table may have forgotten the commit and kept its files.
-    known = {canonical_location(location) for location in all_file_locations(table)}
-    return [token for token, every in stored.items() if known.isdisjoint(every)]
+    owners = {path: token for token, every in stored.items() for path in every}
+    for location in all_file_locations(table):
+        path = canonical_location(location)
+        # A staging directory is at some level above the file.
+        while path and stored:
+            if path in owners:
+                stored.pop(owners[path], None)
+            path = path.rpartition("/")[0]
+    return list(stored)
+
+
+def _has_file(path: str) -> bool:
+    """Return True if there is a file at ``path``, or below it a file that is not hidden, such as a checksum."""
+    if not os.path.isdir(path):
+        return os.path.exists(path)
+    return any(not name.startswith(".") for _, _, names in os.walk(path) for name in names)

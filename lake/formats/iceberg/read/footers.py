@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Compares the columns of Parquet files with the table's, by field ids, and names the schema of new files.
 
-A file without field ids, or with other ids, can be committed without an error. Its columns are then found by position
-or not at all, so such files are neither read nor written by lakefold. Whether a column is required is not compared:
-Iceberg's writers make a column required of which they know that none of its values is null.
+A file without field ids, or with other ids, can be committed without an error. Readers then find its columns by
+position or not at all, so lakefold neither reads nor writes such files. The comparison ignores whether a column is
+required: Iceberg's writers mark a column as required if they know that it contains no null.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -18,6 +18,11 @@ from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
 
 Columns = tuple[Any, ...]
+LINEAGE_COLUMNS = frozenset({"_row_id", "_last_updated_sequence_number"})
+"""The columns that Iceberg adds to a file whose rows keep the lineage that they had in other files."""
+
+_MIN_RESERVED_ID = 2_147_483_447
+"""The lowest field id of columns that Iceberg adds to files by itself."""
 _THREADS = 16
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 
@@ -28,7 +33,10 @@ def table_columns(table: LoadedTable) -> Columns:
 
 
 def file_schema(table: LoadedTable) -> FileSchema:
-    """Return the schema that new files have: the columns that the table has optional may be required in old files."""
+    """Return the schema of new files. Columns that are optional in the table are optional in each new file.
+
+    In an old file such a column may be required.
+    """
     schema = table.metadata.schema()
     return FileSchema(
         optional_ids=frozenset(_optional_ids(schema.as_struct())),
@@ -62,8 +70,13 @@ def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, st
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 
 
+def files_without_lineage(paths: Collection[str]) -> list[str]:
+    """Return the files that lack a column of the row lineage. Raises as ``pq.read_schema`` does."""
+    return [path for path in paths if not LINEAGE_COLUMNS.issubset(pq.read_schema(path).names)]
+
+
 def split_offsets(metadata: pq.FileMetaData) -> list[int]:
-    """Return where the row groups of a Parquet file start, as Iceberg records it."""
+    """Return the offsets at which the row groups of a Parquet file start, as Iceberg records them."""
     starts = []
     for index in range(metadata.num_row_groups):
         column = metadata.row_group(index).column(0)
@@ -74,11 +87,12 @@ def split_offsets(metadata: pq.FileMetaData) -> list[int]:
 
 
 def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
-    """Return the field ids of the columns whose bounds in a Parquet file don't hold for all its values; None for all.
+    """Return the field ids of columns whose bounds in a Parquet file don't hold for all values; None for all columns.
 
-    These are the floating-point columns, since bounds leave NaN out and the number of NaN is not known, and the columns
-    of which a chunk with values has no bounds, such as long strings. Iceberg's ``ParquetUtil`` skips such a chunk and
-    takes the bounds of the others for the file's; a DELETE that goes by them would remove rows that it should keep.
+    These are the floating-point columns, since their bounds ignore NaN and the number of NaN is unknown. Other columns
+    are included if a chunk has values but no bounds, as long strings may: Iceberg's ``ParquetUtil`` would take the
+    bounds of the other chunks for those of the file. A DELETE that relies on such bounds would remove rows that it
+    should keep.
     """
     from pyiceberg.io.pyarrow import parquet_path_to_id_mapping, pyarrow_to_schema
 
@@ -121,7 +135,7 @@ def _difference(expected: Columns, path: str) -> str | None:
 
 
 def _columns(schema: Any) -> Columns:
-    return tuple(_described(one) for one in schema.fields)
+    return tuple(_described(one) for one in schema.fields if one.field_id < _MIN_RESERVED_ID)
 
 
 def _described(field: Any) -> Columns:

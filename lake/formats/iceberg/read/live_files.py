@@ -1,13 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The data files of a snapshot, with the row-level deletes that may apply to each, from its manifests."""
 
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.delete_files import DeleteFile, DeleteIndex, read_delete_file, read_references
 from lake.formats.iceberg.read.partitions import Partition, PartitionNamer
 from lake.storage.locations import canonical_location
 
@@ -22,9 +23,9 @@ class DataFile:
     """A data file of a snapshot.
 
     ``location`` is its name in the metadata, ``path`` the canonical spelling. ``partition`` and ``partition_json`` are
-    name and values of its ``Partition``. ``snapshot_id`` is the snapshot that added the file. ``deletes`` are the paths
-    of all delete files that may apply to the file. ``problem`` is the reason why the file can't be rewritten as it is
-    listed; None if it can.
+    name and values of its ``Partition``. ``snapshot_id`` is the snapshot that added the file. ``deletes`` are all
+    delete files that may apply to the file, the oldest first. ``problem`` is the reason why the file can't be rewritten
+    as it is listed; None if it can.
     """
 
     location: str
@@ -38,35 +39,21 @@ class DataFile:
     sequence_number: int
     file_sequence_number: int
     snapshot_id: int | None
-    deletes: tuple[str, ...] = ()
+    deletes: tuple[DeleteFile, ...] = ()
     problem: str | None = None
 
+    @property
+    def delete_paths(self) -> tuple[str, ...]:
+        """The paths of ``deletes``, each once."""
+        return tuple(dict.fromkeys(one.path for one in self.deletes))
 
-def _lists() -> dict[Any, list[tuple[int, str]]]:
-    return defaultdict(list)
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LiveFiles:
+    """The data files of a snapshot, and all its delete files, those included that apply to no data file."""
 
-@dataclass(slots=True, kw_only=True)
-class _Deletes:
-    """The delete files of a snapshot, each as its sequence number and its path.
-
-    ``positions`` and ``equalities`` are those of one partition of one spec, ``by_path`` those of one data file.
-    ``anywhere`` are equality deletes that apply to files of every partition and spec.
-    """
-
-    positions: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
-    equalities: dict[tuple[int, str], list[tuple[int, str]]] = field(default_factory=_lists)
-    by_path: dict[str, list[tuple[int, str]]] = field(default_factory=_lists)
-    anywhere: list[tuple[int, str]] = field(default_factory=list)
-
-    def of(self, file: Any, partition: Partition, sequence: int) -> set[str]:
-        """Return the paths of those that may apply to a data file with this sequence number."""
-        key = (file.spec_id, partition.values)
-        by_position = [*self.by_path.get(file.file_path, ()), *self.positions.get(key, ())]
-        by_value = [*self.anywhere, *self.equalities.get(key, ())]
-        return {path for number, path in by_position if number >= sequence} | {
-            path for number, path in by_value if number > sequence
-        }
+    data: list[DataFile] = field(default_factory=list)
+    deletes: list[DeleteFile] = field(default_factory=list)
 
 
 def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
@@ -80,50 +67,58 @@ def snapshot_of(table: LoadedTable, ref: str = MAIN) -> Any | None:
 def read_live_files(
     table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None
 ) -> list[DataFile]:
-    """Return the data files of ``snapshot``, all or those of the named partitions; a file that is listed twice once.
+    """Return the data files of ``snapshot``: all files, or only those of ``partitions``. Returns each file once.
 
     Raises Transient if a manifest can't be read, Rejected if its content is unknown.
     """
+    return read_all_files(table, snapshot, partitions).data
+
+
+def read_all_files(table: LoadedTable, snapshot: Any | None, partitions: Collection[str] | None = None) -> LiveFiles:
+    """Return the files of ``snapshot``: the data files that ``read_live_files`` returns, and all delete files.
+
+    Raises as ``read_live_files`` does.
+    """
     if snapshot is None:
-        return []
-    from pyiceberg.manifest import DataFileContent, ManifestContent
+        return LiveFiles()
+    from pyiceberg.manifest import ManifestContent
 
     namer = PartitionNamer(table)
     entries: list[tuple[Any, Partition]] = []
     listed = Counter[str]()
-    deletes = _Deletes()
+    deletes = DeleteIndex()
     for manifest in manifests_of(table, snapshot):
-        is_data = manifest.content == ManifestContent.DATA
+        if manifest.content != ManifestContent.DATA:
+            for file in _delete_files(table, manifest, namer):
+                deletes.add(file, is_unpartitioned=namer.is_unpartitioned(file.spec_id))
+            continue
         for entry in entries_of(table, manifest):
-            file, partition = entry.data_file, namer.describe(entry.data_file)
-            if is_data:
-                listed[canonical_location(file.file_path)] += 1
-                if partitions is None or partition.name in partitions:
-                    entries.append((entry, partition))
-                continue
-            delete = int(entry.sequence_number or 0), canonical_location(file.file_path)
-            if file.content == DataFileContent.EQUALITY_DELETES:
-                if namer.is_unpartitioned(file.spec_id):
-                    deletes.anywhere.append(delete)
-                else:
-                    deletes.equalities[file.spec_id, partition.values].append(delete)
-            elif (data_path := referenced_data_file(file)) is not None:
-                deletes.by_path[data_path].append(delete)
-            else:
-                deletes.positions[file.spec_id, partition.values].append(delete)
+            partition = namer.describe(entry.data_file)
+            listed[canonical_location(entry.data_file.file_path)] += 1
+            if partitions is None or partition.name in partitions:
+                entries.append((entry, partition))
     found: dict[str, DataFile] = {}
     for entry, partition in entries:
         one = _data_file(entry, partition, deletes)
         if one.path in found:
-            one = replace(one, deletes=tuple(sorted({*one.deletes, *found[one.path].deletes})))
+            one = replace(one, deletes=tuple(dict.fromkeys((*found[one.path].deletes, *one.deletes))))
         if listed[one.path] > 1:
             problem = f"the snapshot lists it {listed[one.path]} times, and readers read its rows as often"
             one = replace(one, problem=problem)
         found[one.path] = one
-    return list(found.values())
+    return LiveFiles(data=list(found.values()), deletes=list(deletes))
 
 
-def _data_file(entry: Any, partition: Partition, deletes: _Deletes) -> DataFile:
+def _delete_files(table: LoadedTable, manifest: Any, namer: PartitionNamer) -> Iterator[DeleteFile]:
+    from pyiceberg.manifest import ManifestEntryStatus
+
+    references = _read(table, manifest.manifest_path, lambda: read_references(table, manifest))
+    for entry, reference in zip(entries_of(table, manifest, deleted=True), references, strict=True):
+        if entry.status != ManifestEntryStatus.DELETED:
+            yield read_delete_file(entry, reference, namer.describe(entry.data_file))
+
+
+def _data_file(entry: Any, partition: Partition, deletes: DeleteIndex) -> DataFile:
     file, sequence = entry.data_file, int(entry.sequence_number or 0)
     return DataFile(
         location=file.file_path,
@@ -137,16 +132,9 @@ def _data_file(entry: Any, partition: Partition, deletes: _Deletes) -> DataFile:
         sequence_number=sequence,
         file_sequence_number=int(entry.file_sequence_number or 0),
         snapshot_id=entry.snapshot_id,
-        deletes=tuple(sorted(deletes.of(file, partition, sequence))),
+        deletes=deletes.of(file.file_path, file.spec_id, partition.values, sequence),
         problem=partition.problem,
     )
-
-
-def referenced_data_file(file: Any) -> str | None:
-    """Return the one data file that position deletes are for, by their bounds; None if they may be for several."""
-    path_id = 2147483546  # the reserved field id of file_path
-    lower, upper = (file.lower_bounds or {}).get(path_id), (file.upper_bounds or {}).get(path_id)
-    return lower.decode() if lower and lower == upper else None
 
 
 def manifests_of(table: LoadedTable, snapshot: Any) -> Collection[Any]:
@@ -155,8 +143,15 @@ def manifests_of(table: LoadedTable, snapshot: Any) -> Collection[Any]:
     return found
 
 
+def has_delete_files(table: LoadedTable, snapshot: Any) -> bool:
+    """Return True if a snapshot has manifests of delete files. Raises Transient if they can't be read."""
+    from pyiceberg.manifest import ManifestContent
+
+    return any(one.content != ManifestContent.DATA for one in manifests_of(table, snapshot))
+
+
 def entries_of(table: LoadedTable, manifest: Any, *, deleted: bool = False) -> Collection[Any]:
-    """Return the entries of a manifest, ``deleted`` ones as well if wanted. Raises Transient if it can't be read."""
+    """Return the entries of a manifest, with ``deleted`` also its deleted entries. Raises Transient if unreadable."""
     found: Collection[Any] = _read(
         table, manifest.manifest_path, lambda: manifest.fetch_manifest_entry(table.io, discard_deleted=not deleted)
     )
@@ -174,7 +169,7 @@ def _read(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
 
 
 def all_file_locations(table: LoadedTable) -> Iterator[str]:
-    """Yield the names of all data and delete files that any snapshot of the table lists; a file may come twice.
+    """Yield the names of all data and delete files that any snapshot of the table lists, some of them twice.
 
     Raises as ``read_live_files`` does.
     """

@@ -15,8 +15,8 @@ class Partition:
     """A partition of one spec.
 
     ``name`` is its path as Iceberg writes it. ``values`` are its values by field id, in Iceberg's JSON of single
-    values, since two partitions can have one path (null and the text ``null``). ``problem`` is the reason why Iceberg
-    can't be given these values, so that no file of the partition is rewritten; None if it can.
+    values, since two partitions can have the same path (null and the text ``null``). ``problem`` is the reason why
+    lakefold can't pass these values to Iceberg. If there is one, no file of the partition is rewritten.
     """
 
     name: str
@@ -34,7 +34,7 @@ class PartitionNamer:
         self._known: dict[tuple[int, str], Partition] = {}
 
     def is_unpartitioned(self, spec_id: int) -> bool:
-        """Return True if files of this spec belong to no partition: it has no field whose transform keeps a value."""
+        """Return True if files of this spec belong to no partition: it has no field but those with a void transform."""
         from pyiceberg.transforms import VoidTransform
 
         return all(isinstance(one.transform, VoidTransform) for one in self._specs[spec_id].fields)
@@ -79,7 +79,7 @@ class _Field:
     is_dropped: bool
 
     def describe(self, value: Any) -> tuple[str, Any, str | None]:
-        """Return a value as text and as JSON, and why Iceberg can't be given it."""
+        """Return a value as text and as JSON, and why it can't be passed to Iceberg; None if it can."""
         from pyiceberg.conversions import to_json
 
         name = self.field.name

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The files that a table's branches and tags keep, and what that means for the deletion of superseded files."""
+"""The files that a table's branches and tags keep, and the superseded files that may not be deleted for this reason."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -25,7 +25,7 @@ def files_of_refs(table: LoadedTable) -> Mapping[str, Collection[str]]:
 
 
 def deletion_blockers(table: LoadedTable, versions: Sequence[SupersededVersion]) -> dict[str, str | None]:
-    """Return for each version's path why a branch or tag keeps the file; None if none does."""
+    """Return for each version's path the branch or tag that keeps the file, in a sentence; None if there is none."""
     refs = files_of_refs(table)
 
     def blocker(path: str) -> str | None:

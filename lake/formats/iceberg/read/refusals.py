@@ -1,14 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What lakefold does not rewrite: whole tables, and single files of a table, each with the reason."""
+"""The reasons why lakefold does not rewrite a table, or single files of a table."""
 
 from typing import Any
 
 from lake.errors import Rejected
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.live_files import PARQUET, DataFile
-from lake.model import DeltaKind
 
-MAX_VERSION = 2
+PUFFIN = "PUFFIN"
+MAX_VERSION = 3
+"""The newest format version whose tables are rewritten."""
+
+MIN_LINEAGE_VERSION = 3
+"""The first format version whose rows have a lineage, which only Iceberg's own reader and writer keep."""
 
 
 def check_table(table: LoadedTable) -> None:
@@ -23,8 +28,8 @@ def table_reason(table: LoadedTable) -> str | None:
     metadata, properties = table.metadata, table.metadata.properties
     if metadata.format_version > MAX_VERSION:
         return (
-            f"format version {metadata.format_version} keeps the lineage of rows, which a rewrite by lakefold would "
-            f"lose; tables of version {MAX_VERSION} and below are rewritten"
+            f"format version {metadata.format_version} is newer than lakefold supports; tables of version "
+            f"{MAX_VERSION} and below are rewritten"
         )
     if (provider := properties.get("write.location-provider.impl")) is not None:
         return f"its files are placed by a class of its owner (write.location-provider.impl = {provider})"
@@ -33,23 +38,40 @@ def table_reason(table: LoadedTable) -> str | None:
 
 def file_reason(table: LoadedTable, file: DataFile) -> str | None:
     """Return why a file is not rewritten; None if it may be."""
-    if file.deletes:
-        some = "" if len(file.deletes) == 1 else f" and {len(file.deletes) - 1} more"
-        return f"row-level deletes may apply to it ({file.deletes[0]}{some}), which lakefold does not merge yet"
     if file.file_format != PARQUET:
         return f"it is {file.file_format}; only {PARQUET} files are rewritten"
     if file.spec_id != table.metadata.default_spec_id:
         return (
             f"it was written with partition spec {file.spec_id}; the table's spec is {table.metadata.default_spec_id}"
         )
-    return file.problem
+    return file.problem or next(filter(None, (_delete_reason(table, one) for one in file.deletes)), None)
 
 
-def delta_kind(deletes: tuple[str, ...]) -> DeltaKind | None:
-    """Return the kind of a file's deletes; None without any."""
-    if not deletes:
-        return None
-    return DeltaKind.VECTOR if all(path.endswith(".puffin") for path in deletes) else DeltaKind.DELETES
+def _delete_reason(table: LoadedTable, delete: DeleteFile) -> str | None:
+    """Return why a file is not rewritten to which ``delete`` may apply; None if it may be."""
+    wanted = PUFFIN if delete.content is DeleteContent.VECTOR else PARQUET
+    if delete.file_format != wanted:
+        return f"its {delete.content} {delete.path} is {delete.file_format}; only {wanted} ones are merged"
+    columns = {one.field_id: one for one in table.metadata.schema().fields}
+    for field_id in delete.equality_ids:
+        if field_id not in columns:
+            return (
+                f"its {delete.content} {delete.path} compares field {field_id}, which is not one of the table's "
+                "top-level columns; only these are merged"
+            )
+        if not columns[field_id].field_type.is_primitive:
+            return (
+                f"its {delete.content} {delete.path} compares {columns[field_id].name}, whose type is "
+                f"{columns[field_id].field_type}; only simple types are merged"
+            )
+    return None
+
+
+def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:
+    """Return why only Iceberg's own reader and writer can rewrite a file; None if engines can."""
+    if table.metadata.format_version >= MIN_LINEAGE_VERSION:
+        return f"tables of format version {table.metadata.format_version} keep the lineage of rows"
+    return "row-level deletes may apply to its files" if file.deletes else None
 
 
 def spec_of(table: LoadedTable, spec_id: int) -> Any:

@@ -3,20 +3,26 @@
 
 import os
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 import pyarrow as pa
 
 from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import refusals
+from lake.formats.iceberg.read.commits import PLAN, summary_of
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
-from lake.model import SLICES_SCHEMA, Snapshot
+from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot
 
 
 def read_snapshot(table: LoadedTable, partitions: Collection[str] | None = None) -> Snapshot:
-    """Return the files of the branch ``main``, all or those of the named partitions; raises as ``read_live_files``."""
+    """Return the files of the branch ``main``: all files, or only those of ``partitions``.
+
+    Raises the errors of ``read_live_files``.
+    """
     taken_at, newest = datetime.now(UTC), snapshot_of(table)
     files = read_live_files(table, newest, partitions)
     return Snapshot(
@@ -24,7 +30,28 @@ def read_snapshot(table: LoadedTable, partitions: Collection[str] | None = None)
         instant="" if newest is None else str(newest.snapshot_id),
         taken_at=taken_at,
         slices=slices_table(table, files),
+        uncompacted_commits=uncompacted_commits(table, newest),
     )
+
+
+def uncompacted_commits(table: LoadedTable, newest: Any | None) -> int:
+    """Return the number of commits since the last rewrite that added delete files and no data files.
+
+    Counts back from the snapshot ``newest``, as far as the table still has its ancestors.
+    """
+    by_id = {one.snapshot_id: one for one in table.metadata.snapshots}
+    counted = 0
+    while newest is not None:
+        summary = summary_of(newest)
+        if PLAN in summary or _operation(newest) == "replace":
+            break
+        counted += int(summary.get("added-delete-files", 0)) > 0 and not int(summary.get("added-data-files", 0))
+        newest = by_id.get(newest.parent_snapshot_id)
+    return counted
+
+
+def _operation(snapshot: Any) -> str:
+    return "" if snapshot.summary is None else str(snapshot.summary.operation.value)
 
 
 def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
@@ -32,6 +59,7 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
     times = {one.snapshot_id: datetime.fromtimestamp(one.timestamp_ms / 1000, UTC) for one in table.metadata.snapshots}
     whole, sizes = refusals.table_reason(table), _delete_sizes(files)
     has_order = table.metadata.format_version > 1  # version 1 has no sequence numbers
+    written = _FileTimes(table, times)
     rows = [
         {
             "partition": file.partition,
@@ -39,12 +67,12 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
             "path": file.path,
             "bytes": file.bytes,
             "rows": file.rows,
-            "log_files": list(file.deletes),
-            "log_bytes": sum(sizes[file.path, path] for path in file.deletes),
-            "oldest_log_at": None,
-            "delta_kind": refusals.delta_kind(file.deletes),
-            "deleted_rows": None,
-            "modified_at": times.get(file.snapshot_id) or _written_at(table, file),
+            "log_files": list(file.delete_paths),
+            "log_bytes": sum(sizes[file.path, path] for path in file.delete_paths),
+            "oldest_log_at": min((written.at(one) for one in file.deletes), default=None),
+            "delta_kind": delta_kind(file.deletes),
+            "deleted_rows": deleted_rows(file),
+            "modified_at": max([written.at(file), *map(written.at, file.deletes)]),
             "written_order": file.file_sequence_number if has_order else None,
             "group_key": f"{file.spec_id}:{file.partition_json}",
             "busy_reason": whole or refusals.file_reason(table, file),
@@ -54,11 +82,28 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
     return pa.Table.from_pylist(rows, SLICES_SCHEMA)
 
 
+def delta_kind(deletes: Sequence[DeleteFile]) -> DeltaKind | None:
+    """Return the kind of a file's deletes; None without any."""
+    if not deletes:
+        return None
+    is_vector = all(one.content is DeleteContent.VECTOR for one in deletes)
+    return DeltaKind.VECTOR if is_vector else DeltaKind.DELETES
+
+
+def deleted_rows(file: DataFile) -> int | None:
+    """Return how many rows of a file are known to be deleted, from the deletes that are for this file only.
+
+    Returns None if no deletes are for this file only.
+    """
+    known = [one.rows for one in file.deletes if one.data_location is not None]
+    return min(sum(known), file.rows) if known else None
+
+
 def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
-    """Return each data file's part of the bytes of each of its delete files; the parts add up to the file's size."""
+    """Divide the size of each delete file among its data files; the result maps (data file, delete file) to bytes."""
     served: dict[str, list[str]] = defaultdict(list)
     for file in files:
-        for path in file.deletes:
+        for path in file.delete_paths:
             served[path].append(file.path)
     parts = {}
     for path, data_paths in served.items():
@@ -71,11 +116,25 @@ def _delete_sizes(files: Sequence[DataFile]) -> dict[tuple[str, str], int]:
     return parts
 
 
-def _written_at(table: LoadedTable, file: DataFile) -> datetime:
-    """Return when a file was written whose snapshot has expired: by storage, or if it is lost by the table's age."""
-    try:
-        return datetime.fromtimestamp(os.stat(file.path).st_mtime, UTC)
-    except FileNotFoundError:
-        return datetime.fromtimestamp(table.metadata.last_updated_ms / 1000, UTC)
-    except OSError as error:
-        raise Transient(f"{table.ref.name}: {file.path}: {error.strerror}") from error
+class _FileTimes:
+    """The times when files became visible: ``snapshots`` has those of the snapshots that the table still has."""
+
+    def __init__(self, table: LoadedTable, snapshots: Mapping[int | None, datetime]) -> None:
+        self._table, self._snapshots = table, snapshots
+        self._stored: dict[str, datetime] = {}
+
+    def at(self, file: DataFile | DeleteFile) -> datetime:
+        """Return the time of the file's snapshot. If this has expired, the storage's, of a lost file the table's."""
+        if (found := self._snapshots.get(file.snapshot_id)) is not None:
+            return found
+        if file.path not in self._stored:
+            self._stored[file.path] = self._stored_at(file.path)
+        return self._stored[file.path]
+
+    def _stored_at(self, path: str) -> datetime:
+        try:
+            return datetime.fromtimestamp(os.stat(path).st_mtime, UTC)
+        except FileNotFoundError:
+            return datetime.fromtimestamp(self._table.metadata.last_updated_ms / 1000, UTC)
+        except OSError as error:
+            raise Transient(f"{self._table.ref.name}: {path}: {error.strerror}") from error

@@ -1,15 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sort order that new files state: the table's if their rows are in it, else none."""
+"""The sort order that the metadata of new files states: the table's if their rows are in this order, else unsorted."""
 
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.plan import RewriteOptions
 
 UNSORTED = 0
-"""The id of Iceberg's order without columns, which Iceberg also assumes for a file that states none."""
+"""The id of Iceberg's order without columns, which Iceberg also assumes for a file without a sort order."""
 
 #: the layout in which engines sort by the columns one after the other, ascending, with nulls first
 _LINEAR = "linear"
-#: types of which Iceberg and the engines order some values differently: both zeros, or the sign of a byte
+#: types whose values Iceberg and the engines order differently: floating point by its two zeros, UUIDs by their bytes
 _OTHER_ORDERS = ("float", "double", "uuid")
 
 

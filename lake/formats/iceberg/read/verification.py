@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.errors import Rejected, Transient, first_line
-from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.errors import Conflict, Rejected, Transient, first_line
+from lake.formats.iceberg.catalog.tables import LoadedTable, data_location
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.commits import summary_of
-from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_live_files, snapshot_of
+from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_all_files, snapshot_of
+from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
 from lake.storage.locations import canonical_location, is_local, resolve_path
@@ -20,20 +21,26 @@ _DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
 
 
 def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
-    """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists."""
-    files = read_live_files(table, snapshot_of(table))
-    stored = {file.path: _size(file.path) for file in files}
+    """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists.
+
+    ``missing`` and ``wrong_size`` have delete files too.
+    """
+    live = read_all_files(table, snapshot_of(table))
+    files = live.data
+    sizes = {file.path: file.bytes for file in files} | {file.path: file.bytes for file in live.deletes}
+    stored = {path: _size(path) for path in sizes}
     replaced = {resolve_path(table.ref.location, version.path) for version in superseded}
     known = {canonical_location(location) for location in all_file_locations(table)} | replaced
     return TableVerification(
         files=len(files),
         bytes=sum(file.bytes for file in files),
         missing=tuple(sorted(path for path, size in stored.items() if size is None)),
-        wrong_size=tuple(sorted(file.path for file in files if stored[file.path] not in (None, file.bytes))),
+        wrong_size=tuple(sorted(path for path, size in stored.items() if size not in (None, sizes[path]))),
         resurrected=tuple(sorted(replaced & stored.keys())),
         unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
         rows=_count_rows(table, files) if rows else None,
-        rows_expected=sum(file.rows for file in files) if rows else None,
+        # How many rows the deletes of a file remove is recorded only in the deletes.
+        rows_expected=sum(file.rows for file in files) if rows and not any(file.deletes for file in files) else None,
     )
 
 
@@ -47,8 +54,7 @@ def _size(path: str) -> int | None:
 
 
 def _data_files(table: LoadedTable) -> Collection[str]:
-    properties = table.metadata.properties
-    directory = properties.get("write.data.path", f"{table.ref.location}/data")
+    directory = data_location(table)
     if not is_local(directory):
         return ()
     return [
@@ -62,13 +68,14 @@ def _data_files(table: LoadedTable) -> Collection[str]:
 def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
     counted = 0
     for file in files:
-        if file.deletes:
-            raise Rejected(f"{table.ref.name}: rows can't be counted: {refusals.file_reason(table, file)}")
         try:
+            if file.deletes and os.path.exists(file.path):
+                counted += sum(batch.num_rows for batch in MergedReader([file]).read())
+                continue
             counted += pq.read_metadata(file.path).num_rows
         except FileNotFoundError:
             continue  # it is named as missing, and counts as empty
-        except (pa.ArrowException, OSError) as error:
+        except (pa.ArrowException, OSError, Conflict) as error:
             raise Rejected(f"{table.ref.name}: rows of {file.path} can't be counted: {first_line(error)}") from error
     return counted
 
@@ -84,6 +91,7 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         "format version": str(metadata.format_version),
         "snapshot": "none" if newest is None else str(newest.snapshot_id),
         "snapshots": str(len(metadata.snapshots)),
+        "delete files": engine.get("total-delete-files", "0"),
         "branches and tags": ", ".join(tags) or f"only {MAIN}",
         "partitioned by": ", ".join(f"{one.transform}({one.name})" for one in spec.fields) or "nothing",
         "partition specs": str(len(metadata.partition_specs)),

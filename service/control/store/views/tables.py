@@ -171,8 +171,8 @@ class ScanRecord:
     ``histogram`` has the counts of ``lake.model.SizeHistogram``. ``skipped`` maps the code of a reason to the number of
     slices, ``skipped_bytes`` to their bytes. ``reducible_files`` is the number of small files that plans take, now or
     once they no longer have to wait; ``reducible_bytes`` is the input of all these plans. Both are None if the scan
-    failed or was made by an old release. ``median_bytes`` is the median size of the files; None without files, or if an
-    old release made the scan.
+    failed or was made by an old release. ``median_bytes`` is the median size of the files; None if there are no files,
+    or if an old release made the scan.
 
     ``overlaps`` counts the commits of other processes that ended within a day and overlapped with a plan of a
     single_writer table; ``overlap`` describes the last of them. ``foreign_files`` counts foreign files among the

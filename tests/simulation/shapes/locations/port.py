@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports over tables whose partitions are moved by a call of a catalog that compares nothing.
+"""The ports for tables whose partitions are moved by a call of a catalog without compare-and-set.
 
-A writer looks once more right before its call, and gives it up unless it is sent soon after that look. The call may
-then take its time, and it lands even if its sender is killed. Until it must have landed nobody else gets the plan, and
-nobody but lakefold knows of that: what the table's writers do in between is lost, and that is all that may be.
+A writer checks the table again right before its call, and makes the call only soon after this check. The call may take
+long, and takes effect even if its sender is killed. No other executor gets the plan until the call must have taken
+effect. Only lakefold waits for this: changes by the table's writers in between are lost, and nothing else may be.
 """
 
 from collections.abc import Collection, Mapping, Sequence
@@ -34,7 +34,7 @@ class LocationsFormat(StagedFormat):
         return max((token for token, _ in table.parameters.values()), default="")
 
     def commits(self, table: LocationsTable) -> Collection[Commit]:
-        """See ``StagedFormat``: each in the parameters of its partitions, as long as they are of no later plan."""
+        """See ``StagedFormat``: each commit is in the parameters of its partitions until a later plan replaces them."""
         return [commit for _, commit in table.parameters.values()]
 
     def done(self, table: LocationsTable) -> Collection[str]:
@@ -42,7 +42,7 @@ class LocationsFormat(StagedFormat):
         return {token for token, _ in table.parameters.values()}
 
     def busy(self, table: LocationsTable) -> Mapping[str, str]:
-        """See ``ModelFormat``: partitions that a file is being written to, or that have to be put back."""
+        """See ``ModelFormat``: partitions with a file that is being written, or that have to be put back."""
         return {
             file.group: "a file is being written" if self.unfinished(table, partition) else "pointed back"
             for partition in table.locations
@@ -51,19 +51,19 @@ class LocationsFormat(StagedFormat):
         }
 
     def unfinished(self, table: LocationsTable, partition: str) -> Collection[File]:
-        """Files under visible names that are not whole yet."""
+        """Return incomplete files under visible names."""
         return table.unfinished(partition)
 
     def is_pointed_back(self, table: LocationsTable, partition: str) -> bool:
-        """Whether the last plan's token is there and the location is one that lakefold moved the partition from.
+        """Return True if a partition has the last plan's token and a location that lakefold moved it from.
 
-        That was not its owner's move, who would have removed the token.
+        Its owner's move would have removed the token.
         """
         location, own = table.locations[partition], table.own_location(partition)
         return own is not None and location != own and location in self.earlier_locations(table, partition)
 
     def earlier_locations(self, table: LocationsTable, partition: str) -> Collection[str]:
-        """Where a partition was before plans moved it: by what is noted beside its files, under whatever name."""
+        """Return a partition's locations before plans moved it, by the records beside its files."""
         return {one.location for one in table.earlier if one.partition == partition}
 
     def reasons_to_keep(self, table: StagedTable, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
@@ -74,14 +74,14 @@ class LocationsFormat(StagedFormat):
         return {path: "another table has its directory" if path in others else found[path] for path in found}
 
     def of_other_tables(self, table: LocationsTable) -> Collection[str]:
-        """The files in directories that partitions of other tables have, too."""
+        """Return the files in directories that partitions of other tables share."""
         return table.of_other_tables()
 
     @port("put back")
     def put_back(self, ref: TableRef) -> Collection[str]:
-        """Move partitions that a writer pointed back to where the last plan had moved them; a duty, halted or not.
+        """Move partitions that a writer pointed back to their latest location again; also on halted tables.
 
-        Returns the partitions that are left alone because they have unfinished files.
+        Returns the partitions that are skipped because they have incomplete files.
         """
         table: LocationsTable = self.table(ref)  # type: ignore[assignment]
         left = set()
@@ -163,26 +163,26 @@ class LocationsWriter(StagedWriter):
         return commit
 
     def look_again(self, evidence: Evidence) -> None:
-        """Raise Conflict where a partition is not any more what it was."""
+        """Raise Conflict if a partition has changed."""
         if self.table.look(evidence) != evidence:
             raise Conflict("a writer changed a partition before the commit")
         self.look_at_partitions(evidence)
 
     def look_at_partitions(self, evidence: Evidence) -> None:
-        """Raise Conflict where a partition has a file that is being written, or has to be put back first."""
+        """Raise Conflict if a partition has a file that is being written, or has to be put back first."""
         for partition in evidence:
             if self.format.unfinished(self.table, partition) or self.format.is_pointed_back(self.table, partition):
                 raise Conflict(f"partition {partition} is being written or was pointed back")
 
     def is_too_late(self, looked_at: float) -> bool:
-        """Whether the call could land when somebody else has the plan."""
+        """Return True if the call could take effect after another executor has taken the plan over."""
         return self.world.scheduler.now > looked_at + _SENT_WITHIN
 
     def _carry(self, prepared: PreparedPlan, evidence: Evidence, rewritten: Collection[str]) -> None:
-        """Bring what is not rewritten along into the new directories."""
+        """Link the files that are not rewritten into the new directories."""
         for partition, (_, files) in evidence.items():
             for path in files:
-                if path not in rewritten and path in self.table.files:  # the look before the commit tells
+                if path not in rewritten and path in self.table.files:  # the check before the commit reports it
                     self.world.before("carry", lake=True)
                     file = self.table.files.get(path)
                     if file is not None:

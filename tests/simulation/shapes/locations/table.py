@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in memory whose partitions are what lies in the directories that a catalog names for them.
+"""A table in memory whose partitions are the contents of the directories that a catalog names.
 
-Whoever calls the catalog changes locations whatever they were before. A partition's parameters name the plan that
-moved it last. Where a partition was before is noted beside its files, whatever the table is called since.
+A call of the catalog changes locations without comparing them. A partition's parameters name the plan that moved it
+last. Previous locations are recorded beside the partition's files, independent of the table's name.
 """
 
 from collections.abc import Collection, Mapping
@@ -18,7 +18,7 @@ Evidence = Mapping[str, tuple[str, Mapping[str, tuple[int, float]]]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Earlier:
-    """A location that a commit moved a partition away from, what was there at its last look, and the table's name."""
+    """A previous location of a partition, its files at the commit's last check, and the table's name."""
 
     partition: str
     location: str
@@ -38,7 +38,7 @@ class LocationsTable(StagedTable):
     parameters: dict[str, tuple[str, Commit]] = field(default_factory=dict)
     directories: dict[str, dict[str, File]] = field(default_factory=dict)
     earlier: list["Earlier"] = field(default_factory=list)
-    #: directories that partitions of another table have, too, with what they read there
+    #: directories shared with partitions of another table, with the rows that these read there
     shared: dict[str, frozenset[str]] = field(default_factory=dict)
     #: key → the partition that it was written to
     partition_of: dict[int, str] = field(default_factory=dict)
@@ -72,20 +72,20 @@ class LocationsTable(StagedTable):
         return [path for path in self.files if path.startswith(staged.paths)]
 
     def holds_damage(self, group: str) -> bool:
-        """See ``Table``. No commit says what there should be: what is cut is noticed by whoever reads it."""
+        """See ``Table``. No commit records the expected files, so only a reader notices a cut file."""
         return group not in self.live()
 
     def is_undone(self, version: SupersededVersion) -> bool:
-        """See ``Table``, as far as can be told: nothing tells what a partition was in between."""
+        """See ``Table``; states of a partition between two commits are unknown."""
         return version.path in self.live_paths() and version.partition not in self.owed
 
     def own_location(self, partition: str) -> str | None:
-        """Where the last plan moved a partition to, as its parameters say."""
+        """Return the location to which the last plan moved a partition, by its parameters."""
         found = self.parameters.get(partition)
         return f"new/{found[0]}/{partition}" if found is not None else None
 
     def unfinished(self, partition: str) -> list[File]:
-        """Files that are still being written, under the names that readers see."""
+        """Return files that are still being written under their visible names."""
         return [file for file in self.listing(partition).values() if file.bytes == 0 < file.written]
 
     def end_sharing(self) -> None:
@@ -93,28 +93,28 @@ class LocationsTable(StagedTable):
         self.shared.clear()
 
     def of_other_tables(self) -> set[str]:
-        """The files that other tables read."""
+        """Return the files that other tables read."""
         return {path for paths in self.shared.values() for path in paths}
 
-    # What changes it.
+    # Changes.
 
     def look(self, partitions: Collection[str]) -> Evidence:
-        """What the catalog and the directories say of partitions now."""
+        """Return the present state of partitions in the catalog and in their directories."""
         return {
             name: (self.locations[name], {path: (f.bytes, f.at) for path, f in self.listing(name).items()})
             for name in partitions
         }
 
     def listing(self, partition: str) -> dict[str, File]:
-        """The files of a partition."""
+        """Return the files of a partition."""
         return self.directories.get(self.locations[partition], {})
 
     def booked(self, partitions: Collection[str]) -> dict[int, int]:
-        """What the ledger says of partitions."""
+        """Return the ledger's rows of partitions."""
         return {key: value for key, value in self.ledger.items() if self.partition_of[key] in partitions}
 
     def enter(self, partition: str, rows: Mapping[int, int], *, anew: bool = False) -> None:
-        """Take down what a writer's commit makes of a partition; ``anew`` replaces what it had."""
+        """Record a writer's commit to a partition in the ledger; with ``anew`` it replaces all rows."""
         for key in self.booked((partition,)) if anew else ():
             self.book(key, None)
         for key, value in rows.items():
@@ -122,41 +122,41 @@ class LocationsTable(StagedTable):
             self.book(key, value)
 
     def link(self, file: File, path: str, token: str) -> None:
-        """A second name for a file."""
+        """Create a hard link to a file."""
         one = File(path, file.partition, file.group, token, file.rows, False, file.at, file.bytes, file.written)
         self.put(one)
 
     def cut(self, file: File) -> None:
-        """See ``Table``: under all of its names."""
+        """See ``Table``; the file changes under all its names."""
         for one in [one for one in self.files.values() if one.group == file.group]:
             StagedTable.cut(self, one)
 
     def put_back(self, partition: str, location: str) -> None:
-        """Point a partition at ``location`` again, with the files that came into its directory of today."""
+        """Move a partition to ``location`` again, with the files that were added to its present directory."""
         known = {path for one in self.earlier if one.partition == partition for path in one.paths}
         for path, file in list(self.listing(partition).items()):
             if path not in known:
                 name = path.rpartition("/")[2]
                 self.link(file, f"{location}/back-{name}", file.instant)
-                self.remove(path)  # or it would come along again
+                self.remove(path)  # otherwise it would be linked again
         self.locations[partition] = location
         self.owed.pop(partition, None)
         self.touch()
 
     def forget_sum(self, file: File) -> None:
-        """The content of a file has changed."""
+        """Note that the content of a file has changed."""
         self._sums.pop((file.path, ()), None)
 
     def rename(self, name: str) -> None:
-        """``ALTER TABLE … RENAME``: all of the table stays, and it is another one for all who go by names."""
+        """``ALTER TABLE … RENAME``: everything stays, but programs that use names see another table."""
         self.setup, self._ref = replace(self.setup, name=name), None
         self.tokens = {token: one for token, one in self.tokens.items() if one.completed}
 
     def move(self, token: str, commit: Commit, looked: Mapping[int, int], evidence: Evidence, looked_at: float) -> None:
-        """The catalog's call of a plan's commit. ``looked`` is what the ledger said at the plan's last look.
+        """The call of the catalog by a plan's commit. ``looked`` are the ledger's rows at the plan's last check.
 
-        What writers did since then is lost: nothing compares here, so nobody can promise more. A file that was lost
-        since then is back, if it had been rewritten or had its second name by then.
+        Writers' changes since then are lost, since the catalog compares nothing. A file that was lost since then is
+        restored if it was already rewritten or linked.
         """
         for partition in evidence:
             before = self.locations[partition]

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Hive's writers write: into the directory that is a partition's now, or over all of it.
+"""Hive's writers: they append to a partition's present directory, or overwrite it.
 
-They look the location up at the end of their work, keep nobody away and compare nothing, lakefold's plans included.
+They read the location at the end of their work, take no lock and compare nothing, not even with lakefold's plans.
 """
 
 from random import Random
@@ -28,7 +28,7 @@ class LocationsWrites(Writes):
         self.table.touch()
 
     def do(self, what: str, random: Random) -> None:
-        """See ``Writes``; they have no savepoints, and nothing to tidy."""
+        """See ``Writes``; there are no savepoints and no cleaning."""
         if what not in ("savepoint", "tidy"):
             getattr(self, f"_{what.replace(' ', '_')}")(random.choice(PARTITIONS), random)
 
@@ -53,7 +53,7 @@ class LocationsWrites(Writes):
         self._put(partition, {key: value for key, value in rows.items() if key not in gone}, random)
 
     def _cluster(self, partition: str, random: Random) -> None:
-        """``ALTER TABLE … CONCATENATE``, which leaves alone what changed meanwhile."""
+        """``ALTER TABLE … CONCATENATE``, which skips files that changed meanwhile."""
         seen = self.table.look((partition,))
         self._put(partition, self._read(partition), random, only_if=lambda: self.table.look((partition,)) == seen)
 
@@ -67,7 +67,7 @@ class LocationsWrites(Writes):
         return {key: value for file in files for key, value in file.rows.items() if value is not None}
 
     def _put(self, partition: str, rows: dict[int, int], random: Random, only_if=lambda: True) -> None:  # type: ignore[no-untyped-def]
-        """Put ``rows`` in the place of all that is in a partition by then, in its directory or in another one."""
+        """Replace all present files of a partition by ``rows``, in its directory or in another one."""
         self.world.before("write")
         self.world.before("write commit")
         if not only_if():
@@ -88,7 +88,7 @@ class LocationsWrites(Writes):
             self.world.after("write commit")
 
     def _write_all(self, partition: str, name: str, rows: dict[int, int]) -> None:
-        """One file, whose path was used before where the directory was: Hive counts from ``000000_0`` each time."""
+        """Write one file. In the same directory its path was used before: Hive counts from ``000000_0`` each time."""
         table = self.table
         if rows:
             path = f"{table.locations[partition]}/000000_0"
@@ -98,14 +98,14 @@ class LocationsWrites(Writes):
         self.world.tell(f"{table.name}: {partition} is {table.locations[partition]} with {len(rows)} rows now")
 
     def _drop(self, files: list[File]) -> None:
-        """Remove what a partition was before, unless somebody has put it back."""
+        """Remove a partition's previous files, unless the partition was put back to them."""
         for file in files:
             self.world.before("write clean")
             if file.path not in self.table.live_paths():
                 self.table.remove(file.path)
 
     def _load(self, partition: str, random: Random) -> None:
-        """``LOAD DATA`` or ``hdfs put``: a file has its name before it is whole."""
+        """``LOAD DATA`` or ``hdfs put``: a file has its name before it is complete."""
         table, rows, began = self.table, self.new_rows(random), self.world.scheduler.now
         directory, name = table.locations[partition], table.new_name("w")
         file = table.write(f"{directory}/{name}", partition, name, {})
@@ -118,7 +118,7 @@ class LocationsWrites(Writes):
         file.rows, file.bytes, file.at = dict(rows), len(rows), self.world.scheduler.now
         table.forget_sum(file)
         moves = [one for one in table.earlier if (one.partition, one.location) == (partition, directory)]
-        # What begins between a plan's last look and its call is lost, as are other writes. A writer's move is its own.
+        # Changes between a plan's last check and its call are lost. A writer's own move is not.
         is_there = directory in (table.locations[partition], partition in table.owed and table.own_location(partition))
         is_lost = any(file.path in one.paths for one in moves)
         if (is_there and not is_lost) or (moves and moves[-1].looked_at >= began):
@@ -126,7 +126,7 @@ class LocationsWrites(Writes):
         table.touch()
 
     def _point_back(self, partition: str, random: Random) -> None:
-        """Flink's sink: writes to the directory that it knows, and tells the catalog that the partition is there."""
+        """Flink's sink: writes to the directory that it knows, and sets the partition's location to it."""
         table = self.table
         earlier = [one.location for one in table.earlier if one.partition == partition]
         own = table.own_location(partition)
@@ -146,9 +146,9 @@ class LocationsWrites(Writes):
         table.touch()
 
     def restore(self, random: Random) -> None:
-        """Move a partition back to where it was before a plan of lakefold's, while all of that is there.
+        """Move a partition back to its location before a plan, if all files there still exist.
 
-        The owner removes the plan's token with that, or it would be taken for a writer's mistake.
+        The owner also removes the plan's token; otherwise the move would be taken for a writer's mistake.
         """
         table = self.table
         whole = [
@@ -175,6 +175,6 @@ class LocationsWrites(Writes):
         table.touch()
 
     def share(self, random: Random) -> None:
-        """Zero-copy publishing: a partition of another table is told to be where one of this table is."""
+        """Zero-copy publishing: a partition of another table gets the directory of one of this table."""
         location = self.table.locations[random.choice(PARTITIONS)]
         self.table.shared[location] = frozenset(self.table.directories.get(location, {}))

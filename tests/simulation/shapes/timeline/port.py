@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports over tables with a timeline, which tells what was begun and what completed."""
+"""The ports for tables with a timeline, which records begun and completed actions."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeVar
@@ -97,7 +97,7 @@ class TimelineFormat(ModelFormat):
 
 
 def commit_of(instant: Instant) -> Commit:
-    """What the table records of a completed rewrite."""
+    """Return the table's record of a completed rewrite."""
     superseded = tuple(
         SupersededVersion(partition=partition, path=path, bytes=1, instant=instant.time)
         for (partition, _), (base, logs) in zip(instant.replaces, instant.inputs, strict=True)
@@ -112,9 +112,9 @@ def commit_of(instant: Instant) -> Commit:
 
 
 def earliest_to_retain(table: TimelineTable, victims: Collection[str]) -> str:
-    """The oldest replacement, completed or pending, whose replaced files may be on disk after ``victims`` are gone.
+    """Return the oldest replacement, completed or pending, with replaced files on disk after ``victims`` are deleted.
 
-    Which those of a pending ``insert_overwrite`` are is known at its commit only.
+    The replaced files of a pending ``insert_overwrite`` are known only at its commit.
     """
     groups = {file.group for path, file in table.files.items() if path not in victims}
     kept = [
@@ -130,7 +130,7 @@ class TimelineWriter(ModelWriter):
     """Changes one such table; adds ``RemovesStragglers``, ``RollsBack`` and ``RunsTableServices``."""
 
     table: TimelineTable
-    #: whether readers list by an index, as far as this writer knows
+    #: True if readers list by an index, as this writer read it
     has_index = False
 
     def __enter__(self) -> "TimelineWriter":
@@ -138,13 +138,13 @@ class TimelineWriter(ModelWriter):
         self.has_index = self.table.indexed
         return self
 
-    # The last look: what each section asks under the lock before it changes the table.
+    # The last check of each section under the lock before it changes the table.
 
     def last_look(self, *announced: str, ready: Callable[[], Made]) -> Made:
-        """Look, make ``ready`` for the change, ask whose the plan is, and look once more; what was made ready.
+        """Check the table, call ``ready``, check the plan's owner and the table again; returns the result of ``ready``.
 
-        This process may be stopped before the change follows, and its locks expire, which are confirmed last. What an
-        owner begins in between, who does not ask for a lock, nothing could see: the model's owners do not.
+        The process may be suspended before the change, and its locks may expire; they are confirmed last. An owner who
+        begins an action in between without a lock could not be noticed; the model's owners do not do so.
         """
         for _ in range(_LOOKS):
             self.look_at_table(*announced)
@@ -160,20 +160,20 @@ class TimelineWriter(ModelWriter):
         raise Transient(f"the timeline of {self.table.name} moved {_LOOKS} times")
 
     def has_moved(self, seen: object) -> bool:
-        """Whether the timeline is another one than ``seen``."""
+        """Return True if the timeline differs from ``seen``."""
         return self.table.timeline_now() != seen
 
     def look_at_table(self, *announced: str) -> None:
-        """The properties of the table as they are now. Raises Transient where the clock or the owner forbids to go on.
+        """Return the present properties of the table. Raises Transient if the clock or the owner forbids to continue.
 
-        ``announced`` are the actions of owners that exclude what is about to be done.
+        ``announced`` are the actions of owners that exclude the intended change.
         """
         self.look_at_clock()
         self.look_at_properties()
         self.look_at_owner(*announced)
 
     def look_at_clock(self) -> None:
-        """Wait until this host's clock is later than all of the table. Raises Transient where it is too far off."""
+        """Wait until this host's clock is later than the table's instants. Raises Transient if it is too far off."""
         table = self.table
         if self.is_ahead(table.clock()):
             raise Transient(f"this host's clock is ahead of the storage of {table.name}")
@@ -183,38 +183,38 @@ class TimelineWriter(ModelWriter):
             self.world.scheduler.sleep((table.newest_time() - table.clock() + 1) / 100)
 
     def is_ahead(self, clock: int) -> bool:
-        """Whether a clock is further ahead of the storage's than clocks may differ."""
+        """Return True if a clock is ahead of the storage's by more than clocks may differ."""
         return clock > self.table.clock_of_storage(SKEW_SECONDS)
 
     def is_behind(self, clock: int) -> bool:
-        """Whether a clock is further behind the storage's, or the table's last instant, than clocks may differ."""
+        """Return True if a clock is behind the storage's, or the last instant, by more than clocks may differ."""
         return clock + SKEW_SECONDS * 100 < max(self.table.clock_of_storage(), self.table.newest_time())
 
     def look_at_properties(self) -> None:
-        """Whether there is an index now: its owner may have switched it on or off since this writer was opened."""
+        """Return True if there is an index now: its owner may have switched it since this writer was opened."""
         self.has_index = self.table.indexed
 
     def look_at_owner(self, *announced: str) -> None:
-        """Raise Transient where the owner's restore, rollback or savepoint is pending."""
+        """Raise Transient if the owner's restore, rollback or savepoint is pending."""
         for instant in self.table.announced(*announced):
             raise Transient(f"{instant.action} {instant.time} of the owner is pending")
 
     def read_index(self) -> frozenset[str] | None:
-        """The index, None where this writer knows of none."""
+        """Return the index; None if this writer knows of none."""
         return self.table.read_index() if self.has_index else None
 
     def confirm(self) -> None:
-        """Raise Transient where the table's lock expired since this section began; nothing may happen in between."""
+        """Raise Transient if the table's lock expired since this section began; nothing may happen in between."""
         self.table.confirm(*self.locks())
 
-    # What is done under it.
+    # Changes under the lock.
 
     def own_lock(self) -> TableLock:
-        """The lock that keeps lakefold's own processes apart on the table."""
+        """Return the lock that excludes lakefold's processes from each other on the table."""
         return self.table.ours
 
     def locks(self) -> tuple[TableLock, ...]:
-        """What keeps this section apart from all others: our own lock, and the writers' where there are any."""
+        """Return the locks of this section: lakefold's own lock and, if there are writers, theirs."""
         ours = self.own_lock()
         return (ours, self.table.writers) if self.ref.concurrency is Concurrency.OCC else (ours,)
 
@@ -245,11 +245,11 @@ class TimelineWriter(ModelWriter):
         return PreparedPlan(plan=plan, epoch=epoch, instant=instant.time, live_groups=kept, skipped=left_out)
 
     def is_pending(self, plan: Plan) -> bool:
-        """Whether an earlier attempt of this plan is pending; rewrites of other plans do not count."""
+        """Return True if an earlier attempt of this plan is pending; rewrites of other plans are ignored."""
         return any(instant.plan_id == plan.plan_id for instant in self.table.pending())
 
     def pending_groups(self) -> Mapping[str, Instant]:
-        """Groups that a pending rewrite of anybody names."""
+        """Return the groups of all pending rewrites."""
         return self.table.pending_groups()
 
     def stale(self, item: FileSlice, held: Mapping[str, Instant]) -> str | None:  # type: ignore[override]
@@ -299,9 +299,9 @@ class TimelineWriter(ModelWriter):
             raise CommitUnknown("the table's client did not answer")
 
     def _goes_on(self, seconds: float, call: Callable[[], object]) -> None:
-        """Have the process of the table's client end a call after ``seconds`` of which no answer comes.
+        """Let the process of the table's client end a call without an answer after ``seconds``.
 
-        The locks are that process's, and are given back once it is proved that the call has ended.
+        The process holds the locks, which are released once the call has verifiably ended.
         """
         locks, kept = self.locks(), self.keeps_locks()
         client = Process(f"client of {self.owner().name}")
@@ -317,11 +317,11 @@ class TimelineWriter(ModelWriter):
             lock.holder, lock.taken_by = client, task
 
     def keeps_locks(self) -> bool:
-        """Whether locks are kept while a call may still run."""
+        """Return True if locks are kept while a call may still run."""
         return True
 
     def look_again(self, prepared: PreparedPlan) -> None:
-        """Raise Conflict where an input is not any more what was rewritten."""
+        """Raise Conflict if an input has changed since it was rewritten."""
         for number in prepared.live_groups:
             for item in prepared.plan.groups[number].slices:
                 reason = self.stale(item, {})
@@ -342,19 +342,19 @@ class TimelineWriter(ModelWriter):
         with table.locked(*self.locks()):
             for instant in self.withdrawable(plan_id, instants):
                 if epoch is not None and instant.epoch > epoch and instant.owner and not instant.owner.dead:
-                    continue  # it is of an executor that took the plan over
+                    continue  # it belongs to an executor that took the plan over
                 self.world.before("withdraw", lake=True)
                 self.confirm()
                 self.world.watch.withdrawn(table, instant)
                 table.drop_instant(instant.time)
                 withdrawn += 1
             for time in instants or ():
-                if table.find(time) is None:  # what an executor wrote on after its instant was withdrawn
+                if table.find(time) is None:  # files that an executor wrote after the withdrawal of its instant
                     table.drop_instant(time)
         return withdrawn
 
     def withdrawable(self, plan_id: str, instants: Collection[str] | None) -> list[Instant]:
-        """Pending instants that name the plan, of those named."""
+        """Return those of the given instants that are pending and name the plan."""
         mine = [i for i in self.table.pending() if i.plan_id == plan_id]
         return [i for i in mine if instants is None or i.time in instants]
 
@@ -409,12 +409,12 @@ class TimelineWriter(ModelWriter):
         return freed
 
     def owner(self) -> Process:
-        """The process that does this."""
+        """Return the present process."""
         assert self.world.scheduler.current is not None
         return self.world.scheduler.current.process
 
     def is_of_use(self, clean: Instant) -> bool:
-        """Whether what a killed process meant to delete may go; else its clean is taken back."""
+        """Return True if the clean of a killed process may be executed; otherwise it is withdrawn."""
         if is_of_today(self.table, clean) and self._inputs_of_pending().isdisjoint(clean.victims):
             return True
         self.table.drop_instant(clean.time)
@@ -424,7 +424,7 @@ class TimelineWriter(ModelWriter):
         return {path for i in self.table.pending() for base, logs in i.inputs for path in (base, *logs)}
 
     def retained_from(self, versions: Sequence[SupersededVersion]) -> str:
-        """From where on every state of the table can be read when these are gone: from the last that was replaced."""
+        """Return since when every state of the table is readable once these are deleted: the last replacement."""
         return max(version.instant for version in versions)
 
     @port("maintain")
@@ -444,13 +444,13 @@ class TimelineWriter(ModelWriter):
         return ("clean",)
 
     def _unneeded(self, retained: Sequence[SupersededVersion]) -> tuple[tuple[str, ...], str]:
-        """What the writers' policy deletes that nothing keeps for lakefold, and from where on it retains."""
+        """Return the files that the writers' policy deletes and lakefold does not need, and the oldest kept time."""
         victims, earliest = policy_victims(self.table, self.world.setup.clean_commits)
         kept = {version.path for version in retained} | self.kept_by_timeline() | self._inputs_of_pending()
         return tuple(path for path in victims if path not in kept), earliest
 
     def kept_by_timeline(self) -> set[str]:
-        """What commits of plans replaced not long ago, as the timeline has it: a database may not know of them yet."""
+        """Return recently replaced files by the timeline's plan commits; a database may not have recorded them yet."""
         since = self.world.scheduler.now - self.owner().services_retention
         return {
             path
@@ -461,7 +461,7 @@ class TimelineWriter(ModelWriter):
         }
 
     def earliest(self, victims: Collection[str]) -> str:
-        """What a clean tells the archiver."""
+        """Return the record of a clean for the archiver."""
         return earliest_to_retain(self.table, victims)
 
     def roll_back(self, instant: str) -> str:
@@ -476,5 +476,5 @@ class TimelineWriter(ModelWriter):
         return f"{instant} is rolled back"
 
     def may_roll_back(self, instant: Instant) -> bool:
-        """Whether an operator may take this back: its owner is dead."""
+        """Return True if an operator may roll this back, because its owner is dead."""
         return instant.owner is None or instant.owner.dead

@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A table in memory that goes wrong in the ways a Hudi table does: files, a timeline, an index of files, an archive.
+"""A table in memory with the hazards of a Hudi table: files, a timeline, an index of files, an archive.
 
-What is live follows from three things only, as for a reader of Hudi: the newest base file of each group that a
-completed instant wrote, with the logs after it; less the groups that a completed replacement of the *active* timeline
-replaced. So a replacement that is archived while its inputs are on disk brings their rows back, and a base file that
-is lost brings an older one back. While it is ``indexed`` readers list by the index, which each section that completes
-something reads and writes back, and otherwise by the disk.
+The live files are those that a reader of Hudi sees: the newest base file of each group that a completed instant wrote,
+with the logs after it, without the groups that a completed replacement of the *active* timeline replaced. So if a
+replacement is archived while its inputs are on disk, their rows come back, and if a base file is lost, an older one
+comes back. If the table is ``indexed``, readers list the files by the index, otherwise by the disk. Each section that
+completes an instant reads the index and writes it back.
 
-Times of instants are what the clock of the process says. The order of instants is the order of these times: a log that
-is older than its base file has no effect, and the index ignores what completes before its own last compaction.
+The times of instants are by the clock of the process, and determine their order: a log that is older than its base file
+has no effect, and the index ignores instants that complete before its own last compaction.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -24,11 +24,11 @@ from simulation.table import Attempt, File, Rows, Slice, Table
 
 _LOCK_SECONDS = 12.0
 _LOOK_AGAIN_SECONDS = 0.5
-#: a holder that gives no sign of life for so long has lost the lock
+#: a holder without a renewal for this long has lost the lock
 _LOCK_EXPIRES_SECONDS = 10.0
-#: what the clocks of two processes may differ: after a time was taken, the next one is taken so much later
+#: the allowed difference of two clocks: the next time is taken this much later
 SKEW_SECONDS = 1.0
-#: times are in hundredths of a second; a host that is ten hours behind has positive ones, too
+#: times are in hundredths of a second; the offset keeps them positive for a host that is ten hours behind
 FIRST_TIME = 5_000_000
 _NOTHING: Mapping[int, int | None] = MappingProxyType({})
 _instant_of = attrgetter("instant")
@@ -36,7 +36,7 @@ _instant_of = attrgetter("instant")
 
 @dataclass(slots=True, eq=False, kw_only=True)
 class Instant(Attempt):
-    """One entry of the timeline. ``replaces`` are the groups of a replacement, ``earliest`` is a clean's word for the
+    """One entry of the timeline. ``replaces`` are the groups of a replacement, ``earliest`` is a clean's record for the
     archiver: replaced files may exist from there on ('' says that none do). ``retained_from`` is its word for readers:
     from there on every state of the table can be read. ``before`` is the time that a restore goes back to."""
 
@@ -62,7 +62,7 @@ class TableLock:
     taken_by: Task | None = None
 
     def is_free(self, now: float) -> bool:
-        """Whether another process gets it."""
+        """Return True if another process can get the lock."""
         holder = self.holder
         if holder is None or holder.dead:
             return True
@@ -81,7 +81,7 @@ class TimelineTable(Table):
     shape = "timeline"
 
     timeline: dict[str, Instant] = field(default_factory=dict)
-    #: what of the timeline did not complete, and what completed, be it archived since
+    #: the pending instants, and the completed ones, archived or not
     begun: dict[str, Instant] = field(default_factory=dict)
     done: set[str] = field(default_factory=set)
     archived: dict[str, Instant] = field(default_factory=dict)
@@ -89,18 +89,18 @@ class TimelineTable(Table):
     index: frozenset[str] = frozenset()
     #: the time of the index's last compaction
     compacted_at: int = 0
-    #: from where on cleans say that every state can be read
+    #: the time since which every state can be read, by the cleans
     retained_from: str = ""
-    #: per group what the commits say is its slice; None once it was replaced
+    #: the slice of each group by the commits; None once it was replaced
     said: dict[str, tuple[str, tuple[str, ...]] | None] = field(default_factory=dict)
     ours: TableLock = field(default_factory=TableLock)
     writers: TableLock = field(default_factory=TableLock)
-    #: what completed, in that order, and what it made of the ledger
+    #: the completed instants in order, with the ledger's rows after each
     history: list[tuple[Instant, Mapping[int, int | None]]] = field(default_factory=list)
     last_time: int = FIRST_TIME
-    #: a process of lakefold's that has looked for the last time and changes the table now
+    #: the lakefold process that has made its last check and changes the table now
     changing: Process | None = None
-    #: instants that lakefold published: a note on each stays in the table
+    #: instants that lakefold published: a record of each stays in the table
     noted: set[str] = field(default_factory=set)
     #: instants that restores undid
     undone: set[str] = field(default_factory=set)
@@ -109,19 +109,19 @@ class TimelineTable(Table):
         Table.__post_init__(self)
         self.indexed = self.setup.indexed
 
-    # What readers see.
+    # Reading.
 
     def view(self) -> dict[str, Slice]:
         """See ``Table``."""
         return self._view(self.done, self.timeline.values())
 
     def view_at(self, time: str) -> dict[str, Slice]:
-        """What readers see who ask for the table as of the instant ``time``."""
+        """Return the rows that readers see as of the instant ``time``."""
         done = {one for one in self.done if one <= time}
         return self._view(done, [instant for instant in self.timeline.values() if instant.time <= time])
 
     def ledger_at(self, time: str) -> dict[int, int]:
-        """What the writers' commits up to the instant ``time`` add up to."""
+        """Return the ledger's rows after the writers' commits up to the instant ``time``."""
         rows: dict[int, int] = {}
         for instant, changed in self.history:
             for key, value in changed.items() if instant.time <= time else ():
@@ -154,41 +154,41 @@ class TimelineTable(Table):
             live[group] = Slice(bases[group], tuple(theirs))
         return live
 
-    # What changes it.
+    # Changes.
 
     def clock(self) -> int:
-        """What the host of the current process takes for the time; the storage's clock outside of processes."""
+        """Return the time by the clock of the current process's host; outside of processes, by the storage's clock."""
         current = self.scheduler.current
         return self.clock_of_storage(current.process.skew if current is not None else 0.0)
 
     def clock_of_storage(self, skew: float = 0.0) -> int:
-        """The time of a file that is written now, or the clock of a host that is ``skew`` seconds ahead."""
+        """Return the time of a file that is written now, or the time of a host that is ``skew`` seconds ahead."""
         return FIRST_TIME + int((self.scheduler.now + skew) * 100)
 
     def newest_time(self) -> int:
-        """The latest time of an instant, or of the index."""
+        """Return the latest time of an instant, or of the index."""
         return max(self.last_time, self.compacted_at)
 
     def new_time(self) -> str:
-        """The time of an instant that follows; call it under a lock. Others take later ones as far as clocks agree."""
+        """Return the time of a new instant; call it under a lock. Other processes get later times if clocks agree."""
         number = self.clock()
         if self.scheduler.current is not None:
             self.scheduler.sleep(SKEW_SECONDS)
         return self.free_time(number)
 
     def free_time(self, number: int) -> str:
-        """The first time from ``number`` on that no instant has."""
+        """Return the first unused time from ``number`` on."""
         while self.find(self.time_of(number)) is not None:
             number += 1
         self.last_time = max(self.last_time, number)
         return self.time_of(number)
 
     def timeline_now(self) -> object:
-        """What tells this state of the timeline, and of what the properties say, from every other one."""
+        """Return a value that identifies the present state of timeline and properties."""
         return self.indexed, tuple((i.time, i.action, i.completed) for i in self.timeline.values())
 
     def new_instant(self, action: str, owner: Process | None, time: str = "", **known: object) -> Instant:
-        """Publish an instant, with the next time where none is given; call it under a lock."""
+        """Publish an instant, with the next time unless one is given; call it under a lock."""
         time = time or self.new_time()
         instant = Instant(time=time, action=action, owner=owner, **known)  # type: ignore[arg-type]
         self.timeline[time] = self.begun[time] = instant
@@ -200,14 +200,14 @@ class TimelineTable(Table):
         return f"{number:08d}"
 
     def write(self, partition: str, group: str, instant: str, rows: Rows, *, log: bool = False) -> File:
-        """A new file, invisible until its instant completes."""
+        """Write a new file, which is invisible until its instant completes."""
         path = f"{partition}/{group}_{instant}{'.log' if log else ''}"
         size = len(rows)
         file = File(path, partition, group, instant, dict(rows), log, self.scheduler.now, size, size)
         return self.put(file)
 
     def read_index(self) -> frozenset[str]:
-        """What a section that will write the index back begins from; others go on meanwhile."""
+        """Return the index from which a section begins that will write it back; other sections continue meanwhile."""
         found = self.index
         if self.indexed:
             self.scheduler.sleep(0.7)
@@ -218,7 +218,7 @@ class TimelineTable(Table):
     ) -> None:
         """Make ``instant`` part of the table.
 
-        ``index`` is what ``read_index`` gave in the same section, None of a process that knows of no index.
+        ``index`` is the result of ``read_index`` in the same section; None for a process that knows of no index.
         """
         instant.completed, instant.completed_at = True, self.scheduler.now
         self.begun.pop(instant.time, None)
@@ -232,7 +232,7 @@ class TimelineTable(Table):
         self.touch()
 
     def book_what_is_whole_again(self, instant: Instant) -> None:
-        """Rows that were read before their file was damaged are in what ``instant`` wrote."""
+        """Record in the ledger that ``instant`` wrote the rows that were read before their file was damaged."""
         lost = {key for _, group in instant.replaces for key in self.unreadable.get(group, ()) if group in self.damaged}
         for file in instant.outputs if lost else ():
             for key, value in file.rows.items():
@@ -240,7 +240,7 @@ class TimelineTable(Table):
                     self.book(key, value)
 
     def switch_index(self) -> None:
-        """Delete the index, or build it from what is in storage; call it under a lock."""
+        """Delete the index, or build it from storage; call it under a lock."""
         self.indexed = not self.indexed
         self.index = frozenset(f.path for f in self.files.values() if f.instant in self.done and self.indexed)
         self.compacted_at = self.clock()
@@ -256,7 +256,7 @@ class TimelineTable(Table):
             self.book(key, value)
 
     def undo(self, times: Collection[str]) -> list[Instant]:
-        """Undo these instants, which no completed clean may be part of; those of them that were there."""
+        """Undo these instants, none of which may be a completed clean. Returns those that existed."""
         undone = [instant for instant in self.timeline.values() if instant.time in times]
         self.undone |= {instant.time for instant in undone}
         for instant in undone:
@@ -270,7 +270,7 @@ class TimelineTable(Table):
         return undone
 
     def drop_instant(self, time: str) -> None:
-        """Take a pending instant back, its files first."""
+        """Remove a pending instant, its files first."""
         for path in [file.path for file in self.files.values() if file.instant == time]:
             self.remove(path)
         self.timeline.pop(time, None)
@@ -279,7 +279,7 @@ class TimelineTable(Table):
         self.version += 1
 
     def files_of_nobody(self) -> list[File]:
-        """What was written under an instant of lakefold's when it had been withdrawn, or for no commit."""
+        """Return the files written under a lakefold instant after its withdrawal, or for no commit."""
         found = []
         for file in self.files.values():
             if file.instant in self.noted:
@@ -289,11 +289,11 @@ class TimelineTable(Table):
         return found
 
     def pending(self) -> list[Instant]:
-        """What was begun and did not complete, oldest first."""
+        """Return the begun instants without a completion, oldest first."""
         return list(self.begun.values())
 
     def pending_groups(self, without: str = "") -> dict[str, Instant]:
-        """Group → the pending rewrite that names it."""
+        """Return group → the pending rewrite that names it."""
         return {
             group: instant
             for instant in self.begun.values()
@@ -302,17 +302,17 @@ class TimelineTable(Table):
         }
 
     def replaced_and_saved(self) -> list[str]:
-        """Replacements that must not be archived, since a savepoint keeps what they replaced."""
+        """Return replacements that must not be archived, since a savepoint keeps the replaced files."""
         groups = {self.files[path].group for path in self.saved_paths() if path in self.files}
         return [i.time for i in self.timeline.values() if any(group in groups for _, group in i.replaces)]
 
     def find(self, time: str) -> Instant | None:
-        """An instant, archived or not."""
+        """Return an instant, archived or not."""
         return self.timeline.get(time) or self.archived.get(time)
 
     @contextmanager
     def locked(self, *locks: TableLock) -> Iterator[None]:
-        """Hold ``locks`` for this block. Raises Transient where somebody else has one of them for long."""
+        """Hold ``locks`` inside the block. Raises Transient if another process has one of them for long."""
         assert self.scheduler.current is not None
         process, until = self.scheduler.current.process, self.scheduler.now + _LOCK_SECONDS
         taken: list[TableLock] = []
@@ -332,7 +332,7 @@ class TimelineTable(Table):
 
     @contextmanager
     def about_to_change(self) -> Iterator[None]:
-        """Keep the owner from announcing anything while this block runs, who does not ask for the lock."""
+        """Prevent announcements by the owner inside the block: owners take no lock."""
         assert self.scheduler.current is not None
         self.changing = self.scheduler.current.process
         try:
@@ -342,19 +342,19 @@ class TimelineTable(Table):
 
     @property
     def is_changing(self) -> bool:
-        """Whether lakefold has looked for the last time and is about to change the table."""
+        """Return True if lakefold has made its last check and is about to change the table."""
         return self.changing is not None and not self.changing.dead
 
     def confirm(self, *locks: TableLock) -> None:
-        """Raise Transient where this thread has lost one of ``locks``, as one does that was stopped for long."""
+        """Raise Transient if this thread has lost one of ``locks``, for example after a long suspension."""
         if any(lock.taken_by is not self.scheduler.current for lock in locks):
             raise Transient(f"the lock of {self.name} expired")
 
     def announced(self, *actions: str) -> list[Instant]:
-        """What the table's owner has begun of these actions and not completed."""
+        """Return the owner's pending ones among these actions."""
         return [instant for instant in self.begun.values() if instant.action in actions]
 
-    # What is asked of it.
+    # Queries.
 
     def holds_damage(self, group: str) -> bool:
         """See ``Table``."""
@@ -364,7 +364,7 @@ class TimelineTable(Table):
         return any(log.bytes != log.written for log in piece.logs)
 
     def left_behind(self) -> list[File]:
-        """See ``Table``. Files of an instant that was restored away are its restore's to find."""
+        """See ``Table``. The restore deletes the files of instants that it undid."""
         return [
             file
             for file in self.files.values()
@@ -376,6 +376,6 @@ class TimelineTable(Table):
         return self.find(version.instant) is None
 
     def is_live_again(self, path: str) -> bool:
-        """See ``Table``: a group is live or it is not."""
+        """See ``Table``, by group."""
         file = self.files.get(path)
         return file is not None and file.group in self.live()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How Hudi's writers write, commit, clean and archive.
+"""Hudi's writers: they write, commit, clean and archive.
 
-Writers use optimistic concurrency under the writers' lock: one whose groups changed since it began takes its work
-back. Where the plan wins, one whose groups a pending rewrite names does so too. None writes while the owner restores.
+Writers use optimistic concurrency under the writers' lock: a writer undoes its work if its groups changed since it
+began. If plans win, a writer whose groups a pending rewrite names does so too. No writer writes while the owner
+restores.
 """
 
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ class TimelineWrites(Writes):
             raise
 
     def _free(self, table: TimelineTable, seen: dict[str, Slice], held: dict[str, Instant]) -> dict[str, Slice]:
-        """What a writer may change: nothing that pending rewrites hold where those win, nothing that was damaged."""
+        """Return the groups that a writer may change: none of a pending rewrite that wins, and no damaged ones."""
         wins = table.setup.on_conflict is OnConflict.PLAN_WINS
         return {
             group: piece for group, piece in seen.items() if group not in table.damaged and not (wins and group in held)
@@ -63,7 +64,7 @@ class TimelineWrites(Writes):
             rows = {key: value for file in files for key, value in file.rows.items()}
             table.complete(instant, table.index, rows)
 
-    # The kinds of writes.
+    # Writes.
 
     def _insert(self, table: TimelineTable, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
         rows = self.new_rows(random)
@@ -127,7 +128,7 @@ class TimelineWrites(Writes):
         self._commit(table, instant, [file], mine, {})
 
     def _overwrite(self, table: TimelineTable, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
-        """``insert_overwrite`` or ``delete_partition``: a commit that replaces all that was seen of a partition."""
+        """``insert_overwrite`` or ``delete_partition``: a commit that replaces all visible groups of a partition."""
         partition, anew = random.choice(PARTITIONS), random.random() < 0.7
         seen = {group: piece for group, piece in table.live().items() if piece.base.partition == partition}
         if not seen or not seen.keys() <= free.keys():
@@ -142,9 +143,9 @@ class TimelineWrites(Writes):
         self._commit(table, instant, files, seen, changed)
 
     def _savepoint(self, table: TimelineTable, instant: Instant, random: Random, free: dict[str, Slice]) -> None:
-        """Keep what is live now from being cleaned and archived until it is released.
+        """Protect the live files from cleaning and archiving until the savepoint is released.
 
-        The savepoint is on the timeline first; then come seconds in which others may look.
+        The savepoint is on the timeline first; other processes may act in the seconds after that.
         """
         table.drop_instant(instant.time)
         self._let_writers_end(table)
@@ -191,7 +192,7 @@ class TimelineWrites(Writes):
             self.world.tell(f"{instant.action} {instant.time} of {table.name}: {', '.join(f.path for f in files)}")
         self.world.after("write commit")
 
-    # What they tidy.
+    # Cleaning.
 
     def _roll_back_dead(self, table: TimelineTable) -> None:
         for instant in table.pending():
@@ -215,13 +216,13 @@ class TimelineWrites(Writes):
             table.compacted_at = table.clock()
 
     def _is_of_use(self, clean: Instant) -> bool:
-        """Whether a clean may be run: an owner who rolls back sees to the cleans of the writers."""
+        """Return True if a clean may run: an owner who rolls back handles the writers' cleans."""
         return is_of_today(self.table, clean)
 
     def restore(self, random: Random) -> None:
-        """Go back to an earlier commit, for which everything after it must still be there.
+        """Restore an earlier commit; everything after it must still be on the timeline.
 
-        The restore is on the timeline first, with what it will undo; then come seconds in which others may look.
+        The restore is on the timeline first, with the instants to undo; other processes may act in the next seconds.
         """
         table = self.table
         self._let_writers_end(table)
@@ -237,9 +238,9 @@ class TimelineWrites(Writes):
         self._undo(table, instant)
 
     def roll_back(self, random: Random) -> None:
-        """Take back the newest commits up to one of lakefold's, cleans excepted: what it replaced is live again.
+        """Roll back the newest commits up to one of lakefold's, except cleans: its replaced files are live again.
 
-        The owner does that when a clean was killed that would have deleted what was replaced, or without that.
+        The owner does so after a clean of the replaced files was killed, or without a reason.
         """
         table = self.table
         dead: list[Instant] = []
@@ -266,16 +267,16 @@ class TimelineWrites(Writes):
         self._undo(table, instant)
 
     def _announce(self, table: TimelineTable, action: str, **known: object) -> Instant:
-        """Put on the timeline what an owner is about to do."""
+        """Put the owner's intended action on the timeline."""
         time = table.new_time()
         table.confirm(table.writers)
         return table.new_instant(action, self.process, time, **known)
 
     def _let_writers_end(self, table: TimelineTable) -> None:
-        """What an owner does who is about to announce something without the lock, as Hudi's tools do.
+        """Prepare an announcement without the lock, as Hudi's tools make it.
 
-        That is to have the writers stop, but not lakefold. Raises Aborted where that takes long, or something is
-        announced. No time passes between the end of the last writer's section and this call's.
+        The writers are stopped, lakefold is not. Raises Aborted if that takes long, or if an action is announced. No
+        time passes between the end of the last writer's section and the end of this call.
         """
         until = self.world.scheduler.now + 12.0
         while table.is_changing or not (
@@ -295,7 +296,7 @@ class TimelineWrites(Writes):
         self.world.scheduler.sleep(random.choice((0.0, 2.0, 25.0)) * random.random())
 
     def _undo(self, table: TimelineTable, announced: Instant) -> None:
-        """Do what was announced, to nothing that came since."""
+        """Perform the announced action, without effect on later instants."""
         with self._at_last(table):
             self.world.tell(f"{table.name}: {announced.action} to {announced.before}")
             undone = table.undo(announced.undoes)
@@ -307,7 +308,7 @@ class TimelineWrites(Writes):
 
     @contextmanager
     def _at_last(self, table: TimelineTable) -> Iterator[None]:
-        """Hold the writers' lock, however long it takes: what was announced is not left so."""
+        """Hold the writers' lock, however long it takes: an announced action must be completed."""
         held = ExitStack()
         while True:
             try:
@@ -320,21 +321,21 @@ class TimelineWrites(Writes):
 
     @contextmanager
     def _alone(self, table: TimelineTable) -> Iterator[None]:
-        """Hold the writers' lock while nothing is announced. Raises Aborted where something is."""
+        """Hold the writers' lock while no action is announced. Raises Aborted if there is one."""
         with table.locked(table.writers):
             if table.announced("restore", "rollback", "savepoint"):
                 raise Aborted("a restore or a savepoint is pending")
             yield
 
     def switch_index(self) -> None:
-        """What an owner does to the index of files: deletes it, or has it built."""
+        """Delete or build the index of files, as an owner does."""
         with self._alone(self.table):
             self.table.switch_index()
 
     def _clean(self, table: TimelineTable) -> None:
         victims, earliest = policy_victims(table, self.world.setup.clean_commits)
         if victims:
-            # Of the same moment as the victims: the savepoint of a file that is kept may be removed meanwhile.
+            # Read together with the victims: the savepoint of a kept file may be removed meanwhile.
             kept = min([earliest, *table.replaced_and_saved()])
             self.world.before("write clean")
             time, index = table.new_time(), table.read_index()
@@ -343,10 +344,10 @@ class TimelineWrites(Writes):
             run_clean(self.world, table, clean, index, table.writers)
 
     def _archive(self, table: TimelineTable) -> None:
-        """Take the oldest completed instants off the timeline, but none from the first on that must stay.
+        """Archive the oldest completed instants, up to the first one that must stay.
 
-        As Hudi's archiver: what is pending or saved stays, and so does the first replacement from where on the last
-        clean said that replaced files may exist; a clean that names nothing says so of itself.
+        As Hudi's archiver does: pending and saved instants stay, and so does the first replacement after which replaced
+        files may exist, by the record of the last clean; a clean without this record counts itself.
         """
         timeline = sorted(table.timeline.values(), key=lambda instant: instant.time)
         cleans = [i for i in timeline if i.action == "clean" and i.completed]

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The ports over tables with numbered versions.
+"""The ports for tables with numbered versions.
 
-A writer of a plan makes nothing known before its commit. So a withdrawal is a commit too, of no file: a sleeper that
-looked before it can't create the version that it meant to, looks again, and finds its token withdrawn.
+A plan's writer publishes nothing before its commit. So a withdrawal is a commit without files: a suspended writer that
+checked the table before it can't create its version, checks again, and finds its token withdrawn.
 """
 
 from collections.abc import Collection, Sequence
@@ -31,7 +31,7 @@ class VersionsFormat(StagedFormat):
         return str(table.newest.number)
 
     def commits(self, table: VersionsTable) -> Collection[Commit]:
-        """See ``StagedFormat``: in the log, as far as that is told."""
+        """See ``StagedFormat``: the commits in the versions that the table still has."""
         return [version.commit for version in table.told if version.commit is not None]
 
     def done(self, table: VersionsTable) -> Collection[str]:
@@ -49,7 +49,7 @@ class VersionsWriter(StagedWriter):
     table: VersionsTable
 
     def evidence(self, plan: Plan) -> int:
-        """See ``StagedWriter``: the version from which on withdrawals are looked for."""
+        """See ``StagedWriter``: the version after which withdrawals are searched for."""
         return self.table.newest.number
 
     def path_of(self, partition: str, token: str, number: int) -> str:
@@ -98,7 +98,7 @@ class VersionsWriter(StagedWriter):
         return made.commit
 
     def withdraw_tokens(self, wanted: Collection[StagedWork]) -> Collection[str]:
-        """Create the version from which on nobody can commit these; the tokens that were committed by then."""
+        """Create a version after which these tokens can't be committed. Returns those that are already committed."""
 
         def change(now: Version) -> Version:
             left = frozenset(self.format.left(self.table, wanted))

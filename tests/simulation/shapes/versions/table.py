@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table in memory that is a log of numbered versions, each of which lists its files.
 
-Whoever creates a version first has made that commit. A version carries the plan that made it and its token, or the
-tokens that it withdraws. The log is kept for the model's own sake: a table tells of the versions from ``told`` on, and
-where its owner keeps one version only, it forgets all before that.
+The process that creates a version first has made that commit. A version has the plan that made it and its token, or the
+tokens that it withdraws. The model keeps the whole log. Readers of the table see the versions from ``told`` on; if the
+owner keeps only one version, all earlier ones have expired.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -23,9 +23,9 @@ _TRIES = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
-    """One version. ``changed`` is what it made of the rows, ``first`` the oldest version whose files are kept.
+    """One version. ``changed`` has the rows that it changed, ``first`` is the oldest version whose files are kept.
 
-    ``told`` is the oldest one that the table still tells of.
+    ``told`` is the oldest version that has not expired.
     """
 
     number: int
@@ -53,21 +53,21 @@ class VersionsTable(StagedTable):
 
     @property
     def told(self) -> list[Version]:
-        """The versions that the table still tells of, the newest included."""
+        """Return the versions that have not expired, the newest included."""
         return self.log[self.newest.told :]
 
     def since(self, number: int) -> list[Version]:
-        """All versions after this one. Raises Conflict where the table has forgotten one of them."""
+        """Return all versions after this one. Raises Conflict if one of them has expired."""
         if self.newest.told > number + 1:
             raise Conflict(f"version {number + 1} is forgotten, which may have been a withdrawal")
         return self.log[number + 1 :]
 
     def needed(self) -> set[str]:
-        """See ``StagedTable``: what a version that is told lists."""
+        """See ``StagedTable``: the files of all versions that have not expired."""
         return StagedTable.needed(self) | {path for version in self.told for path in version.files}
 
     def view(self) -> dict[str, Slice]:
-        """See ``Table``: what the newest version lists and is in storage."""
+        """See ``Table``: the files of the newest version that are in storage."""
         files = self.files
         return {files[path].group: self.alone(files[path]) for path in sorted(self.newest.files) if path in files}
 
@@ -86,13 +86,13 @@ class VersionsTable(StagedTable):
         return piece is None or piece.base.bytes != piece.base.written
 
     def is_undone(self, version: SupersededVersion) -> bool:
-        """See ``Table``: the log tells, even where the file was replaced once more, for another database."""
+        """See ``Table``: the log shows it, even if another database's plan replaced the file again."""
         return any(version.path in later.files for later in self.log[int(version.instant) + 1 :])
 
-    # What changes it.
+    # Changes.
 
     def append(self, version: Version, looked_at: float) -> None:
-        """Make a version the newest. ``looked_at`` is when its author saw the one before."""
+        """Make a version the newest. ``looked_at`` is the time at which its author read the previous one."""
         rewritten = self.newest.files - version.files
         spoilt = [
             group for group, at in self.damaged.items() if at > looked_at and group.partition("@")[0] in rewritten
@@ -102,7 +102,7 @@ class VersionsTable(StagedTable):
             self.tokens[version.token].completed = True
         for key, value in version.changed.items():
             self.book(key, value)
-        if spoilt:  # what was damaged when it had been read already is whole again
+        if spoilt:  # damage after the rows were read is repaired by the commit
             for path in version.files:
                 for key, value in self.files[path].rows.items() if path in self.files else ():
                     if self.files[path].group not in self.damaged:
@@ -110,7 +110,7 @@ class VersionsTable(StagedTable):
         self.touch()
 
     def booked_at(self, number: int) -> dict[int, int]:
-        """The rows of a version, by what writers changed up to there."""
+        """Return the rows of a version, by the writers' changes up to it."""
         rows: dict[int, int] = {}
         for version in self.log[: number + 1]:
             for key, value in version.changed.items():
@@ -120,7 +120,7 @@ class VersionsTable(StagedTable):
         return rows
 
     def is_taken(self, number: int) -> bool:
-        """Whether somebody has created a version of this number."""
+        """Return True if a version of this number exists."""
         return number <= self.newest.number
 
 
@@ -132,9 +132,9 @@ def create_version(
     site: str,
     landed: Callable[[Version, float], None] = lambda version, looked_at: None,
 ) -> Version:
-    """Make what ``change`` makes of the newest version the next one, looking again as long as somebody is faster.
+    """Create the version that ``change`` makes of the newest one; repeated as long as another process is faster.
 
-    ``landed`` is told in the very moment.
+    ``landed`` is called in the same moment.
     """
     for _ in range(_TRIES):
         looked_at, number = world.scheduler.now, table.newest.number + 1
@@ -151,5 +151,5 @@ def create_version(
 
 
 def without(files: Collection[str], gone: Collection[str], new: Collection[str] = ()) -> frozenset[str]:
-    """The files of a version after a commit."""
+    """Return the files of a version after a commit."""
     return frozenset(files) - frozenset(gone) | frozenset(new)

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""How writers of versions write: the next version, unless what they read is not in the newest any more.
+"""Writers of versions: they create the next version, unless their inputs are missing in the newest one.
 
-Their cleaner gives up the oldest versions in a version of its own, and then deletes what only these listed.
+Their cleaner expires the oldest versions by a separate version, then deletes the files that only these listed.
 """
 
 from collections.abc import Collection, Mapping
@@ -78,7 +78,7 @@ class VersionsWrites(Writes):
         self._commit([self._new(partition, rows)], mine, {})
 
     def _overwrite(self, random: Random) -> None:
-        """``REPLACE WHERE`` a partition: all that was seen of it, and nothing more may have come."""
+        """``REPLACE WHERE`` a partition: it replaces all files it has read, and fails if files were added."""
         partition = random.choice(PARTITIONS)
         seen = {group: piece for group, piece in self.table.live().items() if piece.base.partition == partition}
         if not seen or not seen.keys() <= self._free().keys():
@@ -93,7 +93,7 @@ class VersionsWrites(Writes):
         self._commit(files, seen, changed)
 
     def _savepoint(self, random: Random) -> None:
-        """A tag: what is live now is kept until it is released."""
+        """A tag, which keeps the live files until it is released."""
         if not self.table.damaged:
             self.table.saved[str(self.table.newest.number)] = frozenset(self.table.live_paths())
 
@@ -116,10 +116,10 @@ class VersionsWrites(Writes):
             raise
         self.world.tell(f"version {version.number} of {self.table.name}: {', '.join(new)}")
 
-    # What they tidy.
+    # Cleaning.
 
     def _tidy(self, random: Random) -> None:
-        """Give up old versions, and delete what was in these alone."""
+        """Expire old versions, and delete the files that only these listed."""
         table, keep = self.table, self.world.setup.clean_commits
 
         def expire(now: Version) -> Version:
@@ -137,7 +137,7 @@ class VersionsWrites(Writes):
                 table.remove(path)
 
     def restore(self, random: Random) -> None:
-        """A version that lists what an earlier one did, all of which must be there."""
+        """Create a version with the files of an earlier one, all of which must exist."""
         table = self.table
         there = [one for one in table.log[table.newest.first : -1] if one.files <= table.files.keys()]
         if not there or table.damaged:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Reports of written partitions: bursts, what is due, what is looked at again, on SQLite and PostgreSQL."""
+"""Reports of written partitions on SQLite and PostgreSQL: bursts, due partitions, repeated scans."""
 
 import threading
 import time
@@ -68,7 +68,7 @@ def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_
     assert due(store) == ["dt=2"]
 
 
-def test_a_report_that_comes_while_somebody_looks_is_not_lost(store: Store) -> None:
+def test_a_report_that_arrives_during_a_scan_is_not_lost(store: Store) -> None:
     report(store, "dt=1")
     due(store)
     looked = store.due_write_reports()[TRIPS.name]
@@ -144,7 +144,7 @@ def completed(store: Store) -> None:
     store.complete(claim, commit_of(claim.plan), figures_of(claim.plan), {})
 
 
-def test_a_table_is_scanned_anew_once_the_last_of_its_plans_has_completed(store: Store) -> None:
+def test_a_table_is_scanned_again_once_the_last_of_its_plans_has_completed(store: Store) -> None:
     add(store, "dt=1")
     add(store, "dt=2")
     completed(store)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tokens limited to tables: what they may not see is not there, in any answer of any route; and who asked for what."""
+"""Tokens limited to some tables: no answer of any route shows other tables; the audit names the callers."""
 
 import json
 import re

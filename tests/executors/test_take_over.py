@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans of silent executors, and what sleepers left on the timeline of tables."""
+"""Plans whose executors stopped renewing their leases, and the work that these executors left in tables."""
 
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ def abandon(bench: Bench, *, commit: bool = False) -> tuple[Plan, Claim]:
     return plan, claim
 
 
-def test_nothing_silent_means_nothing_to_rescue(bench: Bench):
+def test_without_an_expired_lease_there_is_no_plan_to_take_over(bench: Bench):
     bench.request()
     bench.claim("alive")
     assert bench.rescue() is None
@@ -51,7 +51,7 @@ def test_an_uncommitted_plan_is_withdrawn_and_requeued(bench: Bench):
     assert (bench.state(plan), bench.pending(), bench.unowned()) == ("requested", {}, ())
 
 
-def test_c2_the_first_cause_of_an_attempt_is_what_its_plan_shows_whoever_ends_it(bench: Bench):
+def test_c2_a_plan_shows_the_first_error_of_its_attempt_whichever_process_ends_it(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = raising(CommitUnknown("the column could not be read"))
     assert bench.run().result is RunResult.INFLIGHT
@@ -79,7 +79,7 @@ def test_a_plan_that_published_nothing_is_requeued_without_opening_the_table(ben
     assert (outcome.result, bench.state(plan)) == (RunResult.REQUEUED, "requested")
 
 
-def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench):
+def test_a_cancellation_that_its_executor_did_not_see_before_it_died_is_honoured(bench: Bench):
     plan, _ = abandon(bench)
     bench.store.request_cancel(plan.plan_id, "operator", "not today")
     bench.expire()
@@ -88,7 +88,7 @@ def test_a_cancel_that_its_executor_did_not_live_to_see_is_honoured(bench: Bench
     assert (outcome.result, bench.state(plan), bench.pending()) == (RunResult.CANCELLED, "cancelled", {})
 
 
-def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Bench):
+def test_a_committed_plan_is_completed_even_if_its_cancellation_was_requested(bench: Bench):
     plan, _ = abandon(bench, commit=True)
     bench.store.request_cancel(plan.plan_id, "operator", "too late")
     bench.expire()
@@ -98,7 +98,7 @@ def test_a_committed_plan_is_completed_even_if_a_cancel_was_asked_for(bench: Ben
 
 
 @pytest.mark.parametrize("where", ["committed", "discard", "open", "pending"])
-def test_a_table_that_gives_no_answer_leaves_the_plan_inflight_until_it_does(bench: Bench, where: str):
+def test_an_unreadable_table_leaves_the_plan_inflight_until_it_can_be_read(bench: Bench, where: str):
     plan, _ = abandon(bench)
     bench.expire()
     bench.format.hooks[where] = raising(Transient("somebody holds the lock"))
@@ -134,7 +134,7 @@ def test_the_sweep_withdraws_instants_of_ended_plans_only(bench: Bench):
     assert sweep_table(bench.table, RunContext(store=bench.store, spark=no_spark), format=bench.format) == 0
 
 
-def test_the_sweep_withdraws_what_a_sleeper_published_of_a_plan_that_waits_again(bench: Bench):
+def test_the_sweep_withdraws_work_that_a_suspended_executor_published_for_a_requeued_plan(bench: Bench):
     plan, claim = bench.request(), bench.claim("asleep")
     bench.expire()
     assert bench.rescue() is not None

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Budgets and hours from the configuration to the plans of a table: what is cut, what waits, and what is said of it."""
+"""Budgets and run hours from the configuration to the plans of a table: limits, waiting plans, and their messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,7 +72,7 @@ def test_plans_are_cut_to_the_budget_of_their_table_and_the_rest_is_planned_when
     assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED] * 2
 
 
-def test_outside_its_hours_a_plan_waits_and_everybody_is_told(tmp_path: Path, table: TableRef, store: Store) -> None:
+def test_outside_its_hours_a_plan_waits_and_every_view_says_so(tmp_path: Path, table: TableRef, store: Store) -> None:
     elsewhen = f"{datetime.now(UTC) + timedelta(days=3):%a} 12:00-12:01".lower()
     with daemon(tmp_path, run_windows=[elsewhen], max_num_groups=2) as running:
         running.run_once()

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans found by what is known of them, and what kind of error each is said to have met."""
+"""Filters of the plan list, and the class of each plan's error."""
 
 import random
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof before a commit: no honest rewriting is called a defect."""
+"""Verification before a commit accepts every correct rewrite."""
 
 import math
 import os
@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from receipt_case import SCHEMA, Case, MergingWriter, NoWriter, set_value, table
+from verification_case import SCHEMA, Case, MergingWriter, NoWriter, set_value, table
 
 from executors.datafiles.parquet import MAX_EXACT_BOUND_BYTES, footer_statistics
 from executors.verification import verify_rewrite

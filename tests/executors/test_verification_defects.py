@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof before a commit: every planted defect is found."""
+"""Verification before a commit finds every planted defect."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pyarrow as pa
 import pytest
-from receipt_case import SCHEMA, Case, set_value, swap_rows, swapped, table
+from verification_case import SCHEMA, Case, set_value, swap_rows, swapped, table
 
 from lake.errors import Conflict, Integrity, Transient
 from lake.plan import OutputFile, VerificationLevel

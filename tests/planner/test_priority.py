@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The order in which plans start: worth for its cost, weight, and age, so that nobody waits for ever."""
+"""The order in which plans start: by benefit for their cost, weight and age, so that no plan waits for ever."""
 
 from datetime import timedelta
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the database keeps of moved partitions: their places, what is carried, what waits there for its deletion."""
+"""The records of relocated partitions: previous locations, late copies, files that wait for their deletion."""
 
 import contextlib
 import sqlite3
@@ -45,7 +45,9 @@ def known(store: Store) -> RelocatedPartition:
     return found
 
 
-def test_a_commit_s_moves_are_recorded_with_what_is_to_be_in_the_place_left(store: Store, database_url: str) -> None:
+def test_a_commits_relocations_are_recorded_with_the_expected_files_of_the_previous_location(
+    store: Store, database_url: str
+) -> None:
     plan = completed(store)
     found = known(store)
     assert (found.latest.token, found.latest.files, found.latest.partition_created_at, found.plan_id) == (
@@ -71,7 +73,7 @@ def test_a_commit_s_moves_are_recorded_with_what_is_to_be_in_the_place_left(stor
     assert store.recently_vacated(TRIPS, timedelta(hours=1), 9) == []
 
 
-def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
+def test_files_that_the_cleaner_is_deleting_are_no_longer_expected(store: Store) -> None:
     completed(store)
     first, second = store.awaiting_deletion(TRIPS)
     store.begin_deletion([first.row_id])
@@ -84,7 +86,9 @@ def test_what_the_cleaner_has_come_to_is_expected_no_more(store: Store) -> None:
     assert (former.expected_files, [due.row_id for due in store.awaiting_deletion(TRIPS)]) == ((), [first.row_id])
 
 
-def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_it_is_done(store: Store) -> None:
+def test_a_late_copy_is_one_row_however_often_it_begins_and_its_source_waits_for_deletion_once_it_is_done(
+    store: Store,
+) -> None:
     completed(store)
     for came in (6_000, 7_000):
         store.begin_late_copies(TRIPS, "dt=1", [(LATE, "v1/dt=1/carried")], {LATE: came})
@@ -102,7 +106,9 @@ def test_a_carry_is_one_row_however_often_it_is_begun_and_its_source_waits_once_
     assert [carry.arrived_ms for carry in known(store).late_copies] == [6_000], "a copy is no arrival"
 
 
-def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_from_then_on(store: Store) -> None:
+def test_a_begun_relocation_counts_once_it_is_made_and_its_replaced_files_wait_for_deletion_from_then_on(
+    store: Store,
+) -> None:
     plan = completed(store)
     back = Relocation(partition="dt=1", token="back", previous_location="v1/dt=1", location="dt=1", files=(LATE,))
     store.begin_relocation(TRIPS, back, plan.plan_id, [NEW])
@@ -128,7 +134,7 @@ def test_a_move_that_was_begun_counts_when_it_was_made_and_what_it_left_waits_fr
     assert [entry.action for entry in store.audit_entries()] == ["files moved aside"]
 
 
-def test_places_of_a_table_that_had_the_name_before_are_none_of_the_table_that_has_it(
+def test_locations_of_an_earlier_table_of_the_same_name_do_not_belong_to_the_present_table(
     store: Store, database_url: str
 ) -> None:
     plan = completed(store)
@@ -187,7 +193,7 @@ class AtHome:
 
 
 @pytest.mark.parametrize(("now", "in_the_way"), [("made at 1", True), ("made at 2", False)])
-def test_replaced_files_are_in_the_way_of_a_partition_that_is_made_again_and_not_of_a_table_that_is(
+def test_replaced_files_block_a_recreated_partition_but_not_a_recreated_table(
     store: Store, database_url: str, now: str, in_the_way: bool
 ) -> None:
     completed(store)
@@ -196,7 +202,7 @@ def test_replaced_files_are_in_the_way_of_a_partition_that_is_made_again_and_not
     assert bool(partitions_awaiting_sweep(TRIPS, format=catalog, store=store, partitions=["dt=1"])) is in_the_way
 
 
-def test_how_long_an_answer_has_been_to_wait_is_kept_until_it_is_another_one(store: Store, database_url: str) -> None:
+def test_the_time_of_consecutive_wait_decisions_is_kept_until_another_decision(store: Store, database_url: str) -> None:
     completed(store)
     assert store.update_waiting(TRIPS, known(store), True) < timedelta(minutes=1)
     assert known(store).is_waiting
@@ -213,7 +219,7 @@ def kept(store: Store, keeper: LockOwner = SWEEP) -> bool:
     return bool(store.lock_partitions(TRIPS, ["dt=1"], keeper, alongside_plans=True))
 
 
-def test_a_round_of_the_sweep_is_let_in_beside_a_plan_but_not_from_its_commit_on(store: Store) -> None:
+def test_a_sweep_may_lock_a_partition_alongside_a_plan_but_not_from_its_commit_on(store: Store) -> None:
     add(store, "dt=1")
     assert not store.lock_partitions(TRIPS, ["dt=1"], SWEEP), "not without asking for that"
     assert [kept(store), kept(store), kept(store, NEXT)] == [True, True, False]
@@ -226,7 +232,7 @@ def test_a_round_of_the_sweep_is_let_in_beside_a_plan_but_not_from_its_commit_on
 
 
 @pytest.mark.parametrize("beside_a_plan", [True, False])
-def test_a_round_that_was_silent_until_its_hold_ran_out_does_not_go_on_although_nobody_has_had_it_since(
+def test_a_sweep_whose_lock_expired_does_not_continue_although_no_other_owner_had_the_lock(
     store: Store, database_url: str, beside_a_plan: bool
 ) -> None:
     if beside_a_plan:
@@ -241,11 +247,11 @@ def test_a_round_that_was_silent_until_its_hold_ran_out_does_not_go_on_although_
     assert kept(store, NEXT)
     store.release_partitions(NEXT)
     assert store.renew_partitions(TRIPS, ["dt=1"], SWEEP) == frozenset(), (
-        "it was free again, and somebody has been there"
+        "it was free, and another owner has locked it since"
     )
 
 
-def test_a_plan_commits_when_a_round_has_been_silent_for_some_minutes(store: Store, database_url: str) -> None:
+def test_a_plan_commits_if_a_sweep_has_not_renewed_its_lock_for_some_minutes(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     claim = claimed(store)
     assert kept(store)
@@ -253,7 +259,7 @@ def test_a_plan_commits_when_a_round_has_been_silent_for_some_minutes(store: Sto
     assert (store.begin_commit(claim), kept(store)) == (frozenset(), False), "and the round learns that it is over"
 
 
-def test_a_round_goes_on_holding_a_partition_when_the_plan_beside_it_ends(store: Store) -> None:
+def test_a_sweep_keeps_its_lock_on_a_partition_when_the_plan_alongside_ends(store: Store) -> None:
     add(store, "dt=1")
     claim = claimed(store)
     assert kept(store)
@@ -265,14 +271,14 @@ def test_a_round_goes_on_holding_a_partition_when_the_plan_beside_it_ends(store:
     add(store, "dt=1")
 
 
-def test_p10_the_cleaner_is_let_in_beside_a_plan_that_nobody_runs_and_keeps_it_from_its_commit(store: Store) -> None:
+def test_p10_the_cleaner_may_lock_a_partition_of_a_waiting_plan_and_delays_its_commit(store: Store) -> None:
     cleaner, later = (LockOwner(kind=LockOwnerKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
     plan = add(store, "dt=1")
     assert [kept(store, cleaner), kept(store)] == [True, False]
     claim = claimed(store)
     assert [kept(store, cleaner), kept(store), store.begin_commit(claim)] == [True, False, {"dt=1"}]
     store.release_partitions(cleaner)
-    assert not kept(store, later), "somebody runs it now"
+    assert not kept(store, later), "an executor runs it now"
     assert [store.begin_commit(claim), kept(store, cleaner)] == [frozenset(), False]
     store.requeue(claim, "a lost connection")
     assert kept(store, cleaner)
@@ -289,7 +295,7 @@ def test_a_table_is_halted_for_the_first_reason(store: Store) -> None:
     assert store.table_state(TRIPS.name).halted_reason == "the first"
 
 
-def test_partitions_are_halted_by_themselves_for_the_first_reason_until_they_or_their_table_are_resumed(
+def test_partitions_are_halted_singly_for_the_first_reason_until_they_or_their_table_are_resumed(
     store: Store,
 ) -> None:
     completed(store)
@@ -305,7 +311,7 @@ def test_partitions_are_halted_by_themselves_for_the_first_reason_until_they_or_
     assert trail == [("resumed", ""), ("resumed", "partition dt=1")]
 
 
-def test_a_table_without_partitions_is_halted_as_a_whole_and_so_is_one_of_which_too_many_are(store: Store) -> None:
+def test_a_table_is_halted_as_a_whole_if_it_has_no_partitions_or_too_many_halted_ones(store: Store) -> None:
     completed(store)
     assert [store.halt_partition(TRIPS, "", why) for why in ("the first", "the second")] == [True, False]
     assert (store.table_state(TRIPS.name).halted_reason, store.halted_partitions(TRIPS)) == ("the first", {})
@@ -317,7 +323,7 @@ def test_a_table_without_partitions_is_halted_as_a_whole_and_so_is_one_of_which_
     assert state.halted_reason == "more than 100 partitions are halted, partition dt=100 among them: all overwritten"
 
 
-def test_a_plan_that_fails_for_the_sake_of_partitions_halts_these_and_not_its_table(store: Store) -> None:
+def test_a_plan_that_fails_because_of_partitions_halts_these_and_not_its_table(store: Store) -> None:
     plan = add(store, "dt=1")
     store.fail(claimed(store), "dt=1 is gone", halt=True, partitions=["dt=1"])
     state = store.table_state(TRIPS.name)
@@ -357,7 +363,7 @@ def followed(store: Store, left: str) -> Plan:
     return plan
 
 
-def test_a_partition_that_its_owner_added_again_was_where_that_was_without_a_token(store: Store) -> None:
+def test_a_partition_that_its_owner_added_again_has_an_earlier_location_without_a_token(store: Store) -> None:
     completed(store)
     plan = add(store, "dt=1")
     move = Relocation(
@@ -381,7 +387,7 @@ def recorded(store: Store, commit: Commit) -> bool:
     return store.complete_unrecorded(commit, figures_of)
 
 
-def test_a_commit_that_is_recorded_after_the_one_that_followed_it_stays_before_it(store: Store) -> None:
+def test_a_commit_recorded_after_its_successor_keeps_its_position_before_it(store: Store) -> None:
     _, commit = ended(store)
     followed(store, left="va/dt=1")
     assert recorded(store, commit)
@@ -394,7 +400,9 @@ def test_a_commit_that_is_recorded_after_the_one_that_followed_it_stays_before_i
     }
 
 
-def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_for_where_it_was(store: Store) -> None:
+def test_the_files_of_a_commit_that_was_undone_before_another_commit_are_expected_at_their_location(
+    store: Store,
+) -> None:
     plan, commit = ended(store)
     other = followed(store, left="dt=1")
     assert recorded(store, commit)
@@ -408,7 +416,7 @@ def test_of_a_commit_that_was_undone_before_another_one_what_it_made_is_waited_f
     assert not recorded(store, commit)
 
 
-def test_a_commit_of_an_attempt_that_was_let_go_is_known_beside_that_of_its_successor(
+def test_a_commit_of_a_superseded_attempt_is_recorded_besides_that_of_its_successor(
     store: Store, database_url: str
 ) -> None:
     plan = add(store, "dt=1")
@@ -456,7 +464,7 @@ def moved_often(store: Store, database_url: str, count: int) -> None:
     sql(database_url, "UPDATE superseded_version SET deleted_at_ms = 1")
 
 
-def test_moves_between_the_first_and_the_last_two_are_over_when_they_and_all_deletions_are_old(
+def test_relocations_between_the_first_and_the_last_two_may_be_pruned_once_they_and_all_deletions_are_old(
     store: Store, database_url: str
 ) -> None:
     moved_often(store, database_url, 5)
@@ -490,9 +498,7 @@ def test_moves_between_the_first_and_the_last_two_are_over_when_they_and_all_del
     assert store.relocation_histories(TRIPS, timedelta(days=30), "", 10) == ([], "")
 
 
-def test_what_is_forgotten_leaves_first_and_last_moves_and_the_last_one_can_t_be(
-    store: Store, database_url: str
-) -> None:
+def test_pruning_keeps_the_first_and_the_last_relocations_of_a_partition(store: Store, database_url: str) -> None:
     moved_often(store, database_url, 5)
     before = known(store)
     (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
@@ -503,7 +509,7 @@ def test_what_is_forgotten_leaves_first_and_last_moves_and_the_last_one_can_t_be
     assert [one.location for one in before.previous_locations if one not in after.previous_locations] == ["v1/dt=1"]
 
 
-def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, database_url: str) -> None:
+def test_a_recreated_location_is_checked_and_is_not_a_relocation(store: Store, database_url: str) -> None:
     moved_often(store, database_url, 5)
     (past,), _ = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
     store.prune_relocations(TRIPS, [move.relocation_id for move in past.relocations[1:3]])
@@ -526,7 +532,7 @@ def test_a_place_that_is_there_again_is_looked_at_and_is_no_move(store: Store, d
     assert len(store.relocation_histories(TRIPS, timedelta(days=30), "", 10)[0][0].relocations) == 3
 
 
-def test_a_discarded_move_is_over_when_it_is_old_however_few_moves_its_partition_has(
+def test_a_discarded_relocation_may_be_pruned_once_it_is_old_however_few_relocations_its_partition_has(
     store: Store, database_url: str
 ) -> None:
     plan = completed(store)

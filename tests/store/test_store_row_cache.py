@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Readings that take over what is known: the same as those that do not, after whatever happened in between."""
+"""Readings with the row cache equal readings without it, after any changes in between."""
 
 import random
 from dataclasses import replace

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A PostgreSQL that says nothing any more: every call ends, and what keeps a lease waits for no other call."""
+"""A PostgreSQL that no longer answers: every call ends, and the renewal of a lease waits for no other call."""
 
 import os
 import signal
@@ -154,7 +154,7 @@ def test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_o
 
 
 @pytest.mark.shown_by(
-    "tests/store/test_store_silent.py::test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them"
+    "tests/store/test_store_unresponsive.py::test_f9_calls_to_a_server_that_falls_silent_end_and_a_lease_waits_for_none_of_them"
 )
 def test_f9_a_host_that_vanishes_from_the_network_is_noticed_in_seconds(tmp_path: Path) -> None:
     if os.geteuid() != 0 or subprocess.run(["unshare", "--net", "true"], check=False).returncode != 0:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What strangers try at the door, byte by byte on real connections: odd names, two lengths, silence, floods."""
+"""Hostile and malformed requests on real connections: odd host names, two lengths, silence, floods."""
 
 import asyncio
 import json
@@ -104,7 +104,7 @@ def test_the_names_of_the_loopback_are_taken_with_any_port(server, host):
         assert ask(connection, "/v1/plans", host=f"Host: {host}")[0] == 200
 
 
-def test_a_request_that_names_nobody_is_served_health_only(server):
+def test_a_request_without_a_token_gets_only_health(server):
     for target, expected in (("/-/healthy", 200), ("/v1/plans", 421)):
         with connect(server) as connection:
             connection.sendall(f"GET {target} HTTP/1.0\r\n\r\n".encode())
@@ -135,7 +135,7 @@ def bearer(token):
 
 @pytest.mark.parametrize("target", ["/v1/requests", "/v1/pause", "/v1/events/hudi", "/tables/sales/request"])
 @pytest.mark.parametrize("who", ["nobody", "a stranger", "a reader"])
-def test_who_may_not_write_is_told_so_before_a_body_is_read_and_has_nothing_read_anew(
+def test_a_caller_without_write_scope_is_refused_before_its_body_is_read_and_the_cache_stays(
     context, server, target, who, monkeypatch
 ):
     changes = []
@@ -181,7 +181,7 @@ def test_a_body_has_a_time_to_come(context, writer):
                 assert ask(connection, target, bearer(writer), "Content-Length: 0", method="POST")[0] == 200
 
 
-def test_bodies_take_so_much_memory_together_and_no_more(context, writer, monkeypatch):
+def test_all_bodies_together_have_a_memory_limit(context, writer, monkeypatch):
     held = BodyMemory(1 << 20)
     monkeypatch.setattr(guard, "BodyMemory", lambda most: held)
     lines = (bearer(writer), "Content-Type: application/json", "Content-Length: 600000")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What was replaced in a table that has another location since, by how its format names files."""
+"""Deletion of replaced files of a table that has another location now, for formats with relative and full paths."""
 
 import shutil
 from dataclasses import replace

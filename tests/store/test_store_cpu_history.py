@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What completed plans took is kept, and is the history that predictions are made from."""
+"""The recorded CPU time of completed plans, from which later plans are predicted."""
 
 from dataclasses import asdict, replace
 from datetime import timedelta

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof before a commit: any table, cut into files and row groups in any way, is itself."""
+"""Verification before a commit accepts any table, divided into files and row groups in any way."""
 
 import math
 from pathlib import Path
@@ -11,8 +11,8 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from receipt_case import Case, set_value, table
 from support import SOAK
+from verification_case import Case, set_value, table
 
 from lake.errors import Integrity
 from lake.model import FileSlice

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Inputs and outputs of a rewrite without a table, and the ways to spoil them."""
+"""Inputs and outputs of a rewrite without a table, and ways to damage them."""
 
 from dataclasses import replace
 from decimal import Decimal

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Tables that a changed configuration names no longer, or otherwise: what becomes of what waits for them."""
+"""Tables that a changed configuration no longer names, or names differently, and their waiting plans."""
 
 from dataclasses import replace
 
@@ -72,9 +72,7 @@ def test_a_rule_that_is_removed_with_its_source_holds_no_longer(toys, config_fil
     assert store.plans(state=PlanState.REQUESTED) == []
 
 
-def test_what_somebody_asked_for_by_a_path_that_no_source_names_goes_on(
-    toys, config_file, store, tmp_path, monkeypatch
-):
+def test_a_plan_requested_by_a_path_outside_all_sources_continues(toys, config_file, store, tmp_path, monkeypatch):
     monkeypatch.setattr("service.control.config.catalog.FORMATS", ("toy",))
     without(config_file, "[[sources]]")
     request = store.add_request(str(tmp_path / "lake" / "t1"), actor="ada")

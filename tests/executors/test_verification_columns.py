@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The proof before a commit where the table's columns changed since its files were written."""
+"""Verification before a commit of files that were written before the table's columns changed."""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from receipt_case import Case, MergingWriter, set_value
+from verification_case import Case, MergingWriter, set_value
 
 from lake.errors import Integrity
 from lake.plan import VerificationLevel

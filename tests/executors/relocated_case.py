@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""One moved partition: real files, a real database and the real file handling of Hive's late writers.
+"""One relocated partition: real files, a real database and the real handling of late files in Hive tables.
 
-Only the catalog is not real. Rounds of the sweep are stopped by hooks at a moment of the test's choice, and what other
-processes do meanwhile is done there.
+Only the catalog is simulated. Hooks stop a sweep at a moment that the test chooses, and run the actions of other
+processes there.
 """
 
 import os
@@ -46,13 +46,13 @@ from lake.relocation.model import PartitionState, RelocatedPartition
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
-PLACE = f".lakefold/{VERSION}/{PARTITION}"
+NEW_LOCATION = f".lakefold/{VERSION}/{PARTITION}"
 
 Hooks = dict[str, Callable[[], None]]
 
 
-class MovedTable:
-    """A table whose one partition a plan has moved from ``PARTITION`` to ``PLACE``; as a format, of itself."""
+class RelocatedTable:
+    """A table whose partition a plan has relocated from ``PARTITION`` to ``NEW_LOCATION``; also its own format."""
 
     name = "hive"
     capabilities: frozenset[Any] = frozenset()
@@ -60,10 +60,10 @@ class MovedTable:
     def __init__(self, home: Path, inputs: Sequence[str] = ("in-a", "in-b")) -> None:
         self.root = home / "table"
         self.ref = TableRef(name="d.t", format="hive", location=str(self.root), identity="1 t")
-        for place in (PARTITION, PLACE):
+        for place in (PARTITION, NEW_LOCATION):
             (self.root / place).mkdir(parents=True)
         replaced = [self.put(f"{PARTITION}/{name}") for name in inputs]
-        made = self.put(f"{PLACE}/part-{VERSION}-0-0.parquet")
+        made = self.put(f"{NEW_LOCATION}/part-{VERSION}-0-0.parquet")
         self.put(f".lakefold/{VERSION}/commit.json")
         self.store, self.url = store_at(home), f"sqlite:///{home}/lakefold.db"
         slices = tuple(FileSlice(partition=PARTITION, file_id=f.path, path=f.path, bytes=f.bytes) for f in replaced)
@@ -92,7 +92,7 @@ class MovedTable:
             partition=PARTITION,
             token=VERSION,
             previous_location=PARTITION,
-            location=PLACE,
+            location=NEW_LOCATION,
             partition_created_at=5,
             files=(made,),
         )
@@ -101,7 +101,7 @@ class MovedTable:
         )
         self.store.complete(claim, commit, figures_of(plan), {})
         self.hooks: Hooks = {}
-        self.at: Any = self.place(PLACE, {version_names.VERSION_KEY: VERSION}, created_at=5)
+        self.at: Any = self.place(NEW_LOCATION, {version_names.VERSION_KEY: VERSION}, created_at=5)
 
     # What others do.
 
@@ -112,7 +112,7 @@ class MovedTable:
         return to_located_file(self.ref.location, f"{self.ref.location}/{path}", status.st_size, status.st_mtime_ns)
 
     def begin(self, path: str) -> None:
-        """A file that somebody is writing."""
+        """A file that a writer has not finished."""
         (self.root / path).write_text("ro")
 
     def place(self, path: str, parameters: Mapping[str, str], *, created_at: int) -> Any:
@@ -215,7 +215,7 @@ class MovedTable:
 class Mover:
     """The writer: Hive's own handling of files, and one call of the catalog that compares what is in it."""
 
-    table: MovedTable
+    table: RelocatedTable
     fence: Callable[[], None] = field(default=lambda: None)
     clock: Callable[[], float] = time.monotonic
 

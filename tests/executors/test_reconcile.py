@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Commits that land when nobody expects it, on a toy table: no plan ends in spite of one, and none stays unrecorded."""
+"""Commits that appear in a table after their plan has ended: each of them is recorded."""
 
 import shutil
 import time
@@ -40,7 +40,7 @@ def recorded(bench: Bench, plan: Plan) -> tuple[str, int, int]:
 
 @pytest.mark.parametrize("moment", ["pending", "discard"])
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_f5_a_commit_that_lands_after_the_table_was_asked_is_recorded_by_the_rescuer(
+def test_f5_a_commit_that_appears_after_the_table_was_checked_is_recorded_by_the_take_over(
     bench: Bench, moment: str, cancelled: bool
 ):
     plan, _, commit = sleeper(bench)
@@ -53,7 +53,7 @@ def test_f5_a_commit_that_lands_after_the_table_was_asked_is_recorded_by_the_res
     assert bench.store.plan(plan.plan_id).cancel_reason is None
 
 
-def test_f5_a_commit_of_an_earlier_epoch_that_lands_under_the_next_attempt_is_recorded_by_it(bench: Bench):
+def test_f5_a_commit_of_an_earlier_epoch_that_appears_during_the_next_attempt_is_recorded_by_it(bench: Bench):
     before = bench.rows()
     plan, _, commit = sleeper(bench)
     bench.expire()
@@ -66,9 +66,7 @@ def test_f5_a_commit_of_an_earlier_epoch_that_lands_under_the_next_attempt_is_re
 
 @pytest.mark.parametrize("lake", ["not mounted", "forbidden"])
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_stays_inflight(
-    bench: Bench, lake: str, cancelled: bool
-):
+def test_f5_a_lake_that_is_unmounted_or_forbidden_leaves_the_plan_inflight(bench: Bench, lake: str, cancelled: bool):
     plan, _, commit = sleeper(bench)
     commit()
     if cancelled:
@@ -94,7 +92,7 @@ def test_f5_a_lake_that_is_not_mounted_or_forbidden_is_no_answer_and_the_plan_st
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
-def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_it_and_is_completed_if_it_comes_back(
+def test_a_plan_of_a_removed_table_ends_when_an_operator_cancels_it_and_is_completed_if_the_table_returns(
     bench: Bench,
 ):
     plan, _, commit = sleeper(bench)
@@ -122,7 +120,7 @@ def test_a_plan_of_a_table_that_is_gone_for_good_ends_when_an_operator_cancels_i
     assert recorded(bench, plan) == ("completed", 1, 6)
 
 
-def test_f5_a_table_that_can_not_be_asked_after_the_withdrawal_keeps_the_plan_inflight(bench: Bench):
+def test_f5_a_table_that_can_not_be_read_after_the_withdrawal_keeps_the_plan_inflight(bench: Bench):
     plan, _, _ = sleeper(bench)
     bench.expire()
     gone = raising(Rejected("no such directory"))
@@ -134,7 +132,7 @@ def test_f5_a_table_that_can_not_be_asked_after_the_withdrawal_keeps_the_plan_in
     assert bench.rescue().result is RunResult.REQUEUED
 
 
-def test_f5_a_first_attempt_that_never_came_to_its_commit_needs_no_answer_to_end(bench: Bench):
+def test_f5_a_first_attempt_that_never_reached_its_commit_ends_without_reading_the_table(bench: Bench):
     plan = bench.request()
     gone = raising(Rejected("no such directory"))
     bench.format.hooks |= {"committed": gone, "pending": gone, "open": gone}
@@ -166,7 +164,7 @@ def ended(bench: Bench, how: str) -> tuple[Plan, Callable[[], None]]:
 
 
 @pytest.mark.parametrize("how", ["cancelled", "failed"])
-def test_f5_a_plan_that_ended_although_its_commit_is_in_the_table_is_put_right_by_the_sweep(bench: Bench, how: str):
+def test_f5_an_ended_plan_whose_commit_is_in_the_table_is_completed_by_the_sweep(bench: Bench, how: str):
     before = bench.rows()
     plan, commit = ended(bench, how)
     commit()
@@ -181,7 +179,7 @@ def test_f5_a_plan_that_ended_although_its_commit_is_in_the_table_is_put_right_b
     assert (bench.rows(), bench.unowned()) == (before, ())
 
 
-def test_f5_a_plan_put_right_takes_no_partition_from_the_plan_that_has_it_now(bench: Bench):
+def test_f5_a_plan_completed_by_the_sweep_takes_no_partition_from_the_plan_that_holds_it_now(bench: Bench):
     plan, commit = ended(bench, "failed")
     other = bench.request()
     commit()
@@ -220,7 +218,7 @@ class Deaf:
         return lost
 
 
-def test_a_completion_whose_answer_was_lost_is_found_done_and_reported_as_completed(bench: Bench):
+def test_a_completion_whose_answer_was_lost_is_found_and_reported_as_completed(bench: Bench):
     plan, claim = bench.request(), bench.claim()
     outcome = bench.run(claim, store=Deaf(bench.store, "complete"))
     assert outcome.result is RunResult.COMPLETED
@@ -229,7 +227,7 @@ def test_a_completion_whose_answer_was_lost_is_found_done_and_reported_as_comple
     assert len([e for e in bench.store.plan_events(plan.plan_id) if e.to_state == "completed"]) == 1
 
 
-def test_c6_a_cancel_that_came_too_late_leaves_nothing_but_its_event(bench: Bench):
+def test_c6_a_cancellation_that_is_too_late_only_leaves_its_event(bench: Bench):
     plan = bench.request()
     bench.format.hooks["commit"] = lambda: bench.store.request_cancel(plan.plan_id, "ada", "cancelled by hand") and None
     assert bench.run().result is RunResult.COMPLETED

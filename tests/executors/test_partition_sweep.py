@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rounds of the sweep that are stopped anywhere: what another round has shown since is left alone when they go on."""
+"""Sweeps that are stopped at any point: after they continue, they undo no work of a later sweep."""
 
 import shutil
 from dataclasses import replace
@@ -9,7 +9,7 @@ from typing import Any, cast
 from unittest import mock
 
 import pytest
-from late_case import PARTITION, PLACE, MovedTable
+from relocated_case import NEW_LOCATION, PARTITION, RelocatedTable
 from store_plans import sql
 from waiting import wait_for
 
@@ -22,12 +22,12 @@ from service.control.store.relocation.journal import RelocationJournal
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> MovedTable:
-    return MovedTable(tmp_path)
+def table(tmp_path: Path) -> RelocatedTable:
+    return RelocatedTable(tmp_path)
 
 
-def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_although_nobody_has_it_now(
-    table: MovedTable,
+def test_a_sweep_suspended_until_its_lock_expired_does_not_get_the_lock_back_although_it_is_free(
+    table: RelocatedTable,
 ):
     table.put(f"{PARTITION}/f", "late")
     table.hooks["copied"] = lambda: table.begin(f"{PARTITION}/g")
@@ -44,8 +44,8 @@ def test_a_round_that_slept_until_its_hold_had_run_out_does_not_get_it_back_alth
     assert (table.swept(), table.rows()) == (SweepReport(), ["late", "later", "rows"])
 
 
-def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwhile(
-    table: MovedTable, monkeypatch: pytest.MonkeyPatch
+def test_a_sweep_that_copies_for_longer_than_its_lock_lasts_renews_the_lock_meanwhile(
+    table: RelocatedTable, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("executors.partition_locks._RENEW_INTERVAL", timedelta(seconds=0.005))
     until = "SELECT expires_at_ms FROM live_partition"
@@ -60,30 +60,32 @@ def test_a_round_that_copies_for_longer_than_a_hold_lasts_goes_on_holding_meanwh
     assert (table.swept().copied, table.rows()) == (1, ["late", "rows"])
 
 
-def dropped(table: MovedTable) -> None:
+def dropped(table: RelocatedTable) -> None:
     """What ``DROP PARTITION`` of a managed table does: it removes where the partition is."""
     shutil.rmtree(table.at.location)
     table.at = None
 
 
-def made_anew(table: MovedTable) -> None:
+def recreated(table: RelocatedTable) -> None:
     """What an ``INSERT`` into a partition that there is not does."""
     table.put(f"{PARTITION}/000000_0", "new")
     table.at = table.place(PARTITION, {}, created_at=99)
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_that_are_dropped_while_they_go_home_do_not_come_back_with_the_partition(table: MovedTable, moment: str):
+def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_the_partition(
+    table: RelocatedTable, moment: str
+):
     table.cleaned()
     table.hooks[moment] = lambda: dropped(table)
     assert table.brought_home() == SweepReport()
-    assert list((table.root / PARTITION).iterdir()) == [], "nobody sees them, and nobody is to"
-    made_anew(table)
+    assert list((table.root / PARTITION).iterdir()) == [], "no reader sees them, and none may"
+    recreated(table)
     assert (table.swept(), table.rows(), table.halted()) == (SweepReport(), ["new"], None)
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_that_are_dropped_while_a_round_that_dies_takes_them_home_do_not_come_back(table: MovedTable, moment: str):
+def test_rows_dropped_while_a_dying_sweep_restores_their_partition_do_not_come_back(table: RelocatedTable, moment: str):
     def die() -> None:
         raise SystemExit
 
@@ -92,15 +94,15 @@ def test_rows_that_are_dropped_while_a_round_that_dies_takes_them_home_do_not_co
     with pytest.raises(SystemExit):
         table.brought_home()
     dropped(table)
-    made_anew(table)
+    recreated(table)
     assert set(table.rows()) == {"rows", "new"}
     assert (table.swept(), table.rows(), table.halted()) == (SweepReport(), ["new"], None)
     assert table.swept() == SweepReport()
 
 
 @pytest.mark.parametrize("moment", ["take_back", "show", "copied"])
-def test_a_round_that_slept_right_before_it_touches_a_copy_touches_none_that_another_round_has_shown(
-    table: MovedTable, moment: str
+def test_a_sweep_suspended_right_before_it_changes_a_copy_changes_none_that_another_sweep_has_published(
+    table: RelocatedTable, moment: str
 ):
     table.put(f"{PARTITION}/f", "late")
     if moment == "take_back":
@@ -117,21 +119,21 @@ def test_a_round_that_slept_right_before_it_touches_a_copy_touches_none_that_ano
     assert (table.swept(), table.rows()) == (SweepReport(), ["late", "rows"])
 
 
-def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_its_own_is_not_seen_beside_it(
-    table: MovedTable,
+def test_copies_of_one_file_by_two_sweeps_are_never_visible_together(
+    table: RelocatedTable,
 ):
     table.put(f"{PARTITION}/f", "late")
     awake: list[None] = []
 
     def hours() -> None:
         def sleeper_goes_on() -> None:
-            hidden = next((table.root / PLACE).glob(".carried-*"))
+            hidden = next((table.root / NEW_LOCATION).glob(".carried-*"))
             hidden.rename(hidden.with_name(hidden.name[1:]))
             awake.append(None)
 
         table.hours_pass()
         table.hooks["before_take_back"] = sleeper_goes_on
-        assert table.swept() == SweepReport(), "it can't tell whether somebody has taken that for shown by now"
+        assert table.swept() == SweepReport(), "another sweep may have recorded the copy as visible"
         assert table.rows() == ["late", "rows"]
 
     table.hooks["show"] = hours
@@ -140,8 +142,8 @@ def test_a_copy_that_a_sleeping_round_shows_while_another_one_is_about_to_make_i
 
 
 @pytest.mark.parametrize("method", ["begin_late_copies", "end_late_copies"])
-def test_what_a_round_that_slept_would_write_into_the_database_does_not_undo_what_another_round_has_written(
-    table: MovedTable, monkeypatch: pytest.MonkeyPatch, method: str
+def test_a_suspended_sweeps_writes_to_the_database_do_not_undo_those_of_another_sweep(
+    table: RelocatedTable, monkeypatch: pytest.MonkeyPatch, method: str
 ):
     table.put(f"{PARTITION}/f", "late")
     write = getattr(RelocationJournal, method)
@@ -166,17 +168,17 @@ def test_what_a_round_that_slept_would_write_into_the_database_does_not_undo_wha
 
 @pytest.mark.parametrize("moment", ["before_move_aside", "move_aside"])
 @pytest.mark.parametrize("swept_meanwhile", [True, False])
-def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_under_its_name_by_then(
+def test_a_sweep_suspended_while_it_archives_a_replaced_file_leaves_a_new_file_of_the_same_name(
     tmp_path: Path, moment: str, swept_meanwhile: bool
 ):
-    table = MovedTable(tmp_path, ["000000_0"])
+    table = RelocatedTable(tmp_path, ["000000_0"])
     dropped(table)
 
     def hours() -> None:
         table.hours_pass()
         if swept_meanwhile:
             assert table.swept().superseded == 1
-        made_anew(table)
+        recreated(table)
 
     table.hooks[moment] = hours
     table.swept()
@@ -187,8 +189,8 @@ def test_a_round_that_slept_while_it_moved_a_replaced_file_aside_leaves_what_is_
 
 
 @pytest.mark.parametrize("told_by", ["the database's clock", "the hold"])
-def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it_deletes_another_file(
-    table: MovedTable, monkeypatch: pytest.MonkeyPatch, told_by: str
+def test_a_cleaner_on_a_machine_suspended_for_hours_checks_again_before_it_deletes_another_file(
+    table: RelocatedTable, monkeypatch: pytest.MonkeyPatch, told_by: str
 ):
     delete, clock, slept = LocalFileIO.delete_data_file, Store.clock, [0.0]
 
@@ -196,7 +198,7 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
         delete(files, path)
         if not slept[0]:
             slept[0] = 3600.0
-            table.at = table.place(PARTITION, {}, created_at=5)  # somebody has sent the partition back meanwhile
+            table.at = table.place(PARTITION, {}, created_at=5)  # a person has sent the partition back meanwhile
             if told_by == "the hold":
                 table.hours_pass()
 
@@ -207,10 +209,10 @@ def test_a_cleaner_on_a_machine_that_stood_still_for_hours_looks_again_before_it
     assert ("may have another owner" if told_by == "the hold" else "was written back") in kept.reason
 
 
-def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_there_by_the_next(
+def test_a_replaced_file_that_a_killed_sweep_had_moved_but_not_archived_is_archived_by_the_next_sweep(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
-    table = MovedTable(tmp_path, ["000000_0"])
+    table = RelocatedTable(tmp_path, ["000000_0"])
     dropped(table)
     with monkeypatch.context() as killed:
         killed.setattr("lake.formats.hive.relocation.late_files._finish_archiving", mock.Mock(side_effect=SystemExit))
@@ -221,13 +223,13 @@ def test_a_replaced_file_that_a_killed_round_had_taken_and_not_put_aside_is_put_
     assert (table.root / waiting.version.path).read_text() == "rowsPAR1"
 
 
-def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_stays_and_halts_the_table(tmp_path: Path):
-    table = MovedTable(tmp_path, ["000000_0"])
+def test_a_file_that_a_suspended_sweep_moved_and_can_not_move_back_is_kept_and_halts_the_table(tmp_path: Path):
+    table = RelocatedTable(tmp_path, ["000000_0"])
     dropped(table)
 
     def hours() -> None:
         table.hours_pass()
-        made_anew(table)
+        recreated(table)
         table.hooks["before_move_aside"] = lambda: cast(None, table.put(f"{PARTITION}/000000_0", "newer"))
 
     table.hooks["move_aside"] = hours
@@ -237,22 +239,22 @@ def test_a_file_that_can_not_be_put_back_where_a_sleeping_round_took_it_from_sta
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
 
 
-def test_a_directory_that_is_there_is_not_taken_for_gone_because_a_name_in_it_leads_nowhere(table: MovedTable):
+def test_an_existing_directory_with_a_dangling_link_is_not_taken_for_a_missing_one(table: RelocatedTable):
     """As a file does that its writer removes, or names, while the directory is listed."""
     (table.root / PARTITION / "link").symlink_to("nowhere")
     table.put(f"{PARTITION}/f", "late")
     assert (table.swept().copied, table.rows(), table.halted()) == (1, ["late", "rows"], None)
 
 
-def test_a_commit_that_nobody_recorded_is_looked_for_although_a_move_was_begun_and_not_made(table: MovedTable):
+def test_an_unrecorded_commit_is_searched_for_although_a_relocation_was_begun_and_not_made(table: RelocatedTable):
     """Its executor slept before its call, while a round died before its own."""
     (record,) = table.store.relocated_partitions(table.ref)
-    begun = replace(record.latest, token="back-begun", previous_location=PLACE, location=PARTITION)
+    begun = replace(record.latest, token="back-begun", previous_location=NEW_LOCATION, location=PARTITION)
     table.store.begin_relocation(table.ref, begun, "plan", [])
     other = f".lakefold/plan-e2-2/{PARTITION}"
     (table.root / other).mkdir(parents=True)
     made = table.put(f"{other}/part-plan-e2-2-0-0.parquet")
-    move = replace(record.latest, token="plan-e2-2", previous_location=PLACE, location=other, files=(made,))
+    move = replace(record.latest, token="plan-e2-2", previous_location=NEW_LOCATION, location=other, files=(made,))
     replaced = tuple(
         SupersededVersion(
             partition=PARTITION,

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The account of a planning: added up in columns, it says what counting slice by slice says."""
+"""The summary of a planning's decisions is the same, added up in columns or slice by slice."""
 
 from collections.abc import Iterable
 from dataclasses import replace

@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The choice of an engine for each group of a plan, and the rewriting of the groups by their engines.
+
+A group gets the configured engine or, with ``auto``, the first engine that can rewrite it. The reason is recorded.
+"""
+
+import threading
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from lake.engines import RewriteEngine, RewriteTask, slice_paths_in_conflicts
+from lake.errors import Conflict, Rejected, Transient
+from lake.model import TableRef
+from lake.plan import AUTO, OutputFile, Plan, RewriteOptions, RewriteProgress, SkippedGroup, sum_if_known
+from lake.storage.locations import relative_path
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChosenEngine:
+    """The engine of one group, and why it was chosen."""
+
+    engine: RewriteEngine
+    reason: str
+
+
+def choose_engines(
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
+) -> dict[int, ChosenEngine]:
+    """Return the engine of each group: the one that ``options`` names, or the first of ``engines`` that can rewrite it.
+
+    Raises Rejected if the setting names an unknown engine, or one that can't rewrite a group, or if no engine can sort
+    a group by ``sort_columns``. Raises Conflict with the groups that no engine can rewrite, and with their inputs for
+    quarantine, as ``RewriteEngine.rewrite`` does.
+    """
+    if options.engine == AUTO:
+        return _choose_automatically(tasks, engines, options, table)
+    named = [engine for engine in engines if engine.name == options.engine]
+    if not named:
+        known = ", ".join(dict.fromkeys([AUTO, *(engine.name for engine in engines)]))
+        raise Rejected(
+            f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
+        )
+    chosen = {}
+    for task in tasks:
+        engine, obstacles = _first_able(task, named, options)
+        if engine is None:
+            raise Rejected(
+                f"{table}: engine = {options.engine} can't rewrite this plan: {'; '.join(obstacles)}; or set "
+                f"engine = {AUTO}"
+            )
+        chosen[task.group] = ChosenEngine(engine=engine, reason="as set")
+    return chosen
+
+
+def _first_able(
+    task: RewriteTask, engines: Sequence[RewriteEngine], options: RewriteOptions
+) -> tuple[RewriteEngine | None, list[str]]:
+    """Return the first engine that can rewrite the group, and why each engine before it can't."""
+    obstacles: list[str] = []
+    for engine in engines:
+        obstacle = engine.unsupported_reason(task, options)
+        if obstacle is None:
+            return engine, obstacles
+        obstacles.append(obstacle)
+    return None, obstacles
+
+
+def _choose_automatically(
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions, table: str
+) -> dict[int, ChosenEngine]:
+    if not engines:
+        raise Rejected(f"{table}: there is no engine to rewrite its files")
+    chosen, left_out = {}, []
+    for task in tasks:
+        engine, obstacles = _first_able(task, engines, options)
+        before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
+        if engine is not None:
+            chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
+        elif options.sort_columns and _first_able(task, engines, replace(options, sort_columns=()))[0] is not None:
+            # The setting is the obstacle, and not the files.
+            raise Rejected(
+                f"{table}: no engine can sort group {task.group} by {', '.join(options.sort_columns)} ({before}); "
+                "unset sort_columns"
+            )
+        else:
+            reason = f"no engine can rewrite its files ({before})"
+            left_out.append(SkippedGroup(group=task.group, reason=reason, quarantine=task.inputs))
+    if left_out:
+        raise Conflict(f"{table}: {left_out[0].reason}", tuple(left_out))
+    return chosen
+
+
+def engine_notes(choices: Mapping[int, ChosenEngine]) -> tuple[str, ...]:
+    """Return one line for each engine and reason, with the number of groups, the most frequent first."""
+    counted = Counter((choice.engine.name, choice.reason) for choice in choices.values())
+    return tuple(
+        f"engine {name} ({count} {'group' if count == 1 else 'groups'}): {reason}"
+        for (name, reason), count in sorted(counted.items(), key=lambda item: (-item[1], item[0]))
+    )
+
+
+def rewrite_groups(
+    table: TableRef,
+    plan: Plan,
+    tasks: Sequence[RewriteTask],
+    choices: Mapping[int, ChosenEngine],
+    report: Callable[[RewriteProgress], None],
+    cancelled: threading.Event,
+) -> tuple[OutputFile, ...]:
+    """Have the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
+
+    Raises the errors of ``TableWriter.rewrite``.
+    """
+    by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
+    for task in tasks:
+        by_engine[choices[task.group].engine.name].append(task)
+    outputs, done = [], 0
+    cpu: dict[str, float | None] = {}
+    for part in by_engine.values():
+        engine = choices[part[0].group].engine
+        cpu[engine.name] = None
+
+        def report_all(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
+            cpu[name] = progress.cpu_seconds
+            used = sum_if_known(cpu.values())
+            report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes, cpu_seconds=used))
+
+        with slice_paths_in_conflicts(table, plan, part):
+            for file in engine.rewrite(part, plan.options, report_all, cancelled):
+                partition, path = plan.groups[file.group].partition, relative_path(table.location, file.path)
+                outputs.append(OutputFile(partition=partition, path=path, bytes=file.bytes, rows=file.rows))
+        done += sum(task.bytes for task in part)
+    if cancelled.is_set():
+        raise Transient("the rewrite was cancelled")
+    return tuple(outputs)

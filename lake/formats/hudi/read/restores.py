@@ -1,0 +1,28 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The commits that a restore to a savepoint rolls back although the savepoint keeps their files.
+
+Hudi lists the files of a savepoint by the times at which commits were requested: a commit that was requested before the
+saved commit counts as older, even if it completed later. But a restore rolls back every commit that completed after the
+saved commit. A rewrite that runs while a writer commits is such a commit if that writer's commit is saved afterwards,
+and it is saved if nothing else is named, since it is the newest one by its time. The savepoint then keeps what the
+rewrite wrote, and the restore deletes it: the rows are only in the files that the rewrite superseded.
+"""
+
+from collections.abc import Mapping
+
+from lake.formats.hudi.timeline.timeline import Timeline
+
+
+def find_commits_undone_by_restores(timeline: Timeline) -> Mapping[str, str]:
+    """Return these commits by time, each with the time of a savepoint whose restore rolls it back.
+
+    The files that such a commit superseded must stay as long as the savepoint exists.
+    """
+    saved = [timeline.find(instant.time) for instant in timeline.completed if instant.action == "savepoint"]
+    return {
+        commit.time: restored.time
+        for restored in saved
+        if restored is not None
+        for commit in timeline.commits
+        if commit.time < restored.time and (commit.completed_at or "") > (restored.completed_at or "")
+    }

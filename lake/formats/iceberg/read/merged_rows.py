@@ -1,0 +1,156 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The rows of data files without those that delete files remove, read by pyarrow.
+
+The verification compares these rows with the files that Iceberg's own reader and writer made, so nothing here uses
+Iceberg's code for the merge. Source of the rules: Iceberg's table specification, "Scan Planning" and "Row-level
+Deletes".
+"""
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from lake.errors import Conflict, Transient, first_line
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read.footers import LINEAGE_COLUMNS
+from lake.formats.iceberg.read.live_files import DataFile
+
+_FIELD_ID = b"PARQUET:field_id"
+_BATCH_ROWS = 1 << 16
+Positions = npt.NDArray[np.int64]
+
+
+class MergedReader:
+    """Reads some data files of a table; each delete file is read once, for all of them."""
+
+    def __init__(self, files: Sequence[DataFile]) -> None:
+        self._files = files
+        self._locations = frozenset(file.location for file in files)
+        self._positions: dict[str, Mapping[str, Positions]] = {}
+        self._equalities: dict[str, pa.Table] = {}
+
+    def read(self) -> Iterator[pa.RecordBatch]:
+        """Yield the remaining rows of all files, with the columns of the files but those of the row lineage.
+
+        Raises Conflict if a file is gone, Transient if it can't be read.
+        """
+        for file in self._files:
+            yield from self._read_file(file)
+
+    def _read_file(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+        deleted = self._deleted_positions(file)
+        equalities = self._equality_deletes(file)
+        first = 0
+        with _translated(file.path), pq.ParquetFile(file.path) as opened:
+            ids = {name: field_id for field_id, name in _names_by_id(opened.schema_arrow).items()}
+            names = [name for name in opened.schema_arrow.names if name not in LINEAGE_COLUMNS]
+            # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
+            columns = None if any("." in name for name in names) else names
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
+                keep = np.ones(batch.num_rows, dtype=np.bool_)
+                low, high = np.searchsorted(deleted, (first, first + batch.num_rows))
+                keep[deleted[low:high] - first] = False
+                first += batch.num_rows
+                by_id = {ids[name]: batch.column(name) for name in batch.schema.names if name in ids}
+                for field_ids, table in equalities.items():
+                    keep &= ~_rows_in([by_id[one] for one in field_ids], table)
+                yield batch if keep.all() else batch.filter(pa.array(keep))
+
+    def _deleted_positions(self, file: DataFile) -> Positions:
+        """Return the positions of the deleted rows of a file, sorted and each once."""
+        found = [np.empty(0, dtype=np.int64)]
+        for delete in file.deletes:
+            if delete.content is not DeleteContent.EQUALITY:
+                if delete.path not in self._positions:
+                    self._positions[delete.path] = _read_positions(delete, self._locations)
+                found.append(self._positions[delete.path].get(file.location, found[0]))
+        return np.unique(np.concatenate(found))
+
+    def _equality_deletes(self, file: DataFile) -> Mapping[tuple[int, ...], Sequence[pa.Table]]:
+        """Return the deleted values of a file by the ids of the compared columns."""
+        tables: dict[tuple[int, ...], list[pa.Table]] = defaultdict(list)
+        for delete in file.deletes:
+            if delete.content is DeleteContent.EQUALITY:
+                if delete.path not in self._equalities:
+                    self._equalities[delete.path] = _read_values(delete)
+                tables[delete.equality_ids].append(self._equalities[delete.path])
+        return tables
+
+
+def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str, Positions]:
+    """Return the deleted positions by the data files' names, as far as these are ``wanted``."""
+    with _translated(delete.path):
+        if delete.content is DeleteContent.VECTOR:
+            return _read_vectors(delete.path)
+        with pq.ParquetFile(delete.path) as opened:
+            table = opened.read(columns=["file_path", "pos"], use_threads=False)
+    found: dict[str, list[Positions]] = defaultdict(list)
+    for batch in table.to_batches():
+        locations = batch.column("file_path").dictionary_encode()
+        codes, positions = locations.indices.to_numpy(), batch.column("pos").to_numpy()
+        for code, location in enumerate(locations.dictionary.to_pylist()):
+            if location in wanted:
+                found[location].append(positions[codes == code].astype(np.int64))
+    return {location: np.concatenate(parts) for location, parts in found.items()}
+
+
+def _read_vectors(path: str) -> Mapping[str, Positions]:
+    from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
+    from pyiceberg.table.puffin import PuffinFile
+
+    with open(path, "rb") as opened:
+        vectors = deletion_vectors_from_puffin_file(PuffinFile(opened.read()))
+    return {one.referenced_data_file: np.asarray(one.to_vector().to_numpy(), dtype=np.int64) for one in vectors}
+
+
+def _read_values(delete: DeleteFile) -> pa.Table:
+    """Return the columns that an equality delete compares, in the order of its ids."""
+    with _translated(delete.path), pq.ParquetFile(delete.path) as opened:
+        names = _names_by_id(opened.schema_arrow)
+        table = opened.read(use_threads=False)
+    return table.select([names[field_id] for field_id in delete.equality_ids])
+
+
+def _names_by_id(schema: pa.Schema) -> dict[int, str]:
+    """Return the top-level columns of a file by their field ids."""
+    return {int(one.metadata[_FIELD_ID]): one.name for one in schema if one.metadata and _FIELD_ID in one.metadata}
+
+
+def _rows_in(columns: Sequence[pa.Array], deleted: Sequence[pa.Table]) -> npt.NDArray[np.bool_]:
+    """Return which rows of ``columns`` are rows of a ``deleted`` table; null equals null, and NaN equals NaN."""
+    rows = len(columns[0])
+    codes = np.zeros(rows + sum(table.num_rows for table in deleted), dtype=np.int64)
+    for index, column in enumerate(columns):
+        values = [chunk.cast(column.type) for table in deleted for chunk in table.column(index).chunks]
+        more = _codes(pa.concat_arrays([column, *values]))
+        # Numbered anew for each column, so that products never overflow.
+        codes = np.unique(codes * (int(more.max(initial=0)) + 1) + more, return_inverse=True)[1].astype(np.int64)
+    found: npt.NDArray[np.bool_] = np.isin(codes[:rows], codes[rows:])
+    return found
+
+
+def _codes(values: pa.Array) -> Positions:
+    """Return a number for each value, the same for equal ones; zeros of different signs differ."""
+    if pa.types.is_floating(values.type):
+        numbers = np.array(values.fill_null(0).to_numpy(zero_copy_only=False))
+        numbers[np.isnan(numbers)] = np.nan
+        codes = np.unique(numbers.view(f"i{numbers.itemsize}"), return_inverse=True)[1].astype(np.int64) + 1
+        codes[values.is_null().to_numpy(zero_copy_only=False)] = 0
+        return codes
+    encoded = values.dictionary_encode(null_encoding="encode")
+    return np.asarray(encoded.indices.to_numpy(), dtype=np.int64)
+
+
+@contextmanager
+def _translated(path: str) -> Iterator[None]:
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise Conflict(f"{path} was deleted while the plan ran") from error
+    except (OSError, pa.ArrowException, KeyError, ValueError) as error:
+        raise Transient(f"{path} can't be read now: {first_line(error)}") from error

@@ -1,0 +1,32 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The delete files that apply to no data file once a rewrite is committed."""
+
+from collections.abc import Collection
+
+from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read.live_files import has_delete_files, read_all_files, snapshot_of
+
+
+def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_number: int) -> list[DeleteFile]:
+    """Return the delete files of the branch ``main`` that apply to none of its data files but those in ``removed``.
+
+    ``sequence_number`` is that of the new files: an equality delete with a later one applies to them. Deletion vectors
+    are left out, since Iceberg removes those of a removed file by itself.
+
+    A file that other writers add meanwhile does not need one of them either. A delete file applies to data files with a
+    sequence number up to its own. An append gets a later one. A rewrite may set the number of the snapshot on which it
+    began, but its inputs then needed the delete file, or it was not there yet. Raises as ``read_all_files`` does.
+    """
+    snapshot = snapshot_of(table)
+    if snapshot is None or not has_delete_files(table, snapshot):
+        return []
+    files = read_all_files(table, snapshot)
+    needed = {delete.location for file in files.data if file.path not in removed for delete in file.deletes}
+    return [
+        one
+        for one in files.deletes
+        if one.content is not DeleteContent.VECTOR
+        and one.sequence_number <= sequence_number
+        and one.location not in needed
+    ]

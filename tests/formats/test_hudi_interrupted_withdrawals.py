@@ -1,0 +1,122 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Withdrawals whose process died: what Hudi's rollback leaves on the timeline, and how it is finished."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import METADATA, copy
+from hudi_writing import COMPACTED, FORMAT, NewTable, Table, ignore, insert
+from py4j.protocol import Py4JJavaError
+
+from executors.context import RunContext
+from executors.sweep import sweep_table
+from lake.errors import Conflict, Rejected
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.late_files import record_path
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
+from lake.formats.hudi.plans.preconditions import _how_to_finish
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
+from lake.plan import Plan
+from service.control.store import Store
+
+pytestmark = pytest.mark.spark
+#: how far a metadata table may grow while an instant is pending
+FEW_COMMITS = {"hoodie.metadata.max.deltacommits.when_pending": "2"}
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+
+
+def die_in_withdrawal(trips: Table, plan: Plan) -> tuple[str, Instant]:
+    """The instant of ``plan`` and its pending rollback, which Hudi completes right after it deleted the instant."""
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        writer.rewrite(prepared, ignore)
+        assert writer.withdraw(plan.plan_id, None) == 1
+    timeline = trips.timeline()
+    completed = timeline.completed[-1]
+    assert completed.kind == "rollback"
+    (Path(trips.base) / timeline.directory / str(completed.completed_file)).unlink()
+    (rollback,) = trips.timeline().pending
+    assert trips.timeline().find(prepared.instant) is None
+    return prepared.instant, rollback
+
+
+def metadata_compactions(trips: Table) -> int:
+    timeline = Timeline(TableStorage(str(trips.base)).subdirectory(".hoodie/metadata"))
+    return sum(instant.action == "commit" for instant in timeline.completed)
+
+
+def versions(spark: Any, tmp_path: Path, table: NewTable, version: str) -> Table:
+    """A copy-on-write table of ``version`` with a metadata table that is compacted after every commit."""
+    if version == "9":
+        return table("metadata", **COMPACTED)
+    trips = Table(spark, tmp_path / "trips", SIX | METADATA | COMPACTED)
+    insert(trips, 3, start=0)
+    return trips
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_rollback_whose_process_died_after_it_removed_a_plan_is_finished_by_the_sweep(
+    spark: Any, tmp_path: Path, table: NewTable, store: Store, version: str
+) -> None:
+    trips = versions(spark, tmp_path, table, version)
+    instant, rollback = die_in_withdrawal(trips, trips.plan())
+    insert(trips, 2)
+    before, compactions = trips.rows(), metadata_compactions(trips)
+    assert trips.timeline().pending == (rollback,), "no write finishes it"
+    assert FORMAT.instants_with_stragglers(trips.ref) == [instant]
+    if version == "6":
+        blocked = Table(spark, copy(Path(trips.base), tmp_path / "copy" / "trips"), trips.options)
+        with pytest.raises(Py4JJavaError, match="deltacommits exceeded 2"):
+            insert(blocked, 1, start=2000, **FEW_COMMITS)
+    sweep_table(trips.ref, RunContext(store=store, spark=lambda: spark), format=FORMAT)
+    assert trips.timeline().pending == ()
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    insert(trips, 2, start=3000, **(FEW_COMMITS if version == "6" else {}))
+    assert version == "6" or metadata_compactions(trips) > compactions
+    assert [row for row in trips.rows() if row in before] == before
+    assert FORMAT.verify(trips.ref, (), rows=True).missing == ()
+    trips.proved(trips.plan("0198-next"))
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_rollback_that_another_process_left_is_finished_on_request_as_the_message_says(
+    spark: Any, tmp_path: Path, table: NewTable, version: str
+) -> None:
+    trips = versions(spark, tmp_path, table, version)
+    instant, rollback = die_in_withdrawal(trips, trips.plan())
+    (Path(trips.base) / record_path(instant)).unlink()  # a clustering that another tool purged
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    timeline = trips.timeline()
+    assert [left.target for left in find_left_rollbacks(timeline)] == [instant]
+    assert _how_to_finish("trips", timeline, rollback) == f"lakefold tables rollback trips {rollback.time} finishes it"
+    before = trips.rows()
+    with trips.writer() as operator:
+        with pytest.raises(Conflict, match=rf"rollback {rollback.time} is alive"):
+            operator.roll_back(rollback.time)
+        for path in (Path(trips.base) / timeline.directory).glob(f"{rollback.time}*"):
+            os.utime(path, (path.stat().st_mtime - 3600,) * 2)
+        assert operator.roll_back(rollback.time).endswith(f" {instant} is finished")
+    assert trips.timeline().pending == ()
+    assert trips.rows() == before
+    insert(trips, 1)
+
+
+def test_a_rollback_of_a_plan_that_is_still_there_is_finished_with_the_plan(table: NewTable) -> None:
+    trips = table()
+    with trips.writer() as writer:
+        prepared = writer.prepare(trips.plan(), 1)
+        writer.rewrite(prepared, ignore)
+        client = writer._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        with client.locked("planning a rollback"):
+            inflight = client.bundle.inflight_clustering(client.meta, prepared.instant)
+            java.scheduleRollback(client.context, client.new_instant(), inflight, False, True, False)
+        rollback = trips.timeline().pending[-1]
+        assert FORMAT.instants_with_stragglers(trips.ref) == []
+        os.utime(Path(trips.base) / trips.timeline().directory / str(rollback.requested_file), (0, 0))
+        with pytest.raises(Rejected, match=r"is not a write"):
+            writer.roll_back(rollback.time)
+        assert writer.withdraw(prepared.plan.plan_id, None) == 1
+    assert trips.timeline().pending == ()

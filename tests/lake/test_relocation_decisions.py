@@ -1,0 +1,446 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The sweep's decisions about a partition: missing files, a person's choice, recreated and restored partitions."""
+
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+from relocation_states import (
+    EARLY,
+    INPUTS,
+    LATE,
+    LATE_FILE,
+    NO_TIME,
+    PREVIOUS,
+    PUBLISHED,
+    PUBLISHED_FILES,
+    TOKEN,
+    UNCHANGED,
+    decision_for,
+    file,
+    late_files,
+    location_with,
+    partition_at,
+    relocated,
+    two_files,
+)
+
+from lake.relocation.decide import (
+    WRITER_GRACE,
+    LocationChoice,
+    RelocationAction,
+    decide,
+    decide_by_choice,
+    decide_restore_location,
+    orphaned_inputs,
+)
+from lake.relocation.model import LateCopy, LocationState, PartitionState, PreviousLocation, UnreadyReason
+
+
+def test_rule_4_missing_files_are_waited_for_and_halt_after_the_grace():
+    for original in (
+        location_with(),
+        location_with(PREVIOUS.expected_files[0]),
+        location_with(PREVIOUS.expected_files[0], LATE_FILE),
+    ):
+        assert decision_for(original).action is RelocationAction.WAIT
+        halt = decision_for(original, waited=WRITER_GRACE)
+        assert halt.action is RelocationAction.HALT
+        assert halt.reason.endswith(", for longer than 60 min")
+
+
+def test_rule_4_a_location_emptied_by_an_overwrite_of_another_location_is_not_waited_for():
+    overwritten = location_with(file("current/new", LATE))
+    there = partition_at(original=location_with(), current=overwritten)
+    assert (
+        decide(relocated(PREVIOUS), there, NO_TIME).action,
+        decide(relocated(PREVIOUS), there, NO_TIME).emptied_locations,
+    ) == (
+        RelocationAction.NOTHING,
+        ("original",),
+    )
+    partly = partition_at(original=location_with(PREVIOUS.expected_files[0]), current=overwritten)
+    assert decide(relocated(PREVIOUS), partly, NO_TIME).action is RelocationAction.WAIT, "the overwrite may be running"
+    assert (
+        decide(relocated(PREVIOUS), partition_at(original=location_with(), current=location_with()), NO_TIME).action
+        is RelocationAction.WAIT
+    )
+    between = PreviousLocation(location="v1", expected_files=two_files("v1", INPUTS))
+    both_changed = partition_at(
+        original=location_with(), v1=location_with(file("v1/new", LATE)), current=PUBLISHED_FILES
+    )
+    decision = decide(relocated(PREVIOUS, between), both_changed, NO_TIME)
+    assert (decision.action, decision.target_location, decision.emptied_locations) == (
+        RelocationAction.RELOCATE_BACK,
+        "v1",
+        ("original",),
+    )
+
+
+def test_rule_4_files_that_an_owner_removed_after_its_own_move_are_not_waited_for():
+    left = replace(PREVIOUS, is_before_owner_move=True)
+    middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
+    late = file("middle/new", LATE)
+    decision = decide(
+        relocated(left, middle),
+        partition_at(
+            original=location_with(), middle=location_with(*middle.expected_files, late), current=PUBLISHED_FILES
+        ),
+        NO_TIME,
+    )
+    assert (decision.action, decision.files_to_copy, decision.emptied_locations) == (
+        RelocationAction.COPY_LATE_FILES,
+        (late,),
+        ("original",),
+    )
+    decision = decide(relocated(left), partition_at(original=location_with(), current=PUBLISHED_FILES), NO_TIME)
+    assert (decision.action, decision.emptied_locations) == (RelocationAction.NOTHING, ("original",))
+    some = partition_at(original=location_with(PREVIOUS.expected_files[0]), current=PUBLISHED_FILES)
+    assert decide(relocated(left), some, NO_TIME).action is RelocationAction.WAIT, (
+        "the owner may still be removing them"
+    )
+
+
+def test_rule_4_an_overwrite_of_the_directory_above_is_no_overwrite_of_the_location_itself():
+    tree_removed = LocationState(is_tree_removed=True)
+    assert (
+        decide(relocated(PREVIOUS), partition_at(original=location_with(), current=tree_removed), NO_TIME).action
+        is RelocationAction.WAIT
+    )
+    decision = decide(
+        relocated(PREVIOUS), partition_at(original=location_with(LATE_FILE), current=tree_removed), NO_TIME
+    )
+    assert (decision.action, decision.target_location, decision.files_to_copy, decision.emptied_locations) == (
+        RelocationAction.RELOCATE_BACK,
+        "original",
+        (),
+        (),
+    )
+    assert (
+        decide(
+            relocated(PREVIOUS), partition_at(original=location_with(LATE_FILE), current=location_with()), NO_TIME
+        ).action
+        is RelocationAction.WAIT
+    )
+    written = LocationState(files=location_with(file("current/new", LATE)).files, is_tree_removed=True)
+    assert (
+        decide(relocated(PREVIOUS), partition_at(original=location_with(LATE_FILE), current=written), NO_TIME).action
+        is RelocationAction.HALT
+    )
+    assert decide(
+        relocated(PREVIOUS), partition_at(original=location_with(), current=written), NO_TIME
+    ).emptied_locations == ("original",)
+
+
+def test_rule_4_a_file_that_is_being_written_is_waited_for():
+    for inputs in ((), PREVIOUS.expected_files):
+        original = LocationState(
+            files=location_with(*inputs, LATE_FILE).files, unready={LATE_FILE.path: UnreadyReason.WRITING}
+        )
+        assert decision_for(original).action is RelocationAction.WAIT
+
+
+def test_rule_4_a_file_that_is_still_being_written_is_waited_for_without_a_time_limit():
+    for inputs in ((), PREVIOUS.expected_files[:1], PREVIOUS.expected_files):
+        original = LocationState(
+            files=location_with(*inputs, LATE_FILE).files, unready={LATE_FILE.path: UnreadyReason.WRITING}
+        )
+        assert decision_for(original, waited=WRITER_GRACE * 3).action is RelocationAction.WAIT
+        nested = replace(original, unready={LATE_FILE.path: UnreadyReason.DIRECTORY})
+        assert decision_for(nested, waited=WRITER_GRACE).action is RelocationAction.HALT
+
+
+def test_rule_2_an_unready_file_delays_no_other_file_if_no_file_is_missing():
+    other = file("original/other", LATE)
+    for why in (UnreadyReason.RECENT, UnreadyReason.STALLED):
+        for current in (PUBLISHED_FILES, location_with(file("current/new", EARLY))):
+            alone = LocationState(
+                files=location_with(*PREVIOUS.expected_files, LATE_FILE).files, unready={LATE_FILE.path: why}
+            )
+            assert decision_for(alone, current).action is RelocationAction.NOTHING
+        beside = LocationState(
+            files=location_with(*PREVIOUS.expected_files, LATE_FILE, other).files, unready={LATE_FILE.path: why}
+        )
+        assert decision_for(beside).files_to_copy == (other,)
+        for gone in (PREVIOUS.expected_files[:1], ()):
+            overwrite = LocationState(files=location_with(*gone, LATE_FILE).files, unready={LATE_FILE.path: why})
+            assert decision_for(overwrite).action is RelocationAction.WAIT
+            assert decision_for(overwrite, location_with(file("current/new", EARLY))).action is RelocationAction.WAIT, (
+                "an unready file empties no location"
+            )
+
+
+def test_rule_4_a_person_chooses_the_location_and_the_files_of_the_other_one_are_superseded():
+    added = file("current/new", LATE)
+    for original in (
+        location_with(),
+        location_with(PREVIOUS.expected_files[0]),
+        location_with(PREVIOUS.expected_files[0], LATE_FILE),
+        location_with(LATE_FILE),
+    ):
+        now = partition_at(original=original, current=location_with(*two_files("current", PUBLISHED), added))
+        old, new = (
+            decide_by_choice(relocated(PREVIOUS), now, choice)
+            for choice in (LocationChoice.PREVIOUS, LocationChoice.CURRENT)
+        )
+        assert (old.action, old.target_location, old.files_to_copy, old.superseded_files) == (
+            RelocationAction.RELOCATE_BACK,
+            "original",
+            (),
+            (added,),
+        )
+        assert (new.action, new.files_to_copy, set(new.superseded_files)) == (
+            RelocationAction.NOTHING,
+            (),
+            late_files(PREVIOUS, original),
+        )
+    quiet = partition_at(original=UNCHANGED, current=PUBLISHED_FILES)
+    assert {decide_by_choice(relocated(PREVIOUS), quiet, choice).action for choice in LocationChoice} == {
+        RelocationAction.NOTHING
+    }
+    assert {
+        decide_by_choice(
+            relocated(PREVIOUS), partition_at(token="v1", original=location_with(), current=PUBLISHED_FILES), choice
+        ).action
+        for choice in LocationChoice
+    } == {RelocationAction.HALT}
+
+
+def test_rule_4_if_writers_changed_two_previous_locations_the_refusal_of_keep_previous_names_the_remedy():
+    middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
+    now = partition_at(
+        original=location_with(LATE_FILE), middle=location_with(file("middle/new", LATE)), current=PUBLISHED_FILES
+    )
+    halt = decide_by_choice(relocated(PREVIOUS, middle), now, LocationChoice.PREVIOUS)
+    assert (halt.action, halt.reason) == (
+        RelocationAction.HALT,
+        "writers changed both original and middle, and --keep previous can't take two: put the files that should be "
+        "read into current, then --keep current",
+    )
+
+
+def test_rule_1_a_partition_that_names_an_unrecorded_relocation_halts_the_table():
+    there = partition_at(token="v1", original=UNCHANGED, current=PUBLISHED_FILES)
+    decision = decide(relocated(PREVIOUS), there, NO_TIME)
+    assert (decision.action, decision.concerns_table, "v1" in decision.reason) == (RelocationAction.HALT, True, True)
+
+
+def test_rule_11_a_partition_that_is_written_anew_in_its_location_without_its_properties_gets_them_again():
+    for created_at in (0, 5):
+        record = replace(relocated(PREVIOUS), latest=replace(relocated(PREVIOUS).latest, partition_created_at=5))
+        lost = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=created_at)
+        decision = decide(record, lost, NO_TIME)
+        assert (decision.action, "without its properties" in decision.reason) == (RelocationAction.REAPPLY, True)
+    again = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=6)
+    assert decide(record, again, NO_TIME).reason == "partition p was recreated"
+
+
+def test_rule_6_a_partition_that_was_recreated_at_its_location_needs_no_action_for_any_choice():
+    recreated = replace(
+        partition_at(token=None, original=location_with(LATE_FILE), current=location_with()), created_at=7
+    )
+    record = replace(relocated(PREVIOUS), original_location="current")
+    answers = [
+        decide(record, recreated, NO_TIME),
+        *(decide_by_choice(record, recreated, choice) for choice in LocationChoice),
+        decide_restore_location(record, recreated),
+    ]
+    assert {(one.action, one.reason) for one in answers} == {(RelocationAction.NOTHING, "partition p was recreated")}
+
+
+def test_rule_6_late_files_of_a_dropped_partition_are_not_copied_into_its_successor():
+    record, recreated = relocated(replace(PREVIOUS, partition_created_at=7)), 9
+    record = replace(record, latest=replace(record.latest, partition_created_at=recreated))
+    later = file("original/later", recreated * 1000)
+    for changed, files in ((0, (later,)), (recreated * 1000, (later, LATE_FILE))):
+        original = LocationState(
+            files=location_with(*PREVIOUS.expected_files, LATE_FILE, later).files, directory_changed_ms=changed
+        )
+        assert decide(record, partition_at(original=original, current=PUBLISHED_FILES), NO_TIME).files_to_copy == files
+    assert (
+        decide(
+            record,
+            partition_at(original=location_with(*PREVIOUS.expected_files, LATE_FILE), current=PUBLISHED_FILES),
+            NO_TIME,
+        ).action
+        is RelocationAction.NOTHING
+    )
+    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=PUBLISHED_FILES), NO_TIME)
+    assert replaced.action is RelocationAction.WAIT, "an expected file is missing"
+
+
+@pytest.mark.parametrize(("location", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])
+def test_a_partition_that_its_owner_dropped_recreated_or_moved_needs_no_action(location: str | None, token: str | None):
+    now = partition_at(
+        location, token, original=location_with(LATE_FILE), current=PUBLISHED_FILES, elsewhere=location_with()
+    )
+    assert decide(relocated(PREVIOUS), now, NO_TIME).action is RelocationAction.NOTHING
+
+
+def test_rule_11_a_partition_with_an_entry_from_before_a_relocation_is_decided_as_if_relocated():
+    record = replace(relocated(PREVIOUS), earlier_locations=frozenset({("original", "v1"), ("middle", None)}))
+    at_original = PartitionState(
+        location="original", token="v1", locations={"original": UNCHANGED, "current": PUBLISHED_FILES}
+    )
+    assert decide(record, at_original, NO_TIME).action is RelocationAction.REAPPLY
+    added = replace(
+        at_original,
+        locations={"original": location_with(*PREVIOUS.expected_files, LATE_FILE), "current": PUBLISHED_FILES},
+    )
+    assert (decide(record, added, NO_TIME).action, decide(record, added, NO_TIME).files_to_copy) == (
+        RelocationAction.COPY_LATE_FILES,
+        (LATE_FILE,),
+    )
+    overwritten = replace(at_original, locations={"original": location_with(LATE_FILE), "current": PUBLISHED_FILES})
+    assert (decide(record, overwritten, NO_TIME).action, decide(record, overwritten, NO_TIME).target_location) == (
+        RelocationAction.RELOCATE_BACK,
+        "original",
+    )
+    assert (
+        decide_by_choice(
+            record,
+            replace(at_original, locations={"original": location_with(), "current": PUBLISHED_FILES}),
+            LocationChoice.PREVIOUS,
+        ).target_location
+        == "original"
+    )
+    for current in (location_with(), location_with(two_files("current", PUBLISHED)[0])):
+        gone = replace(at_original, locations={"original": UNCHANGED, "current": current})
+        assert decide(record, gone, NO_TIME).action is RelocationAction.WAIT
+        assert decide(record, gone, WRITER_GRACE).action is RelocationAction.HALT
+    assert decide(record, replace(at_original, created_at=7), NO_TIME).action is RelocationAction.HALT, (
+        "it was recreated"
+    )
+    assert decide(record, replace(at_original, token="v0"), NO_TIME).action is RelocationAction.HALT, (
+        "no such relocation is recorded"
+    )
+    locations = {**at_original.locations, "middle": location_with()}
+    assert (
+        decide(record, replace(at_original, location="middle", token=None, locations=locations), NO_TIME).action
+        is RelocationAction.REAPPLY
+    )
+
+
+def test_rule_6_a_partition_is_not_restored_while_earlier_copies_there_wait_for_their_deletion():
+    carried = file("original/copy-1", EARLY)
+    late_copy = LateCopy(row_id=1, partition="p", source=file("middle/late", EARLY), target=carried.path, is_done=True)
+    record = replace(
+        relocated(PreviousLocation(location="original", expected_files=(carried,)), late_copies=(late_copy,)),
+        original_location="original",
+    )
+    assert (
+        decide_restore_location(record, partition_at(original=location_with(carried), current=PUBLISHED_FILES)).action
+        is RelocationAction.WAIT
+    )
+    begun = replace(
+        record,
+        late_copies=(replace(late_copy, is_done=False),),
+        previous_locations=(PreviousLocation(location="original", expected_files=()),),
+    )
+    assert (
+        decide_restore_location(begun, partition_at(original=location_with(carried), current=PUBLISHED_FILES)).action
+        is RelocationAction.RELOCATE_BACK
+    )
+
+
+def test_rule_6_a_partition_is_restored_with_all_its_files_once_its_original_location_is_empty():
+    added = file("current/new", LATE)
+    current = location_with(*two_files("current", PUBLISHED), added)
+    cleaned = PreviousLocation(
+        location="original", expected_files=(), possible_files=PREVIOUS.expected_files, is_cleaning_begun=True
+    )
+    record = replace(relocated(cleaned), original_location="original")
+    decision = decide_restore_location(record, partition_at(original=location_with(), current=current))
+    assert (decision.action, decision.target_location, set(decision.files_to_copy)) == (
+        RelocationAction.RELOCATE_BACK,
+        "original",
+        set(current.files),
+    )
+    waiting = replace(relocated(PREVIOUS), original_location="original")
+    assert (
+        decide_restore_location(waiting, partition_at(original=UNCHANGED, current=current)).action
+        is RelocationAction.WAIT
+    )
+    assert (
+        decide_restore_location(
+            waiting, partition_at(original=location_with(*PREVIOUS.expected_files, LATE_FILE), current=current)
+        ).action
+        is RelocationAction.COPY_LATE_FILES
+    )
+    assert (
+        decide_restore_location(record, partition_at(original=location_with(LATE_FILE), current=current)).action
+        is RelocationAction.HALT
+    )
+    being_written = LocationState(files=current.files, unready={added.path: UnreadyReason.WRITING})
+    assert (
+        decide_restore_location(record, partition_at(original=location_with(), current=being_written)).action
+        is RelocationAction.WAIT
+    )
+    assert (
+        decide_restore_location(
+            record, partition_at("elsewhere", original=location_with(), current=current, elsewhere=location_with())
+        ).action
+        is RelocationAction.NOTHING
+    )
+    overwritten = location_with(added)
+    assert decide_restore_location(
+        record, partition_at(original=location_with(), current=overwritten)
+    ).files_to_copy == (added,)
+    for at_work in (location_with(), location_with(two_files("current", PUBLISHED)[0], added)):
+        assert (
+            decide_restore_location(record, partition_at(original=location_with(), current=at_work)).action
+            is RelocationAction.WAIT
+        )
+
+
+def test_rule_6_replaced_files_of_a_dropped_or_recreated_partition_are_orphaned_inputs():
+    record = replace(relocated(PREVIOUS), original_location="original")
+    assert (
+        orphaned_inputs(record, partition_at(None, None, original=UNCHANGED, current=PUBLISHED_FILES))
+        == PREVIOUS.expected_files
+    )
+    again = replace(partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=7)
+    assert orphaned_inputs(record, again) == PREVIOUS.expected_files
+    for lives in (
+        partition_at(original=UNCHANGED, current=PUBLISHED_FILES),
+        partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES),
+        partition_at("elsewhere", None, original=UNCHANGED, current=PUBLISHED_FILES),
+        partition_at("original", TOKEN, original=UNCHANGED, current=PUBLISHED_FILES),
+    ):
+        assert orphaned_inputs(record, lives) == (), "its owner moved it, or removed its properties"
+    first, second = PREVIOUS.expected_files
+    cleaning = PreviousLocation(
+        location="original", expected_files=(second,), possible_files=(first,), deleting_files=(first,)
+    )
+    assert set(orphaned_inputs(replace(relocated(cleaning), original_location="original"), again)) == {first, second}
+    ended = replace(cleaning, deleting_files=())
+    assert orphaned_inputs(replace(relocated(ended), original_location="original"), again) == (second,), (
+        "the cleaner has deleted the other one"
+    )
+    middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
+    assert orphaned_inputs(replace(relocated(middle), original_location="original"), again) == ()
+
+
+def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_reads_is_halted():
+    record = replace(relocated(PREVIOUS), original_location="original")
+    shared = replace(UNCHANGED, read_by="partition dt=9 of table db.other is read from /lake/original")
+    again = replace(partition_at("original", None, original=shared, current=PUBLISHED_FILES), created_at=7)
+    decision = decide(record, again, timedelta())
+    assert (decision.action, decision.concerns_table, orphaned_inputs(record, again)) == (
+        RelocationAction.HALT,
+        False,
+        (),
+    )
+    assert "since partition dt=9 of table db.other is read from /lake/original: give each one a" in decision.reason
+    for choice in LocationChoice:
+        assert decide_by_choice(record, again, choice) == decision, (
+            "no choice helps while both are read from that location"
+        )
+    dropped = partition_at(None, None, original=shared, current=PUBLISHED_FILES)
+    elsewhere = replace(
+        partition_at("elsewhere", None, original=shared, current=PUBLISHED_FILES, elsewhere=location_with()),
+        created_at=7,
+    )
+    for quiet in (dropped, elsewhere):
+        decision = decide(record, quiet, timedelta())
+        assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
