@@ -415,6 +415,15 @@ class RelocatesPartitions(Protocol):
         The result shows which unrecorded files are still being written.
         """
 
+    def other_readers(
+        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+    ) -> Mapping[str, str]:
+        """Return the partitions whose location another partition or table is read from, each with that one, in words.
+
+        ``locations`` has a location of each partition to check, by the partition's name. With ``is_fresh``, partitions
+        of other tables that were given another location in the last hour are noticed as well, at a higher cost.
+        """
+
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """Return the commits of the ``staged`` attempts that were made, as far as this can be determined.
 
@@ -502,6 +511,9 @@ class CopiesLateFiles(Protocol):
         readers already read this copy.
         """
 
+    def create_location(self, location: str, like: str) -> None:
+        """Create the directory of a location if it is missing, with the owner and permissions of location ``like``."""
+
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """Copy each file, whole, to a path that no reader reads. Returns the files that are gone or have changed."""
 
@@ -537,12 +549,14 @@ class CopiesLateFiles(Protocol):
         relocation: Relocation | None = None,
         *,
         reverted_to: tuple[str, str | None] | None = None,
+        name: str | None = None,
     ) -> None:
         """Set the catalog's counts of the partition to those of its files; with ``relocation``, relocate it as well.
 
         Makes a single call. Without ``relocation`` the location of ``latest`` is set if it was reverted. Raises
         Conflict if the partition is not as ``latest`` left it, CommitUnknown if the outcome can't be determined.
-        ``reverted_to`` are the location and token in the catalog if a writer has written them back.
+        ``reverted_to`` are the location and token in the catalog if a writer has written them back, ``name`` is the
+        partition's present name if it was renamed.
         """
 
 

@@ -104,6 +104,19 @@ class Owner(MetastoreClient):
             {1: (STRING, DATABASE), 2: (STRING, name), 3: string_list([value]), 4: (BOOL, False)},
         )
 
+    def rename(self, name: str, value: str, to: str) -> None:
+        """``ALTER TABLE name PARTITION (dt = value) RENAME TO PARTITION (dt = to)``."""
+        ((_, before),) = self.partitions(DATABASE, name, [f"dt={value}"])
+        self._call(
+            "rename_partition",
+            {
+                1: (STRING, DATABASE),
+                2: (STRING, name),
+                3: string_list([value]),
+                4: (STRUCT, before.raw | {1: string_list([to])}),
+            },
+        )
+
     def exchange(self, name: str, value: str, into: str) -> None:
         """``ALTER TABLE into EXCHANGE PARTITION (dt = value) WITH TABLE name``."""
         self._call(

@@ -11,6 +11,7 @@ import logging
 import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
@@ -90,6 +91,11 @@ class PartitionSweep:
         self._nonce = uuid.uuid4().hex[:12]
         #: location and token that a writer has written back, by the last inspection
         self._reverted_to: tuple[str, str | None] | None = None
+        #: the name in the catalog, by the last inspection; None if a later relocation of that name counts there
+        self._catalog_name: str | None = partition
+        #: the partition and, if it was renamed, its present name
+        self._locked = {partition}
+        self._renewals = ExitStack()
 
     def run(self) -> SweepReport:
         """Lock and sweep the partition. If another process has locked it or changes it, the report defers it."""
@@ -99,7 +105,8 @@ class PartitionSweep:
         if isinstance(self._writer, Fenced):
             self._writer.fence = self.fence
         try:
-            with self._lock.renewing(self._partition):
+            with self._renewals:
+                self._renewals.enter_context(self._lock.renewing(self._partition))
                 self.sweep()
         except CommitUnknown:
             # The catalog may still execute the call: the lock is not released; it outlasts the call and then expires.
@@ -120,7 +127,7 @@ class PartitionSweep:
 
     def fence(self) -> None:
         """Renew the lock. Raises LeaseLost if another owner may have had the partition since it was locked."""
-        self._lock.renew({self._partition})
+        self._lock.renew(self._locked)
 
     def sweep(self) -> None:
         """Finish the work of an earlier round, then decide and execute the decision."""
@@ -149,7 +156,8 @@ class PartitionSweep:
             for previous, files in grown:
                 self._fenced_store.supersede_files(self._table, self._partition, previous, files)
             record, state = self._inspect()
-        if (state.location, state.token) == (record.latest.location, record.latest.token):
+        # If a writer has written the partition back, its copies are at the latest location, which is then set again.
+        if self._reverted_to or (state.location, state.token) == (record.latest.location, record.latest.token):
             if self._record_unknown_copies(record, state):
                 record, state = self._inspect()
             if self._finish_copied(record, state):
@@ -204,6 +212,14 @@ class PartitionSweep:
         (record,) = self._store.relocated_partitions(self._table, [self._partition])
         state = self._format.inspect_locations(self._table, [record])[self._partition]
         self._reverted_to = reverted_by_writer(record, state)
+        self._catalog_name = None if state.is_moved_on else state.renamed_to or self._partition
+        if state.renamed_to is not None and state.renamed_to not in self._locked:
+            # Its plans and its own sweeps also change the catalog's entry of the partition.
+            if not self._lock.lock({state.renamed_to}):
+                raise Conflict(f"{partition_label(state.renamed_to)} is locked")
+            self._locked.add(state.renamed_to)
+            self._renewals.enter_context(self._lock.renewing(state.renamed_to))
+            return self._inspect()
         return record, state
 
     def _record_unknown_copies(self, record: RelocatedPartition, state: PartitionState) -> bool:
@@ -301,7 +317,7 @@ class PartitionSweep:
             copy = self._writer.replace_copy(one.current, one.copy_path, one.recorded)
             done.append((one, previous[one.recorded.directory], copy))
         failpoint("copy_replaced")
-        self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
+        self._update_counts(record)
         self._fenced_store.record_modified_files(self._table, record.latest, done)
         self._report.copied += len(done)
         log.warning("table %s, partition %s: %s", self._table.name, self._partition, decision.reason)
@@ -310,12 +326,16 @@ class PartitionSweep:
         """Update the counts in the catalog by the copied files, and record that the copies are done."""
         if not late_copies:
             return
-        self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
+        self._update_counts(record)
         failpoint("carry_told")
         previous = {one.location: one for one in record.previous_locations}
         ended = [(late_copy, previous.get(late_copy.source.directory)) for late_copy in late_copies]
         self._fenced_store.end_late_copies(self._table, ended)
         self._report.copied += len(late_copies)
+
+    def _update_counts(self, record: RelocatedPartition) -> None:
+        if self._catalog_name is not None:
+            self._writer.update_catalog(record.latest, reverted_to=self._reverted_to, name=self._catalog_name)
 
     def _relocate_back(self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision) -> None:
         """Relocate back to a previous location, with the accompanying files; files left behind await their deletion.
@@ -338,6 +358,7 @@ class PartitionSweep:
         if along:
             self._fenced_store.begin_late_copies(self._table, self._partition, along, state.arrived_ms)
             failpoint("carry_recorded")
+            self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):
                 raise Conflict("files to be carried along are missing")
             self._writer.publish_copies(along)
@@ -426,7 +447,9 @@ class PartitionSweep:
         if (state.location, state.token) != (record.latest.location, record.latest.token):
             return
         for previous in record.previous_locations:
-            gone = [file for file in previous.expected_files if file not in state.locations[previous.location].files]
+            # Files that lakefold has moved out of the location still await their deletion.
+            expected = [file for file in previous.expected_files if file.directory == previous.location]
+            gone = [file for file in expected if file not in state.locations[previous.location].files]
             if gone and previous.location in locations:
                 self._fenced_store.record_removed_files(self._table, previous, gone)
 

@@ -3,6 +3,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import cast
@@ -119,8 +120,10 @@ def restore_original_locations(
 ) -> SweepReport:
     """Relocate partitions last relocated longer than ``older_than`` ago back into their own directories.
 
-    Without further plans, the table becomes an ordinary table again. A partition whose own directory is not empty
-    waits: replaced files there are deleted when their retention has passed. Halted partitions are left out.
+    The own directory of a partition is the one that the table's owner set last. Without further plans, the table
+    becomes an ordinary table again. A partition whose own directory is not empty waits: replaced files there are
+    deleted when their retention has passed. It also waits while another partition or table is read from that directory.
+    Halted partitions are left out.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -128,15 +131,19 @@ def restore_original_locations(
     known = [
         one
         for one in _relocated_partitions(table, format, context.relocations)
-        if one.latest.location != one.original_location and one.since_relocation >= older_than
+        if one.latest.location != one.owner_location and one.since_relocation >= older_than
     ]
-    states = format.inspect_locations(table, known) if known else {}
+    states = dict(format.inspect_locations(table, known)) if known else {}
     halted = context.relocations.halted_partitions(table) if known else {}
-    actions = {
-        one.partition: decide_restore_location(one, states[one.partition]).action
+    known = [one for one in known if one.partition not in halted]
+    movable = [
+        one
         for one in known
-        if one.partition not in halted
-    }
+        if decide_restore_location(one, states[one.partition]).action is RelocationAction.RELOCATE_BACK
+    ]
+    if movable:
+        states |= _with_readers(states, movable, format.other_readers(table, _owner_locations(movable)))
+    actions = {one.partition: decide_restore_location(one, states[one.partition]).action for one in known}
     due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
     report = _sweep_each(
         table,
@@ -148,6 +155,23 @@ def restore_original_locations(
     )
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
     return report
+
+
+def _owner_locations(relocated: Sequence[RelocatedPartition]) -> Mapping[str, str]:
+    return {one.partition: one.owner_location for one in relocated}
+
+
+def _with_readers(
+    states: Mapping[str, PartitionState], relocated: Sequence[RelocatedPartition], readers: Mapping[str, str]
+) -> Mapping[str, PartitionState]:
+    """Return the states of those partitions whose own directory others read, with these ``readers``."""
+    found = {}
+    for partition, location in _owner_locations(relocated).items():
+        if partition in readers:
+            there = states[partition].locations
+            shared = {**there, location: replace(there[location], read_by=readers[partition])}
+            found[partition] = replace(states[partition], locations=shared)
+    return found
 
 
 def _relocated_partitions(

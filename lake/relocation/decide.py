@@ -35,6 +35,10 @@ WRITER_GRACE = timedelta(hours=1)
 """Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
 
 
+NO_CREATION_TIME = 0
+"""The creation time of a partition that a program without this field has written, in seconds."""
+
+
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
@@ -86,7 +90,13 @@ def decide(
     ``state.locations`` must contain all of ``record.locations``. Ambiguous evidence results in a halt, never in a
     guess: all files stay, and readers continue to read the same files.
     """
-    state = with_recorded_arrivals(record, state)
+    decision = _decide(record, with_recorded_arrivals(record, state), waited, grace)
+    return _halt_if_renamed(decision, record, state)
+
+
+def _decide(
+    record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta
+) -> RelocationDecision:
     if reverted_by_writer(record, state) is not None:
         return _decide_reverted(record, state, waited, grace)
     if _is_exchanged(record, state):
@@ -127,6 +137,26 @@ def decide(
     )
 
 
+def _halt_if_renamed(
+    decision: RelocationDecision, record: RelocatedPartition, state: PartitionState
+) -> RelocationDecision:
+    """Return a halt in place of a decision that can't be carried out for a partition with another name now."""
+    if state.renamed_to is None:
+        return decision
+    what = f"{partition_label(record.partition)} was renamed to {state.renamed_to}"
+    if state.location is None:
+        return _halt(
+            f"{what}, and its directory was moved, before late files in its previous locations were copied: move them "
+            f"to the directory of {state.renamed_to}"
+        )
+    if decision.action is RelocationAction.RELOCATE_BACK:
+        return _halt(
+            f"{what} after {decision.reason}: point {state.renamed_to} to "
+            f"{location_label(decision.target_location or '')}, or remove the files that were written there"
+        )
+    return decision
+
+
 def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if the previous locations of ``record`` show that a partition needs no action.
 
@@ -145,12 +175,14 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     Hive reads a partition when an INSERT begins to move its files in, and writes the whole partition back with new
     counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
     files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
-    has a previous location with a later token. An owner who moves a partition sets another location; a partition that
-    is dropped and added again has another creation time.
+    has a previous location with a later token. Trino writes a partition anew when it overwrites it: the location stays,
+    but properties of other programs and the creation time are gone. An owner who moves a partition sets another
+    location; a partition that is dropped and added again has another creation time.
     """
-    if state.location is None or state.created_at != record.latest.partition_created_at or _is_at_latest(record, state):
+    is_same = state.created_at in (NO_CREATION_TIME, record.latest.partition_created_at)
+    if state.location is None or not is_same or _is_at_latest(record, state):
         return None
-    if (state.location, state.token) in record.earlier_locations:
+    if (state.location, state.token) in {*record.earlier_locations, (record.latest.location, None)}:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
     previous_locations = {previous.location for previous in record.previous_locations}
@@ -169,7 +201,9 @@ def _decide_reverted(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta
 ) -> RelocationDecision:
     """Decide as if the partition were at its latest location. Without another action, reapply that location."""
-    decision = decide(record, replace(state, location=record.latest.location, token=record.latest.token), waited, grace)
+    decision = _decide(
+        record, replace(state, location=record.latest.location, token=record.latest.token), waited, grace
+    )
     if decision.action is not RelocationAction.NOTHING:
         return decision
     if (here := inspect_current_location(record, state.locations[record.latest.location])).change in (
@@ -178,7 +212,9 @@ def _decide_reverted(
     ):
         return _wait(here.reason, waited, grace)
     what = partition_label(record.partition)
-    if (state.location, state.token) in record.earlier_locations:
+    if state.location == record.latest.location:
+        reason = f"{what} was written anew without its properties, as Trino does"
+    elif (state.location, state.token) in record.earlier_locations:
         reason = f"{what} was written back as it was before a move"
     else:
         reason = (
@@ -234,6 +270,10 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
 
     The other location's files are superseded. Returns a halt if the choice is not sufficient.
     """
+    return _halt_if_renamed(_decide_by_choice(record, state, choice), record, state)
+
+
+def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
     if reverted_by_writer(record, state) is not None:
         state = replace(state, location=record.latest.location, token=record.latest.token)
     changed = [] if _decide_changed_partition(record, state) is not None else changed_previous_locations(record, state)
@@ -268,9 +308,13 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
 
 
 def decide_restore_location(record: RelocatedPartition, state: PartitionState) -> RelocationDecision:
-    """Return the decision whether a partition and all its files move to its own directory, which has to be empty."""
+    """Return the decision whether a partition and all its files move to its own directory, which has to be empty.
+
+    The own directory is the one that the table's owner set last. The partition waits while another partition or table
+    is read from it, since the readers of that one would see these files as well.
+    """
     decision = decide(record, state, timedelta())
-    original = record.original_location
+    original = record.owner_location or record.original_location
     if (
         decision.action is not RelocationAction.NOTHING
         or decision.superseded_files
@@ -279,6 +323,9 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
     if state.location is None or state.location == original:
         return _do_nothing(f"{partition_label(record.partition)} is at its original location")
+    if (reader := state.locations[original].read_by) is not None:
+        reason = f"{partition_label(record.partition)} can't return to {location_label(original)}, since {reader}"
+        return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
     targets = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
     remaining = [file for file in state.locations[original].files if file.path not in targets]
     if remaining:

@@ -204,24 +204,12 @@ def _inspect_previous_location(
 ) -> LocationFinding:
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
-    previous = _without_deletion_that_removed_nothing(previous, there)
-    # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
+    if previous.is_before_owner_move and there.read_by is not None:
+        # The owner has moved the partition away, and given the location to another one, which shows the files there.
+        return LocationFinding(location=location, change=LocationChange.UNCHANGED)
+    previous = _without_deletion_that_removed_nothing(_without_archived_files(previous), there)
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
-    targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
-    recorded = frozenset((*previous.expected_files, *previous.possible_files))
-    late = {
-        file: arrived_ms
-        for file, arrived_ms in there.files.items()
-        if file not in recorded and file not in sources and file.name not in targets
-    }
-    if previous.partition_created_at not in (None, record.latest.partition_created_at):
-        # The partition was dropped since then: files that had arrived before it was recreated were dropped with it.
-        recreated_ms = record.latest.partition_created_at * 1000
-        late = {
-            file: arrived_ms
-            for file, arrived_ms in late.items()
-            if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
-        }
+    late = _late_files(previous, state, record)
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
@@ -268,6 +256,49 @@ def _inspect_previous_location(
             late_files=late,
         )
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
+
+
+def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
+    """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
+    return any(not late_copy.is_done for late_copy in record.late_copies) or any(
+        has_late_files(previous, state, record) for previous in record.previous_locations
+    )
+
+
+def has_late_files(previous: PreviousLocation, state: PartitionState, record: RelocatedPartition) -> bool:
+    """True if a previous location has a file that is neither recorded nor copied, finished or not."""
+    return bool(_late_files(previous, state, record))
+
+
+def _late_files(
+    previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
+) -> Mapping[LocatedFile, int]:
+    """Return the files of a previous location that are neither recorded nor copied, each with its arrival time."""
+    there = state.locations[previous.location]
+    # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
+    sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
+    targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
+    recorded = frozenset((*previous.expected_files, *previous.possible_files))
+    late = {
+        file: arrived_ms
+        for file, arrived_ms in there.files.items()
+        if file not in recorded and file not in sources and file.name not in targets
+    }
+    if previous.partition_created_at in (None, record.latest.partition_created_at):
+        return late
+    # The partition was dropped since then: files that had arrived before it was recreated were dropped with it.
+    recreated_ms = record.latest.partition_created_at * 1000
+    return {
+        file: arrived_ms
+        for file, arrived_ms in late.items()
+        if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
+    }
+
+
+def _without_archived_files(previous: PreviousLocation) -> PreviousLocation:
+    """Return ``previous`` without the files that lakefold has moved out of the location: no writer has removed them."""
+    expected = tuple(file for file in previous.expected_files if file.directory == previous.location)
+    return replace(previous, expected_files=expected)
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:

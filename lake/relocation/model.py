@@ -66,6 +66,8 @@ class RelocatedPartition:
     is_waiting: bool = False
     #: the partition's own directory before lakefold first relocated it
     original_location: str = ""
+    #: the directory that the table's owner set last, as far as a relocation from it shows
+    owner_location: str = ""
     #: the time since its latest relocation
     since_relocation: timedelta = timedelta()
     #: its locations before the latest relocation, each with the relocation's token that the catalog had then
@@ -91,7 +93,7 @@ class RelocatedPartition:
             self.latest.location,
             *previous_locations,
             *(relocation.location for relocation in self.begun_relocations),
-            *filter(None, (self.original_location,)),
+            *filter(None, (self.original_location, self.owner_location)),
         }
 
     @property
@@ -230,13 +232,15 @@ class UnrecordedLateCopy:
 class FoundRelocations:
     """Relocations that a table records and a database does not, in the form of one commit.
 
-    ``deleted_paths`` are the replaced files that lakefold has deleted, or begun to delete. For a relocation that no
-    plan made, the commit has the relocation's token as its instant and no epoch. ``is_recorded``: the database has the
-    relocations, but may lack the ``late_copies``, since it was restored to an earlier state.
+    ``deleted_paths`` are the replaced files that lakefold has deleted, or begun to delete. ``removed_paths`` are those
+    that a writer had removed before the partition's last commit. For a relocation that no plan made, the commit has the
+    relocation's token as its instant and no epoch. ``is_recorded``: the database has the relocations, but may lack the
+    ``late_copies`` and ``removed_paths``, since it was restored to an earlier state.
     """
 
     commit: Commit
     deleted_paths: frozenset[str] = frozenset()
+    removed_paths: frozenset[str] = frozenset()
     late_copies: tuple[UnrecordedLateCopy, ...] = ()
     is_recorded: bool = False
 
@@ -274,7 +278,8 @@ class LocationState:
     #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
     #: the other table or partition that is read from it, in words; checked only for the own directory of a partition
-    #: that was dropped, or dropped and added again, with replaced files in it
+    #: that was dropped, or dropped and added again, with replaced files in it, for a location with late files that the
+    #: owner had moved the partition away from, and for the directory to which a partition would return
     read_by: str | None = None
 
 
@@ -290,6 +295,10 @@ class PartitionState:
     locations: Mapping[str, LocationState]
     #: when the catalog's partition was created, in seconds
     created_at: int = 0
+    #: the name under which the catalog has the partition now; only looked up while it has late files
+    renamed_to: str | None = None
+    #: the renamed partition has left ``location``, which is one of its own previous locations now
+    is_moved_on: bool = False
 
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:

@@ -194,7 +194,12 @@ class RelocatedTable:
     def inspect_locations(
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
     ) -> Mapping[str, PartitionState]:
-        return list_locations(table, relocated, [self.at] if self.at else [], lambda _: {}, time.time())
+        return list_locations(table, relocated, [self.at] if self.at else [], lambda _, **__: {}, time.time())
+
+    def other_readers(
+        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+    ) -> Mapping[str, str]:
+        return {}
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         return ()
@@ -238,6 +243,9 @@ class Mover:
         self.table.hook("copied")
         return gone
 
+    def create_location(self, location: str, like: str) -> None:
+        late_files.create_location(self.table.ref, location, like)
+
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
         late_files.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
@@ -265,6 +273,7 @@ class Mover:
         relocation: Relocation | None = None,
         *,
         reverted_to: tuple[str, str | None] | None = None,
+        name: str | None = None,
     ) -> None:
         self.fence()
         self.table.hook("tell")

@@ -344,6 +344,9 @@ class Moving(timeline.ToyFormat):
     def inspect_locations(self, table: TableRef, relocated: object) -> dict[str, Any]:
         return {}
 
+    def other_readers(self, table: TableRef, locations: object, *, is_fresh: bool = False) -> dict[str, str]:
+        return {}
+
     def applied_commits(self, table: TableRef, staged: object) -> tuple[()]:
         return ()
 

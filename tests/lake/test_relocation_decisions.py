@@ -220,12 +220,19 @@ def test_rule_4_if_writers_changed_two_previous_locations_the_refusal_of_keep_pr
 
 
 def test_rule_1_a_partition_that_names_an_unrecorded_relocation_halts_the_table():
-    for token in ("v1", None):
-        decision = decide(
-            relocated(PREVIOUS), partition_at(token=token, original=UNCHANGED, current=PUBLISHED_FILES), NO_TIME
-        )
-        assert decision.action is RelocationAction.HALT
-        assert (token or "no move") in decision.reason
+    there = partition_at(token="v1", original=UNCHANGED, current=PUBLISHED_FILES)
+    decision = decide(relocated(PREVIOUS), there, NO_TIME)
+    assert (decision.action, decision.concerns_table, "v1" in decision.reason) == (RelocationAction.HALT, True, True)
+
+
+def test_rule_11_a_partition_that_is_written_anew_in_its_location_without_its_properties_gets_them_again():
+    for created_at in (0, 5):
+        record = replace(relocated(PREVIOUS), latest=replace(relocated(PREVIOUS).latest, partition_created_at=5))
+        lost = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=created_at)
+        decision = decide(record, lost, NO_TIME)
+        assert (decision.action, "without its properties" in decision.reason) == (RelocationAction.REAPPLY, True)
+    again = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=6)
+    assert decide(record, again, NO_TIME).reason == "partition p was recreated"
 
 
 def test_rule_6_a_partition_that_was_recreated_at_its_location_needs_no_action_for_any_choice():

@@ -170,6 +170,11 @@ class AtHome:
     def identity(self, table: TableRef) -> str:
         return self._identity
 
+    def other_readers(
+        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+    ) -> Mapping[str, str]:
+        return {}
+
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         return ()
 

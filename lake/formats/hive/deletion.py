@@ -12,7 +12,12 @@ from lake.formats.hive.catalog.tables import list_partitions, load_table, open_m
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.commit_record import migrate_legacy_data_dir
 from lake.formats.hive.commit.preconditions import check_identity
-from lake.formats.hive.commit.version_names import data_dirs, location_of_archive, version_of_directory
+from lake.formats.hive.commit.version_names import (
+    data_dirs,
+    directory_before_archive,
+    location_of_archive,
+    version_of_directory,
+)
 from lake.formats.hive.directories.in_use import files_in_use, parent_directories
 from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
@@ -75,6 +80,15 @@ def delete(
     return DeletionResult(bytes_freed=freed, retained=left)
 
 
+def readable_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> Collection[str]:
+    """Return the directories of these files, and those that lakefold has moved some of them out of.
+
+    A table that is read from such a directory may have been read from it when the files were moved.
+    """
+    directories = parent_directories(ref, versions)
+    return {*directories, *filter(None, (directory_before_archive(ref, directory) for directory in directories))}
+
+
 def _check_deletable(
     ref: TableRef, versions: Sequence[SupersededVersion], retention: timedelta, fence: Callable[[], None]
 ) -> None:
@@ -83,7 +97,7 @@ def _check_deletable(
     with open_metastore(ref) as metastore:
         table = load_table(metastore, ref)
         check_identity(ref, table)
-        check_no_foreign_readers(metastore, table, parent_directories(ref, versions), retention)
+        check_no_foreign_readers(metastore, table, readable_directories(ref, versions), retention)
         partitions = list(list_partitions(metastore, table))
     for reason in files_in_use(ref, versions, partitions).values():
         raise Conflict(reason)

@@ -4,8 +4,7 @@
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import cache
-from posixpath import dirname
+from functools import cache, partial
 
 from lake.actions import ActionPage
 from lake.capabilities import LikelyWriter, capabilities_of
@@ -22,11 +21,11 @@ from lake.formats.hive.catalog.tables import (
     table_identity,
 )
 from lake.formats.hive.commit import commit_lookup
+from lake.formats.hive.deletion import readable_directories
 from lake.formats.hive.directories import shared_directories
 from lake.formats.hive.directories.in_use import (
     files_in_use,
     find_restored,
-    parent_directories,
     partitions_with_other_readers,
 )
 from lake.formats.hive.directories.shared_directories import (
@@ -135,17 +134,21 @@ class HiveFormat:
     ) -> Mapping[str, PartitionState]:
         """See ``RelocatesPartitions``."""
         _, partitions = _load_partitions(table, [one.partition for one in relocated])
+        readers = partial(self.other_readers, table)
+        return list_locations(table, relocated, partitions, readers, time.time(), lambda: _load_partitions(table)[1])
 
-        def other_readers(directories: Mapping[str, str]) -> Mapping[str, str]:
-            with open_metastore(table) as metastore:
-                found = load_table(metastore, table)
-                own = partitions_with_other_readers(table, directories, list(list_partitions(metastore, found)))
-                foreign = foreign_readers(
-                    metastore, found, set(directories.values()), max_age=shared_directories.DELETION_MAX_AGE
-                )
-            return {**{one: foreign[at] for one, at in directories.items() if at in foreign}, **own}
-
-        return list_locations(table, relocated, partitions, other_readers, time.time())
+    def other_readers(
+        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+    ) -> Mapping[str, str]:
+        """See ``RelocatesPartitions``."""
+        directories = {one: resolve_path(table.location, location) for one, location in locations.items()}
+        with open_metastore(table) as metastore:
+            found = load_table(metastore, table)
+            own = partitions_with_other_readers(table, directories, list(list_partitions(metastore, found)))
+            unread = {at for one, at in directories.items() if one not in own}
+            find = shared_directories.present_readers if is_fresh else foreign_readers
+            foreign = find(metastore, found, unread, max_age=shared_directories.DELETION_MAX_AGE)
+        return {**{one: foreign[at] for one, at in directories.items() if at in foreign}, **own}
 
     def change_detector(self, table: TableRef) -> HiveChangeDetector:
         """See ``DetectsChanges``."""
@@ -177,11 +180,12 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
             why = table_root_conflict(metastore, found) or unreadable_reason(metastore)
-            others = foreign_readers(metastore, found, parent_directories(table, versions))
+            others = foreign_readers(metastore, found, readable_directories(table, versions))
             partitions = list(list_partitions(metastore, found))
         used = files_in_use(table, versions, partitions)
         for version in versions:
-            if (reader := others.get(dirname(resolve_path(table.location, version.path)))) is not None:
+            reader = next((others[at] for at in readable_directories(table, [version]) if at in others), None)
+            if reader is not None:
                 used.setdefault(version.path, f"{version.path}: {reader}")
         return {version.path: used.get(version.path, why) for version in versions}
 

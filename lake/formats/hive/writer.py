@@ -197,6 +197,11 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.target_path(source, location, nonce)
 
+    def create_location(self, location: str, like: str) -> None:
+        """See ``CopiesLateFiles``."""
+        with self._transient_storage_errors():
+            late_files.create_location(self._ref, location, like)
+
     def copy_hidden(self, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
         """See ``CopiesLateFiles``."""
         return late_files.copy_hidden(self._ref, pairs)
@@ -219,20 +224,18 @@ class HiveWriter:
         relocation: Relocation | None = None,
         *,
         reverted_to: tuple[str, str | None] | None = None,
+        name: str | None = None,
     ) -> None:
         """See ``CopiesLateFiles``."""
         with open_metastore(self._ref) as metastore:
             table = load_table(metastore, self._ref)
             check_identity(self._ref, table)
-            late_files.update_catalog(
-                metastore,
-                table,
-                self._ref,
-                latest,
-                relocation,
-                reverted_to or (latest.location, latest.token),
-                self.fence,
+            entry = late_files.CatalogEntry(
+                name=latest.partition if name is None else name,
+                location=(reverted_to or (latest.location, latest.token))[0],
+                token=(reverted_to or (latest.location, latest.token))[1],
             )
+            late_files.update_catalog(metastore, table, self._ref, latest, relocation, entry, self.fence)
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         """See ``CopiesLateFiles``."""

@@ -325,12 +325,14 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    # A file that a restore had returned to the table gets a full retention again.
+    # A file that a restore had returned to the table gets a full retention again. So does a file outside of its table
+    # that a partition of another table was read from since: only the last of the tables deletes it.
     existing = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    is_outside = SupersededRow.path.startswith("/") | SupersededRow.path.contains("://")
     connection.execute(
         update(SupersededRow)
         .where(
-            SupersededRow.table_name == table,
+            (SupersededRow.table_name == table) | is_outside,
             SupersededRow.deleted_at_ms.is_(None),
             SupersededRow.plan_id != commit.plan_id,
             SupersededRow.path.in_(existing),

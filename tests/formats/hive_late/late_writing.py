@@ -7,7 +7,8 @@ those of docs/decisions/0013-moving-a-partition.md.
 
 import shutil
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -173,3 +174,16 @@ def killed_before_it_records(bench: Bench, **options: Any) -> Plan:
         bench.run()
     bench.expire()
     return plan
+
+
+@contextmanager
+def killed_in_sweep(point: str) -> Iterator[None]:
+    """A round of the sweep dies there."""
+    where = "executors.relocation.partition_sweep.failpoint"
+    with mock.patch(where, side_effect=lambda name: killed_at(name, point)), pytest.raises(Killed):
+        yield
+
+
+def killed_at(name: str, point: str) -> None:
+    if name == point:
+        raise Killed

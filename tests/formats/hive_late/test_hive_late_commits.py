@@ -363,6 +363,27 @@ def test_rule_11_a_partition_that_is_written_back_as_it_was_before_a_move_is_mov
     assert (in_partition(bench), halted(bench)) == (sorted([*rows_before, *late]), None)
 
 
+@pytest.mark.parametrize("how", ["as it was before a move", "anew"])
+def test_rule_5_a_late_file_is_copied_once_where_the_partition_is_written_back_meanwhile(unmoved: Bench, how: str):
+    """The copy was in place and not recorded as done. The next sweep made another one, and readers saw both."""
+    bench, before = unmoved, as_is(unmoved)
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+
+    def write_back(_: str) -> None:
+        now = as_is(bench)
+        alter_partitions(bench, [now.with_changes(now.storage, {}) if how == "anew" else before])
+
+    with mock.patch("lake.formats.hive.relocation.late_files.failpoint", write_back):
+        assert swept(bench).deferred == [PARTITION]
+    for _ in range(2):
+        swept(bench)
+    assert (in_partition(bench), halted(bench), counted(bench)) == (rows, None, true_counts(bench))
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (rows, SweepReport())
+
+
 def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_the_sweep_comes_between_two_looks(
     unmoved: Bench,
 ):

@@ -3,6 +3,7 @@
 
 import shutil
 import time
+from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
+    Killed,
     added_again,
     alter_partitions,
     brought_home,
@@ -23,6 +25,7 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_at,
     overwrite,
     point_at,
     rows_in,
@@ -369,3 +372,59 @@ def test_the_daemon_checks_often_for_an_hour_then_at_every_sweep_and_restores_af
     bench.store.halt_table(bench.table, "a test")
     bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
     assert (upkeep.restore_locations(), upkeep.clean()[0].skip_reason) == (0, "halted: a test")
+
+
+def test_rule_6_a_partition_returns_to_the_directory_that_its_owner_set_last(bench: Bench, tmp_path: Path):
+    """It returned to the directory that it had before its first move, which its owner had given up."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    write(elsewhere, 800, 810, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows, place = in_partition(bench), here(bench)
+    assert place not in (home(bench), elsewhere)
+    bench.clean()
+    assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (2, elsewhere, rows)
+    assert (brought_home(bench), swept(bench), halted(bench)) == (SweepReport(), SweepReport(), None)
+    late = write(place, 900, 910)
+    bench.sweep()
+    assert in_partition(bench) == sorted([*rows, *late])
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.clean()
+    assert (brought_home(bench).relocated_back, here(bench)) == (1, elsewhere)
+    assert (in_partition(bench), counted(bench)) == (sorted([*rows, *late]), true_counts(bench))
+
+
+@pytest.mark.parametrize("died", [True, False], ids=["died before its sweep", "swept"])
+def test_rule_6_a_file_in_the_former_directory_of_a_partition_that_was_added_elsewhere_takes_no_row_away(
+    bench: Bench, tmp_path: Path, died: bool
+):
+    """Its replaced files had been moved aside there. It looked as if an overwrite had removed them.
+
+    After a sweep they were never deleted.
+    """
+    dropped(bench)
+    assert swept(bench).superseded == 3
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", elsewhere)
+    rows = write(elsewhere, 700, 710, "part-1.parquet") + write(elsewhere, 710, 720, "part-2.parquet")
+    bench.request(partitions=[PARTITION])
+    point = "after_record" if died else ""
+    with mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, point)), suppress(Killed):
+        bench.run()
+    place = here(bench)
+    assert place != elsewhere
+    if not died:
+        rows += write(elsewhere, 720, 730, "part-3.parquet")
+        bench.sweep()
+    assert len([one for one in bench.store.awaiting_deletion(bench.table) if "_aside" in one.version.path]) == 3
+    made = bench.case.partitions(bench.table)[PARTITION].created_at  # type: ignore[attr-defined]
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    write(home(bench), 900, 910)
+    bench.sweep()
+    assert (here(bench), in_partition(bench)) == (place, sorted(rows))
+    assert "it is unknown whether they replace the remaining files" in str(halted(bench))

@@ -11,6 +11,7 @@ import pytest
 from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    alter_partitions,
     brought_home,
     counted,
     dropped,
@@ -31,6 +32,8 @@ from toys.bench import Bench
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.metastore import MetastorePartition
+from lake.metastore.thrift import I32
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -113,3 +116,30 @@ def test_a_partition_that_is_dropped_and_added_again_at_a_former_location_with_o
     stored = bench.stored()
     assert "was dropped and added again" in str(swept(bench).first_halt_reason)
     assert bench.stored() == stored
+
+
+@pytest.mark.parametrize("is_overwritten", [False, True], ids=["as it is", "overwritten"])
+@pytest.mark.parametrize("keeps_creation_time", [False, True])
+def test_a_partition_that_is_written_anew_without_properties_keeps_its_late_files(
+    bench: Bench, keeps_creation_time: bool, is_overwritten: bool
+):
+    """Without the creation time it counted as recreated, and late files were lost; with it the table was halted."""
+    place, rows = here(bench), in_partition(bench)
+    if is_overwritten:
+        rows = overwrite(place, 700, 720)
+        wait_a_tick(place)
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    anew = before.with_changes(before.storage, {"trino_version": "470"}).raw
+    alter_partitions(bench, [MetastorePartition(anew if keeps_creation_time else anew | {4: (I32, 0)})])
+    late = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, sorted([*rows, *late]), None)
+    assert counted(bench) == true_counts(bench)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    late += write(place, 910, 920, "part-later.parquet") + write(home(bench), 920, 930, "part-last.parquet")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)

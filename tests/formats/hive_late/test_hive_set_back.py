@@ -23,6 +23,8 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_at,
+    killed_in_sweep,
     overwrite,
     swept,
     wait_a_tick,
@@ -412,17 +414,21 @@ def test_rule_2_files_that_an_overwrite_removed_after_the_backup_do_not_come_bac
     assert (here(bench), in_partition(bench)) == (place, rows)
 
 
-@contextmanager
-def killed_in_sweep(point: str) -> Iterator[None]:
-    """A round of the sweep dies there."""
-    where = "executors.relocation.partition_sweep.failpoint"
-    with mock.patch(where, side_effect=lambda name: killed_at(name, point)), pytest.raises(Killed):
-        yield
-
-
-def killed_at(name: str, point: str) -> None:
-    if name == point:
-        raise Killed
+@pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
+@pytest.mark.parametrize("decided", ["an overwrite before it"], indirect=True)
+def test_rule_4_an_overwrite_that_a_commit_had_followed_is_not_waited_for(
+    decided: tuple[Bench, list[str]], is_lost: bool
+):
+    """The partition waited for an hour and was then halted: the files of before that overwrite were expected."""
+    bench, rows = decided
+    if is_lost:
+        lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    late = write(home(bench), 910, 920, "part-late.parquet")
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
 
 
 def proposed(bench: Bench) -> Plan:

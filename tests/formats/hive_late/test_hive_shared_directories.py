@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories that partitions of two tables share, as ``ADD PARTITION … LOCATION`` leaves them."""
 
+import shutil
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -9,11 +10,26 @@ from typing import Any
 import pytest
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
-from late_writing import PARTITION, added_again, dropped, halted, here, home, in_partition, rows_in, swept, write
+from late_writing import (
+    PARTITION,
+    added_again,
+    brought_home,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    point_at,
+    rows_in,
+    swept,
+    write,
+)
 from toys.bench import Bench, bench_at
 
+from executors.cleaner import CleanJob, clean_table
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.sweep import sweep_table
 from lake.errors import Transient
 from lake.formats.hive.directories import directory_index, shared_directories
 from lake.metastore import MetastoreClient, MetastoreTable, pooled_connection
@@ -395,3 +411,112 @@ def _table(bench: Bench) -> Any:
         found = owner.table(DATABASE, table_name(bench.table))
     assert found is not None
     return found
+
+
+@pytest.mark.parametrize("is_added", [False, True], ids=["dropped", "added again"])
+def test_rule_7_replaced_files_are_not_moved_aside_where_another_table_was_pointed_to_them_in_the_last_hour(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_added: bool
+):
+    """Its known partition was not read again: its readers missed the rows, and after the retention they were gone."""
+    monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    published(other, tmp_path / "other" / "dt=0")
+    directory_index.clear_directory_caches()
+    files = sorted(home(bench).iterdir())
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        assert shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))]) == {}
+    pointed(other, home(bench))
+    dropped(bench)
+    if is_added:
+        added_again(bench)
+    bench.sweep()
+    assert sorted(home(bench).iterdir()) == files
+    assert (f"partition dt=0 of table {DATABASE}.{OTHER} is read from" in str(halted(bench))) is is_added
+
+
+def test_rule_7_files_that_were_moved_aside_are_not_deleted_while_another_table_is_read_from_their_directory(
+    bench: Bench, other: Owner
+):
+    """It may have been read from there when they were moved, and the sweep did not know it yet."""
+    files = len(list(home(bench).iterdir()))
+    dropped(bench)
+    assert swept(bench).superseded == files
+    published(other, home(bench))
+    directory_index.clear_directory_caches()
+    reports = bench.clean(), bench.clean()
+    assert {version.partition for report in reports for version in report.deleted} == {"dt=1"}
+    assert [kept.version.partition for kept in reports[1].kept] == [PARTITION] * files
+    assert f"is read from {home(bench)}" in reports[1].kept[0].reason
+    other.drop(OTHER, "0")
+    assert [version.partition for version in bench.clean().deleted] == [PARTITION] * files
+
+
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from(
+    bench: Bench, other: Owner, reader: str
+):
+    """Their readers saw its rows from then on."""
+    bench.clean()
+    place, rows = here(bench), in_partition(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        if reader == "another table":
+            published(other, home(bench))
+        else:
+            owner.add(table_name(bench.table), "7", home(bench))
+        directory_index.clear_directory_caches()
+        report = brought_home(bench)
+        assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
+        assert (list(home(bench).iterdir()), in_partition(bench)) == ([], rows)
+        if reader == "another table":
+            other.drop(OTHER, "0")
+        else:
+            owner.drop(table_name(bench.table), "7")
+    assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
+
+
+def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its_former_directory(
+    bench: Bench, tmp_path: Path
+):
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "7", home(bench))
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows, place = in_partition(bench), here(bench)
+    added = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(added) <= set(rows_in(home(bench)))
+
+
+def test_rule_2_files_that_two_tables_have_replaced_are_deleted_when_the_retention_of_both_has_passed(
+    unmoved: Bench, tmp_path: Path
+):
+    """Their deletion by one table was an overwrite for the other one, whose rows were lost when a late file came."""
+    bench, elsewhere = unmoved, tmp_path / "elsewhere"
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    point_at(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    second = bench.add_table("second")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(second), "7", elsewhere)
+    directory_index.clear_directory_caches()
+    bench.request(second, partitions=["dt=7"])
+    assert bench.run().result is RunResult.COMPLETED
+    place = bench.case.places(second)["dt=7"]  # type: ignore[attr-defined]
+    rows, files = rows_in(place), sorted(elsewhere.iterdir())
+    bench.execute(f"UPDATE superseded_version SET superseded_at_ms = 1 WHERE table_name = '{bench.table.name}'")
+    bench.clean(timedelta(days=7))
+    assert (sorted(elsewhere.iterdir()), place != elsewhere) == (files, True)
+    late = write(elsewhere, 900, 910)
+    for _ in range(2):
+        sweep_table(second, bench.context(), format=bench.format)
+    assert bench.case.places(second)["dt=7"] == place  # type: ignore[attr-defined]
+    assert rows_in(place) == sorted([*rows, *late])
+    clean_table(CleanJob(table=second, retention=timedelta()), bench.context(), format=bench.format)
+    assert not [path for path in files if path.exists()]

@@ -96,6 +96,18 @@ def location_of_archive(directory: str) -> str | None:
     return location if found else None
 
 
+def directory_before_archive(ref: TableRef, directory: str) -> str | None:
+    """Return the directory whose files were moved to ``directory``, both as full paths; see ``archived_paths``.
+
+    None if ``directory`` holds no moved files.
+    """
+    for data_directory in data_dirs(ref):
+        if directory.startswith(f"{data_directory}/{FILE_ARCHIVE_DIR}/"):
+            below = directory.removeprefix(f"{data_directory}/{FILE_ARCHIVE_DIR}/").partition("/")[2]
+            return f"{ref.location}/{below}".rstrip("/")
+    return location_of_archive(directory)
+
+
 def new_version_name(plan_id: str, epoch: int, nanoseconds: int) -> str:
     """Return a name for a version that no other attempt has."""
     return f"{plan_id}-e{epoch}-{nanoseconds}"

@@ -64,6 +64,19 @@ def foreign_readers(
     return found
 
 
+def present_readers(
+    metastore: MetastoreClient, table: MetastoreTable, directories: Collection[str], *, max_age: timedelta
+) -> Mapping[str, str]:
+    """Return what ``foreign_readers`` does, with directories of partitions that are at most ``max_age`` old as well.
+
+    The partitions of all tables are read again only if the cached ones show no reader.
+    """
+    found = dict(foreign_readers(metastore, table, directories, max_age=max_age))
+    if unread := set(directories) - found.keys():
+        found |= foreign_readers(metastore, table, unread, max_age=max_age, max_partition_age=max_age)
+    return found
+
+
 def shared_partitions(
     metastore: MetastoreClient, table: MetastoreTable, partitions: Sequence[CatalogPartition]
 ) -> Mapping[str, str]:

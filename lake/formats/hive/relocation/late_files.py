@@ -4,6 +4,7 @@
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from hashlib import sha256
 from posixpath import basename, dirname
 
@@ -48,6 +49,14 @@ def digest_in_copy_name(name: str) -> str | None:
     """Return the ``source_digest`` in the name of a copy. None if the name is not that of a copy."""
     found = _COPY_NAME.match(name)
     return found["digest"] if found else None
+
+
+def create_location(ref: TableRef, location: str, like: str) -> None:
+    """See ``CopiesLateFiles``. Raises the errors of storage."""
+    files, directory = file_io_of(ref.location), resolve_path(ref.location, location)
+    if not files.exists(directory):
+        files.make_directories(directory)
+        files.copy_permissions(directory, resolve_path(ref.location, like))
 
 
 def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
@@ -209,24 +218,33 @@ def _restore_source(ref: TableRef, scratch: str, source: str) -> None:
     storage.remove_own_file(scratch)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CatalogEntry:
+    """A partition's entry in the metastore: its name, location and token."""
+
+    name: str
+    location: str
+    token: str | None
+
+
 def update_catalog(
     metastore: MetastoreClient,
     table: MetastoreTable,
     ref: TableRef,
     last: Relocation,
     move: Relocation | None,
-    expected: tuple[str, str | None],
+    expected: CatalogEntry,
     fence: Callable[[], None],
 ) -> None:
     """Set the partition's location and counts in the metastore by one call: the location of ``move``, or of ``last``.
 
-    ``expected`` are the location and the token that the partition must have until the call.
+    The partition must be as ``expected`` until the call.
     """
-    since_check = Stopwatch()
+    since_check, label = Stopwatch(), partition_label(expected.name)
     fence()
-    partition = next(list_partitions(metastore, table, [last.partition]), None)
-    if partition is None or _location_and_token(ref, partition) != expected:
-        raise Conflict(f"{partition_label(last.partition)} is not at the location of its last relocation")
+    partition = next(list_partitions(metastore, table, [expected.name]), None)
+    if partition is None or _location_and_token(ref, partition) != (expected.location, expected.token):
+        raise Conflict(f"{label} is not at the location of its last relocation")
     to, files = move or last, file_io_of(ref.location)
     directory = resolve_path(ref.location, to.location)
     if move is not None and not files.exists(directory):  # an overwrite without rows removed it
@@ -248,15 +266,15 @@ def update_catalog(
         raise Transient("checking the partition took too long for a safe call")
     failpoint("in_tell")
     fence()
-    if next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None) != partition:
-        raise Conflict(f"{partition_label(last.partition)} was changed right before the call")
+    if next(list_partitions(metastore, load_table(metastore, ref), [expected.name]), None) != partition:
+        raise Conflict(f"{label} was changed right before the call")
     try:
         put_partitions(metastore, table, [changed])
     except CommitUnknown:
         raise
     except Transient as error:
         # Listeners of the metastore run after the change: if one fails, the change was still made.
-        now = next(list_partitions(metastore, load_table(metastore, ref), [last.partition]), None)
+        now = next(list_partitions(metastore, load_table(metastore, ref), [expected.name]), None)
         written_keys = (version_names.RELOCATION_KEY, "numFiles", "totalSize")
         if (
             now is None
@@ -264,7 +282,7 @@ def update_catalog(
             or any(now.parameters.get(name) != parameters.get(name) for name in written_keys)
         ):
             raise Conflict(f"the metastore refused the call: {error}") from error
-    if (difference := find_lost_update(metastore, load_table(metastore, ref), {last.partition: changed})) is not None:
+    if (difference := find_lost_update(metastore, load_table(metastore, ref), {expected.name: changed})) is not None:
         raise Integrity(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
             f"other: {difference}; compare with the intended change, then lakefold resume"

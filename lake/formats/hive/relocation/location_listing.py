@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Protocol
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
@@ -12,9 +13,11 @@ from lake.formats.hive.commit.commit_record import is_cleaned
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.formats.hive.relocation.renamed_partitions import find_renamed_partitions
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
+from lake.relocation.evidence import has_late_files
 from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.files import FileIO
 from lake.storage.filesystems import file_io_of
@@ -27,8 +30,15 @@ _QUICK_LISTING_SECONDS = 0.0005
 _PATIENCE_SECONDS = 0.005
 
 
-ReaderLookup = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Maps partition → directory to partition → another partition or table that is read from the directory, in words."""
+PartitionLookup = Callable[[], Sequence[CatalogPartition]]
+"""Returns all partitions of the table."""
+
+
+class ReaderLookup(Protocol):
+    """Maps partition → location to partition → another partition or table that is read from the location, in words."""
+
+    def __call__(self, locations: Mapping[str, str], *, is_fresh: bool) -> Mapping[str, str]:
+        """See ``RelocatesPartitions.other_readers``."""
 
 
 def list_locations(
@@ -37,11 +47,14 @@ def list_locations(
     partitions: Sequence[CatalogPartition],
     find_readers: ReaderLookup,
     now: float,
+    list_all_partitions: PartitionLookup = tuple,
 ) -> Mapping[str, PartitionState]:
     """Return the state of ``relocated`` partitions in the metastore, and the files in their locations at ``now``.
 
     ``find_readers`` is called only for partitions that were dropped, or dropped and added again, and whose replaced
-    files are in their own directory. Raises Transient.
+    files are in their own directory, and for locations with late files that an owner had moved a partition away from.
+    ``list_all_partitions`` is called only for partitions that are not in the metastore and have late files: they may
+    have another name now. Raises Transient.
     """
     by_name = {location.name: location for location in partitions}
     current = {relative_path(ref.location, location.location) for location in partitions}
@@ -52,7 +65,7 @@ def list_locations(
         return _list_location(ref.location, location, recorded, now, location not in current)
 
     seen = dict(zip(listed, _list_each(listed, list_one), strict=True))
-    states = {
+    states: dict[str, PartitionState] = {
         one.partition: PartitionState(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
             token=None if at is None else relocation_token(at.parameters),
@@ -64,7 +77,8 @@ def list_locations(
         )
         for one in relocated
     }
-    return {**states, **_states_with_readers(ref, relocated, states, find_readers)}
+    states |= find_renamed_partitions(ref, relocated, states, list_all_partitions)
+    return {**states, **_states_with_readers(relocated, states, find_readers)}
 
 
 def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState]) -> list[LocationState]:
@@ -82,24 +96,38 @@ def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState
 
 
 def _states_with_readers(
-    ref: TableRef,
-    relocated: Sequence[RelocatedPartition],
-    states: Mapping[str, PartitionState],
-    find_readers: ReaderLookup,
+    relocated: Sequence[RelocatedPartition], states: Mapping[str, PartitionState], find_readers: ReaderLookup
 ) -> Mapping[str, PartitionState]:
-    """Return the states of partitions whose replaced files would be moved aside although others read them there."""
-    behind = {
-        one.partition: files[0].directory
+    """Return the states of partitions with locations where it matters that others read there, and are read there."""
+    found: dict[str, PartitionState] = {}
+    wanted = {
+        one.partition: (_archived_locations(one, states[one.partition]), _former_locations(one, states[one.partition]))
         for one in relocated
-        if (files := orphaned_inputs(one, states[one.partition])) and _are_any_there(files, states[one.partition])
     }
-    directories = {partition: resolve_path(ref.location, location) for partition, location in behind.items()}
-    found = {}
-    for partition, reader in (find_readers(directories) if directories else {}).items():
-        locations, location = states[partition].locations, behind[partition]
-        shared = {**locations, location: replace(locations[location], read_by=reader)}
-        found[partition] = replace(states[partition], locations=shared)
+    for kind, is_fresh in enumerate((True, False)):
+        locations = {partition: both[kind] for partition, both in wanted.items()}
+        for number in range(max(map(len, locations.values()), default=0)):
+            some = {partition: these[number] for partition, these in locations.items() if number < len(these)}
+            for partition, reader in find_readers(some, is_fresh=is_fresh).items():
+                state = found.get(partition, states[partition])
+                shared = replace(state.locations[some[partition]], read_by=reader)
+                found[partition] = replace(state, locations={**state.locations, some[partition]: shared})
     return found
+
+
+def _archived_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
+    """Return the directory out of which replaced files would be moved: others may read them there."""
+    files = orphaned_inputs(relocated, state)
+    return [files[0].directory] if files and _are_any_there(files, state) else []
+
+
+def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
+    """Return the locations with late files that the owner had moved the partition away from."""
+    return [
+        previous.location
+        for previous in relocated.previous_locations
+        if previous.is_before_owner_move and has_late_files(previous, state, relocated)
+    ]
 
 
 def _are_any_there(files: Sequence[LocatedFile], state: PartitionState) -> bool:

@@ -6,6 +6,7 @@ now has another prefix, if the database was lost or restored from a backup, or i
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from contextlib import suppress
 from posixpath import basename
 
 from lake.formats.hive.catalog.tables import list_partitions
@@ -51,19 +52,26 @@ def find_unrecorded_relocations(
         names |= {entry.path for entry in _list_files(ref, location)}
     digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
     late_copies = _late_copies(ref, every, listings, digests)
+    removed = _removed_paths(ref, every, listings)
     return [
         *(
             FoundRelocations(
                 commit=one.commit,
                 deleted_paths=_deleted_paths(ref, one, listings),
+                removed_paths=removed[one.commit.instant],
                 late_copies=late_copies[one.commit.instant],
             )
             for one in made
         ),
         *(
-            FoundRelocations(commit=one.commit, is_recorded=True, late_copies=late_copies[one.commit.instant])
+            FoundRelocations(
+                commit=one.commit,
+                is_recorded=True,
+                removed_paths=removed[one.commit.instant],
+                late_copies=late_copies[one.commit.instant],
+            )
             for one in before
-            if late_copies[one.commit.instant]
+            if late_copies[one.commit.instant] or removed[one.commit.instant]
         ),
     ]
 
@@ -140,6 +148,35 @@ def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, S
     return frozenset(gone)
 
 
+def _removed_paths(
+    ref: TableRef, records: Sequence[CommitRecord], listings: Mapping[str, Sequence[FileEntry]]
+) -> Mapping[str, frozenset[str]]:
+    """Return by commit the replaced files that a writer removed before the partition's last commit; oldest first.
+
+    A commit is made only if the removal of a replaced file is explained by then. No file was added to or removed from
+    the directory since the time that it shows.
+    """
+    last = {move.partition: one for one in records for move in one.commit.relocations}
+    found = {}
+    for one in records:
+        gone = set[str]()
+        for move in one.commit.relocations:
+            there = {entry.path for entry in listings[move.previous_location]}
+            replaced = [file.path for file in one.commit.superseded if file.partition == move.partition]
+            missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
+            checked_ms = _last_check_ms(last[move.partition], move.partition)
+            if not missing or checked_ms is None or last[move.partition] is one:
+                continue
+            if move.partition in commit_record.cleaned_partitions(ref, one.commit.instant):
+                continue  # lakefold may have deleted them
+            with suppress(FileNotFoundError):
+                directory = resolve_path(ref.location, move.previous_location)
+                if file_io_of(ref.location).status(directory).modified_ns / 1e6 < checked_ms:
+                    gone.update(missing)
+        found[one.commit.instant] = frozenset(gone)
+    return found
+
+
 def _late_copies(
     ref: TableRef,
     records: Sequence[CommitRecord],
@@ -196,18 +233,22 @@ def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_
     The check was made after the rewrite had ended. The files that the rewrite wrote show that time by the storage's
     clock.
     """
-    version = last_record.commit.instant
-    there = (file for one in last_record.commit.relocations if one.partition == move.partition for file in one.files)
-    ended_ms = min(
-        (file.modified_ms for file in there if version_names.version_of_output(file.name) == version), default=None
-    )
-    if ended_ms is None:
+    checked_ms = _last_check_ms(last_record, move.partition)
+    if checked_ms is None:
         return False
     came_ns = entry.arrived_ns
     files = file_io_of(ref.location)
     if not files.has_arrival_times:
         came_ns = files.status(resolve_path(ref.location, move.previous_location)).modified_ns
-    return came_ns / 1e6 < ended_ms - MAX_CHECK_AGE.total_seconds() * 1000
+    return came_ns / 1e6 < checked_ms
+
+
+def _last_check_ms(record: CommitRecord, partition: str) -> float | None:
+    """Return a time before the check of a commit, in milliseconds by the storage's clock. None if it is unknown."""
+    version = record.commit.instant
+    there = (file for one in record.commit.relocations if one.partition == partition for file in one.files)
+    written = [file.modified_ms for file in there if version_names.version_of_output(file.name) == version]
+    return min(written) - MAX_CHECK_AGE.total_seconds() * 1000 if written else None
 
 
 def _list_files(ref: TableRef, location: str) -> Sequence[FileEntry]:

@@ -40,6 +40,7 @@ from service.control.store.models import (
     TableRow,
 )
 from service.control.store.relocation.journal import (
+    REMOVED_BY_WRITER,
     has_relocation_of,
     latest_location,
     record_unrecorded_relocations,
@@ -93,6 +94,7 @@ class DiscoveredRelocations(StorePart):
                 commit = one.commit
                 if one.is_recorded:
                     _insert_late_copies(connection, table, one, one.late_copies)
+                    _close_removed(connection, table, one)
                     continue
                 partitions = [move.partition for move in commit.relocations]
                 row = _lock_plan(connection, table, commit)
@@ -354,6 +356,16 @@ def _insert_relocations(connection: Connection, table: TableRef, found: FoundRel
         row = SupersededRow
         these = row.table_name == table.name, row.plan_id == commit.plan_id, row.path.in_(sorted(found.deleted_paths))
         connection.execute(update(row).where(*these).values(deleting_at_ms=db_now(), deleted_at_ms=db_now()))
+    _close_removed(connection, table, found)
+
+
+def _close_removed(connection: Connection, table: TableRef, found: FoundRelocations) -> None:
+    """Close the records of replaced files that a writer had removed."""
+    if found.removed_paths:
+        row = SupersededRow
+        these = row.table_name == table.name, row.plan_id == found.commit.plan_id, row.deleted_at_ms.is_(None)
+        ended = {"deleted_at_ms": db_now(), "closed_reason": REMOVED_BY_WRITER}
+        connection.execute(update(row).where(*these, row.path.in_(sorted(found.removed_paths))).values(**ended))
 
 
 def _insert_late_copies(

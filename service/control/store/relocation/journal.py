@@ -32,6 +32,9 @@ from service.control.store.relocation.relocated_partitions import (
     load_relocated,
 )
 
+REMOVED_BY_WRITER = "a writer has removed the file"
+"""The reason why the record of a replaced file is closed that an overwrite, or the table's owner, has removed."""
+
 #: maximum number of partitions that one statement reads
 _CHUNK = 500
 
@@ -234,7 +237,7 @@ class RelocationJournal(StorePart):
                 modified_ms = func.coalesce(row.modified_at_ms, 0)
                 this_file = row.path == file.path, row.bytes == file.bytes, modified_ms == file.modified_ms
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
-                ended = {"deleted_at_ms": db_now(), "closed_reason": "a writer has removed the file"}
+                ended = {"deleted_at_ms": db_now(), "closed_reason": REMOVED_BY_WRITER}
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
 
     def record_archived_files(

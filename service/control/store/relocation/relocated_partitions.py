@@ -11,6 +11,7 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 
 from lake.plan import LocatedFile, Relocation
 from lake.relocation.model import LateCopy, PreviousLocation, RelocatedPartition
+from lake.storage.locations import DATA_DIRS
 from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
 
@@ -114,10 +115,22 @@ def _relocated_partition(
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,
+        owner_location=_owner_location(applied),
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
         earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
     )
+
+
+def _owner_location(applied: Sequence[Row[Any]]) -> str:
+    """Return the last location that is in no version, so the table's owner had set it.
+
+    lakefold itself moves a partition to a version, or back to a location that the partition had before. A partition
+    that was renamed in a version has no such location: it gets the directory of its name.
+    """
+    locations: list[str] = [location for row in applied for location in (row.left_place, row.place)]
+    by_owner = [location for location in locations if location.partition("/")[0] not in DATA_DIRS]
+    return by_owner[-1] if by_owner else str(applied[-1].partition_path)
 
 
 def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
