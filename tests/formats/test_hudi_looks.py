@@ -64,7 +64,7 @@ def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.
     children = TableStorage.children
     monkeypatch.setattr(TableStorage, "children", lambda self, where: (listed.append(where), children(self, where))[1])
     assert table.slices([path]) == []
-    assert set(listed) <= {".hoodie"}, "the timeline"
+    assert set(listed) <= {".hoodie", ".hoodie/.aux"}, "the timeline, and the checkpoints of Flink"
 
 
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])

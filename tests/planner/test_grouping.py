@@ -412,6 +412,6 @@ def test_deltas_are_called_what_they_are() -> None:
     assert texts(plan(files)) == {
         "": "1 of 5 log files",
         "log file": "1 of 5 log files",
-        "delete file": "1 of 5 delete files",
+        "delete file": "1 of 5 delete files (compact_delete_files)",
         "deletion vector": "1 deletion vector, below the number that starts a compaction",
     }
