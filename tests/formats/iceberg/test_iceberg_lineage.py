@@ -1,0 +1,51 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The lineage of rows in format version 3: no commit of lakefold changes a ``_row_id``, also not of files it keeps."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from contract.attempts import attempt, run
+from contract.plans import plan_all
+from iceberg_case import IcebergCase, NewCase
+
+from lake.errors import Rejected
+from lake.model import TableRef
+
+pytestmark = pytest.mark.spark
+
+
+@pytest.fixture
+def case(new_case: NewCase) -> IcebergCase:
+    return new_case("hadoop", version=3)
+
+
+def lineage(case: IcebergCase, table: TableRef) -> Sequence[tuple[int, ...]]:
+    """The id of every row with its lineage."""
+    rows = case.sql(f"SELECT id, _row_id, _last_updated_sequence_number FROM {case.name(table)}").collect()
+    return sorted(tuple(row) for row in rows)
+
+
+def test_a_commit_that_would_number_rows_of_other_files_again_is_not_made(case: IcebergCase, tmp_path: Path):
+    """Iceberg 1.10.1 loses the row ids of a file that stays, if it filters the file's manifest and then merges it."""
+    case.properties = {"commit.manifest.min-count-to-merge": "2"}
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    was = lineage(case, table)
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        rewrite = one.rewritten()
+        with pytest.raises(Rejected, match=r"new row ids .* property commit\.manifest-merge\.enabled to false"):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert (lineage(case, table), case.commits(table)) == (was, [])
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('commit.manifest-merge.enabled' = 'false')")
+    for partition in ("dt=0", "dt=1"):
+        run(case, plan_all(case.format, table, partition, partitions=[partition]))
+        assert lineage(case, table) == was
+
+
+def test_a_plan_over_all_files_commits_although_manifests_are_merged(case: IcebergCase, tmp_path: Path):
+    case.properties = {"commit.manifest.min-count-to-merge": "2"}
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    was = lineage(case, table)
+    run(case, plan_all(case.format, table, "p"))
+    assert lineage(case, table) == was
