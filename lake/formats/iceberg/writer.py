@@ -205,6 +205,8 @@ class IcebergWriter:
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
         needless = needless_deletes(table, removed, inputs.sequence_number)
+        snapshot = snapshot_of(table)
+        last_seen = None if snapshot is None else snapshot.snapshot_id
         java_table = self._open()
         with translated_errors(self._ref.name, "describing the new files"):
             update = java_table.table.newRewrite().validateFromSnapshot(inputs.snapshot_id)
@@ -233,6 +235,12 @@ class IcebergWriter:
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
             self._require_history(base, inputs)
+            # Of the state seen before, lakefold knows which delete files no file needs, and Iceberg keeps in memory
+            # which ones it has dropped. An earlier state may need them.
+            nonlocal last_seen
+            if not base.descends_from(last_seen):
+                raise Conflict(f"{self._ref.name}: the table was rolled back while the plan was committed")
+            last_seen = base.current_snapshot_id
             self._require_equality_deletes(needless, new.summary)
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
@@ -294,11 +302,7 @@ class IcebergWriter:
             if not numbers.issuperset(range(inputs.sequence_number + 1, base.last_sequence_number + 1)):
                 raise Conflict(text)
             return
-        current = base.current_snapshot_id
-        while current is not None and current != inputs.snapshot_id:
-            one = base.snapshots.get(current)
-            current = None if one is None else one.get("parent-snapshot-id")
-        if current is None:
+        if not base.descends_from(inputs.snapshot_id):
             raise Conflict(text)
 
     def withdraw(

@@ -51,6 +51,14 @@ class BaseMetadata:
         found = self.document.get("current-snapshot-id")
         return None if found in (None, -1) else int(found)
 
+    def descends_from(self, snapshot_id: int | None) -> bool:
+        """Return True if the newest snapshot of ``main`` is ``snapshot_id`` or was made on top of it."""
+        current = self.current_snapshot_id
+        while current is not None and current != snapshot_id:
+            one = self.snapshots.get(current)
+            current = None if one is None else one.get("parent-snapshot-id")
+        return current == snapshot_id
+
     @property
     def manifest_list(self) -> str | None:
         """The manifest list of the newest snapshot; None if there is none."""
