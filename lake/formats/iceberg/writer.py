@@ -234,6 +234,7 @@ class IcebergWriter:
             self._require_identity(base.identity)
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
+            self._require_lineage(base, inputs)
             self._require_history(base, inputs)
             # Of the state seen before, lakefold knows which delete files no file needs, and Iceberg keeps in memory
             # which ones it has dropped. An earlier state may need them.
@@ -280,6 +281,17 @@ class IcebergWriter:
                 f"{self._ref.name}: Iceberg would remove an equality delete that was committed since the plan was "
                 "prepared and applies to its new files"
             )
+
+    def _require_lineage(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
+        """Raise Conflict if the rows of the inputs may have row ids now that they did not have at ``prepare``."""
+        if base.format_version != inputs.format_version:
+            raise Conflict(
+                f"{self._ref.name}: the table has format version {base.format_version} now, and had "
+                f"{inputs.format_version} when the plan was prepared"
+            )
+        numbers_rows = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
+        if numbers_rows and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
+            raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
 
     def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:
         """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.

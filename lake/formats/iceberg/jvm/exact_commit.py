@@ -36,6 +36,11 @@ class BaseMetadata:
         return str(self.document["table-uuid"])
 
     @property
+    def format_version(self) -> int:
+        """The version of the table's format."""
+        return int(self.document["format-version"])
+
+    @property
     def last_sequence_number(self) -> int:
         """The sequence number of the newest snapshot; 0 in format version 1."""
         return int(self.document.get("last-sequence-number", 0))
