@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from contract.attempts import attempt
+from contract.attempts import attempt, run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
-from iceberg_writers import equality_delete
+from iceberg_readers import live_paths
+from iceberg_writers import equality_delete, merge_on_read_delete
 
 from lake.errors import Conflict
 from lake.formats.iceberg import writer as iceberg_writer
@@ -83,3 +84,25 @@ def test_a_rollback_to_a_state_that_needs_a_delete_file_brings_no_row_back(
         one.discarded(None)
     assert acts == []
     assert case.rows(table) == rows
+
+
+def test_a_needless_delete_file_whose_partition_iceberg_can_t_read_stays_and_plans_commit(
+    new_case: NewCase, tmp_path: Path
+):
+    case = new_case("hadoop", version=2, merge_on_read=True)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    name = case.name(table)
+    case.sql(f"DROP TABLE {name} PURGE")
+    case.sql(
+        f"CREATE TABLE {name} (id bigint, x double) USING iceberg PARTITIONED BY (x) TBLPROPERTIES "
+        "('format-version' = '2', 'write.distribution-mode' = 'none', 'write.delete.mode' = 'merge-on-read')"
+    )
+    for low, value in ((0, "1.0D"), (10, "1.0D"), (20, "double('NaN')")):
+        case.session.range(low, low + 10, 1, 1).selectExpr("id", f"{value} AS x").writeTo(name).append()
+    merge_on_read_delete(case, table, "id = 25")
+    without_files(case, table, lambda path: "NaN" in path)
+    (delete,) = case.sql(f"SELECT file_path FROM {name}.delete_files").collect()
+    assert "NaN" in delete["file_path"]
+    run(case, plan_all(case.format, table, "p"))
+    assert len(live_paths(case, table)) == 1
+    assert case.sql(f"SELECT id FROM {name}").count() == 20
