@@ -58,7 +58,16 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         else:
             skipped[index] = SkippedGroup(group=index, reason=reason)
     columns = footers.table_columns(table)
-    different = footers.different_files(columns, [file.path for files in groups.values() for file in files])
+    inputs_of_groups = [file for files in groups.values() for file in files]
+    different = dict(footers.different_files(columns, [file.path for file in inputs_of_groups]))
+    if table.metadata.format_version >= refusals.MIN_LINEAGE_VERSION:
+        renumbered = [
+            file.path
+            for file in inputs_of_groups
+            if file.sequence_number != file.file_sequence_number and file.path not in different
+        ]
+        reason = "it was rewritten before the table had format version 3, so Iceberg misreads when its rows changed"
+        different |= dict.fromkeys(footers.files_without_lineage(renumbered), reason)
     for index, inputs_of_group in list(groups.items()):
         odd = [file.path for file in inputs_of_group if file.path in different]
         if odd:

@@ -2,6 +2,7 @@
 """The lineage of rows in format version 3: no commit of lakefold changes a ``_row_id``, also not of files it keeps."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -95,3 +96,27 @@ def test_rows_that_get_their_first_ids_between_preparation_and_commit_keep_them(
     assert lineage(case, table) == was
     run(case, plan_all(case.format, table, "q"))
     assert [row[:2] for row in lineage(case, table)] == [row[:2] for row in was]
+
+
+def test_files_rewritten_before_version_3_are_left_alone_and_named(version_2: IcebergCase, tmp_path: Path):
+    """Iceberg 1.10.1 takes the number of the rewrite for the one of the rows, and its writer would store it."""
+    case, table = version_2, version_2.create(tmp_path / "lake" / "t", name="t")
+    commit = run(case, plan_all(case.format, table, "p"))
+    upgrade(case, table)
+    for low in (1000, 1010):
+        case.append(table, "dt=0", low, low + 10)
+    was = lineage(case, table)
+    named = pytest.raises(Conflict, match="rewritten before the table had format version 3")
+    with attempt(case, plan_all(case.format, table, "q")) as one, named as caught:
+        one.prepared()
+    skipped = caught.value.args[1]
+    rewritten = {path for group in skipped for path in group.quarantine}
+    assert {Path(path).name for path in rewritten} == {Path(output.path).name for output in commit.outputs}
+    plan = plan_all(case.format, table, "r", partitions=["dt=0"])
+    slices = tuple(one for one in plan.groups[0].slices if one.path not in rewritten)
+    assert len(slices) == 2
+    for turn in range(2):
+        run(case, replace(plan, plan_id=f"r{turn}", groups=(replace(plan.groups[0], slices=slices),)))
+        assert lineage(case, table) == was
+        plan = plan_all(case.format, table, "r", partitions=["dt=0"])
+        slices = tuple(one for one in plan.groups[0].slices if one.path not in rewritten)
