@@ -2,9 +2,11 @@
 """Directories that partitions of two tables share, as ``ADD PARTITION … LOCATION`` leaves them."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -404,6 +406,36 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     assert asked[1:] == [["dt=3"]]
     look(timedelta())
     assert len(asked) == 2
+
+
+def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_each_look(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each inspection waited for a load of its own, since the one before was too old when it ended."""
+    seconds, asked, partitions = [0.0], list[float](), MetastoreClient.partitions
+
+    def slow(self: MetastoreClient, database: str, table: str, names: Any) -> Any:
+        if table == OTHER and names:
+            asked.append(seconds[0])
+            seconds[0] += 200
+        return partitions(self, database, table, names)
+
+    published(other, tmp_path / "other" / "dt=1", "1")
+    directory_index.clear_directory_caches()
+    monkeypatch.setattr(MetastoreClient, "partitions", slow)
+    monkeypatch.setattr(directory_index, "time", SimpleNamespace(monotonic=lambda: seconds[0], time=time.time))
+
+    def look() -> int:
+        with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            age = shared_directories.DELETION_MAX_AGE
+            assert shared_directories.present_readers(metastore, _table(bench), [str(home(bench))], max_age=age) == {}
+        return len(asked)
+
+    assert [look(), look(), look()] == [1, 1, 1]
+    seconds[0] += 390
+    assert look() == 1
+    seconds[0] += 20
+    assert [look(), look()] == [2, 2], "read again after three times the duration of a load"
 
 
 def _table(bench: Bench) -> Any:
