@@ -524,6 +524,31 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its
     assert set(added) <= set(rows_in(home(bench)))
 
 
+@pytest.mark.parametrize("change", ["ADD PARTITION", "SET LOCATION"])
+def test_rule_7_a_partition_does_not_get_the_rows_of_another_table_that_got_its_former_directory_a_moment_ago(
+    bench: Bench, other: Owner, tmp_path: Path, change: str
+):
+    """The directories of all tables had been read before that, and the rows were copied for good."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    if change == "SET LOCATION":
+        published(other, tmp_path / "other" / "dt=0")
+    directory_index.clear_directory_caches()
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        assert shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))]) == {}
+    (pointed if change == "SET LOCATION" else published)(other, home(bench))
+    rows, place = in_partition(bench), here(bench)
+    added = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(added) <= set(rows_in(home(bench)))
+
+
 def test_rule_2_files_that_two_tables_have_replaced_are_deleted_when_the_retention_of_both_has_passed(
     unmoved: Bench, tmp_path: Path
 ):

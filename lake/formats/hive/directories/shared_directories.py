@@ -68,19 +68,25 @@ def foreign_readers(
 
 
 def present_readers(
-    metastore: MetastoreClient, table: MetastoreTable, directories: Collection[str], *, max_age: timedelta
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    directories: Collection[str],
+    *,
+    max_age: timedelta,
+    strict_age: timedelta | None = None,
 ) -> Mapping[str, str]:
     """Return what ``foreign_readers`` does, with directories of partitions that are at most ``max_age`` old as well.
 
     The partitions of all tables are read again only if the cached ones show no reader. Where this takes longer than a
     third of ``max_age``, the directories may be three times as old as the load takes: otherwise every call would wait
-    for a load.
+    for a load. They are never older than ``strict_age``.
     """
     cache = directory_cache(metastore.uri)
     age = max(max_age, _LOADS_APART * cache.full_load_duration)
     found = dict(foreign_readers(metastore, table, directories, max_age=age))
     if unread := set(directories) - found.keys():
         max_age = max(max_age, _LOADS_APART * cache.full_load_duration)
+        max_age = max_age if strict_age is None else min(max_age, strict_age)
         found |= foreign_readers(metastore, table, unread, max_age=max_age, max_partition_age=max_age)
     return found
 
