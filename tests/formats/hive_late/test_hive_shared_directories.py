@@ -30,6 +30,7 @@ from toys.bench import Bench, bench_at
 
 from executors.cleaner import CleanJob, clean_table
 from executors.outcome import RunResult
+from executors.relocation import sweep
 from executors.relocation.partition_sweep import SweepReport
 from executors.sweep import sweep_table
 from lake.errors import Transient
@@ -451,6 +452,7 @@ def test_rule_7_replaced_files_are_not_moved_aside_where_another_table_was_point
 ):
     """Its known partition was not read again: its readers missed the rows, and after the retention they were gone."""
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
     published(other, tmp_path / "other" / "dt=0")
     directory_index.clear_directory_caches()
     files = sorted(home(bench).iterdir())
@@ -503,6 +505,34 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
         else:
             owner.drop(table_name(bench.table), "7")
     assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
+
+
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from_since_the_round_began(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+):
+    """A round restores thousands of partitions one after the other, and looked at their readers once."""
+    monkeypatch.setattr(sweep, "_MAX_LOOK_AGE", timedelta(), raising=False)
+    monkeypatch.setattr(sweep, "_LOOKS_APART", 0, raising=False)
+    monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    published(other, tmp_path / "other" / "dt=0")
+    bench.clean()
+    place, rows, sweep_each = here(bench), in_partition(bench), sweep._sweep_each
+
+    def given_away_first(*arguments: Any, **options: Any) -> SweepReport:
+        if reader == "another table":
+            pointed(other, home(bench))
+        else:
+            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+                owner.add(table_name(bench.table), "7", home(bench))
+        return sweep_each(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_sweep_each", given_away_first)
+        report = brought_home(bench)
+    assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
+    assert (list(home(bench).iterdir()), in_partition(bench), halted(bench)) == ([], rows, None)
 
 
 def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its_former_directory(
