@@ -171,7 +171,7 @@ class AtHome:
         return self._identity
 
     def other_readers(
-        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+        self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
         return {}
 
