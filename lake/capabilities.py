@@ -416,12 +416,13 @@ class RelocatesPartitions(Protocol):
         """
 
     def other_readers(
-        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+        self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
         """Return the partitions whose location another partition or table is read from, each with that one, in words.
 
-        ``locations`` has a location of each partition to check, by the partition's name. With ``is_fresh``, partitions
-        of other tables that were given another location in the last hour are noticed as well, at a higher cost.
+        ``locations`` has a location of each partition to check, by the partition's name. The partitions of the
+        table are read at each call. Those of other tables were read at most ``max_age`` ago; without it, at most some
+        minutes ago, depending on how long it takes to read them.
         """
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:

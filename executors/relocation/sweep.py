@@ -21,6 +21,7 @@ from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
     RelocationAction,
+    RelocationDecision,
     decide,
     decide_by_choice,
     decide_restore_location,
@@ -29,11 +30,18 @@ from lake.relocation.decide import (
 from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
+from lake.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
 #: if one of 10,000 partitions can't be inspected, about 14 calls fail until it is found; without a metastore all fail
 _MAX_FAILED_INSPECTIONS = 40
+
+_MAX_LOOK_AGE = timedelta(seconds=5)
+"""Maximum time between a look at the readers of a directory and the restore of a partition there."""
+
+_LOOKS_APART = 3
+"""If looks take long, the next one follows after this many times the duration of the last one."""
 
 
 def partitions_awaiting_sweep(
@@ -133,45 +141,58 @@ def restore_original_locations(
         for one in _relocated_partitions(table, format, context.relocations)
         if one.latest.location != one.owner_location and one.since_relocation >= older_than
     ]
-    states = dict(format.inspect_locations(table, known)) if known else {}
+    states = format.inspect_locations(table, known) if known else {}
     halted = context.relocations.halted_partitions(table) if known else {}
     known = [one for one in known if one.partition not in halted]
-    movable = [
-        one
+    directories = {
+        one.partition: target
         for one in known
-        if decide_restore_location(one, states[one.partition]).action is RelocationAction.RELOCATE_BACK
-    ]
-    if movable:
-        states |= _with_readers(states, movable, format.other_readers(table, _owner_locations(movable)))
-    actions = {one.partition: decide_restore_location(one, states[one.partition]).action for one in known}
+        if (target := _restore_target(decide_restore_location(one, states[one.partition]))) is not None
+    }
+    look = _ReaderLook(table, format, directories)
+    actions = {one.partition: look.decide(one, states[one.partition], timedelta()).action for one in known}
     due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
-    report = _sweep_each(
-        table,
-        format,
-        context,
-        due,
-        lambda record, state, waited: decide_restore_location(record, state),
-        alongside_plans=False,
-    )
+    report = _sweep_each(table, format, context, due, look.decide, alongside_plans=False)
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
     return report
 
 
-def _owner_locations(relocated: Sequence[RelocatedPartition]) -> Mapping[str, str]:
-    return {one.partition: one.owner_location for one in relocated}
+def _restore_target(decision: RelocationDecision) -> str | None:
+    """Return the location to which a partition would move. None if it stays."""
+    return decision.target_location if decision.action is RelocationAction.RELOCATE_BACK else None
 
 
-def _with_readers(
-    states: Mapping[str, PartitionState], relocated: Sequence[RelocatedPartition], readers: Mapping[str, str]
-) -> Mapping[str, PartitionState]:
-    """Return the states of those partitions whose own directory others read, with these ``readers``."""
-    found = {}
-    for partition, location in _owner_locations(relocated).items():
-        if partition in readers:
-            there = states[partition].locations
-            shared = {**there, location: replace(there[location], read_by=readers[partition])}
-            found[partition] = replace(states[partition], locations=shared)
-    return found
+class _ReaderLook:
+    """Decides about restoring partitions, with a look at other readers of their own directories.
+
+    The looks go on while the partitions are restored one after the other, since an owner may give a directory to
+    another partition meanwhile. Each look is for all partitions of the round, because it reads all partitions of the
+    table. ``directories`` has the own directory of each one.
+    """
+
+    def __init__(self, table: TableRef, format_: RelocatesPartitions, directories: Mapping[str, str]) -> None:
+        self._table, self._format, self._directories = table, format_, directories
+        self._looked_for: Mapping[str, str] = {}
+        self._readers: Mapping[str, str] = {}
+        self._since_look, self._look_seconds = Stopwatch(), 0.0
+
+    def decide(self, record: RelocatedPartition, state: PartitionState, waited: timedelta) -> RelocationDecision:
+        """See ``decide_restore_location``. The partition waits if another one is read from its own directory now."""
+        decision = decide_restore_location(record, state)
+        if (target := _restore_target(decision)) is None:
+            return decision
+        if (reader := self._find_reader(record.partition, target)) is None:
+            return decision
+        there = replace(state.locations[target], read_by=reader)
+        return decide_restore_location(record, replace(state, locations={**state.locations, target: there}))
+
+    def _find_reader(self, partition: str, location: str) -> str | None:
+        max_age = max(_MAX_LOOK_AGE.total_seconds(), _LOOKS_APART * self._look_seconds)
+        if self._looked_for.get(partition) != location or self._since_look.elapsed_seconds > max_age:
+            self._looked_for, self._since_look = {**self._directories, partition: location}, Stopwatch()
+            self._readers = self._format.other_readers(self._table, self._looked_for)
+            self._look_seconds = self._since_look.elapsed_seconds
+        return self._readers.get(partition)
 
 
 def _relocated_partitions(

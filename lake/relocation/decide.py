@@ -175,14 +175,20 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     Hive reads a partition when an INSERT begins to move its files in, and writes the whole partition back with new
     counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
     files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
-    has a previous location with a later token. Trino writes a partition anew when it overwrites it: the location stays,
-    but properties of other programs and the creation time are gone. An owner who moves a partition sets another
-    location; a partition that is dropped and added again has another creation time.
+    has a previous location with a later token. Trino writes a partition anew when it changes it: properties of other
+    programs and the creation time are gone. If the location stays, so do the rows. Trino's overwrite sets the directory
+    that follows from the table's and deletes the files before: such a partition counts as recreated, as does one that
+    was dropped and added again and has another creation time. An owner who moves a partition sets another location.
     """
-    is_same = state.created_at in (NO_CREATION_TIME, record.latest.partition_created_at)
-    if state.location is None or not is_same or _is_at_latest(record, state):
+    if state.location is None or _is_at_latest(record, state):
         return None
-    if (state.location, state.token) in {*record.earlier_locations, (record.latest.location, None)}:
+    is_same = state.created_at == record.latest.partition_created_at
+    is_written_anew = (state.location, state.token) == (record.latest.location, None)
+    if is_written_anew and (is_same or state.created_at == NO_CREATION_TIME):
+        return state.location, state.token
+    if not is_same:
+        return None
+    if (state.location, state.token) in record.earlier_locations:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
     previous_locations = {previous.location for previous in record.previous_locations}

@@ -197,7 +197,7 @@ class RelocatedTable:
         return list_locations(table, relocated, [self.at] if self.at else [], lambda _, **__: {}, time.time())
 
     def other_readers(
-        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+        self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
         return {}
 

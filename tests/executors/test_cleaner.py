@@ -344,7 +344,7 @@ class Moving(timeline.ToyFormat):
     def inspect_locations(self, table: TableRef, relocated: object) -> dict[str, Any]:
         return {}
 
-    def other_readers(self, table: TableRef, locations: object, *, is_fresh: bool = False) -> dict[str, str]:
+    def other_readers(self, table: TableRef, locations: object, *, max_age: timedelta | None = None) -> dict[str, str]:
         return {}
 
     def applied_commits(self, table: TableRef, staged: object) -> tuple[()]:

@@ -235,6 +235,29 @@ def test_rule_11_a_partition_that_is_written_anew_in_its_location_without_its_pr
     assert decide(record, again, NO_TIME).reason == "partition p was recreated"
 
 
+@pytest.mark.parametrize("has_inputs", [True, False], ids=["inputs present", "inputs deleted"])
+def test_rule_6_a_partition_that_trino_overwrote_counts_as_recreated(has_inputs: bool):
+    """Trino sets its default directory without properties and creation time, and deletes the version's files."""
+    new = file("original/trino", LATE)
+    cleaned = replace(PREVIOUS, expected_files=(), possible_files=PREVIOUS.expected_files, is_cleaning_begun=True)
+    record = relocated(PREVIOUS if has_inputs else cleaned)
+    record = replace(
+        record,
+        latest=replace(record.latest, partition_created_at=5),
+        original_location="original",
+        earlier_locations=frozenset({("original", None)}),
+    )
+    inputs = PREVIOUS.expected_files if has_inputs else ()
+    anew = partition_at("original", None, original=location_with(*inputs, new), current=location_with())
+    assert orphaned_inputs(record, anew) == inputs
+    decisions = decide(record, anew, NO_TIME), decide(record, anew, WRITER_GRACE)
+    assert {(one.action, one.reason) for one in decisions} == {
+        (RelocationAction.NOTHING, "partition p was recreated"),
+    }
+    with_token = replace(anew, token=TOKEN)
+    assert decide(record, with_token, NO_TIME).action is RelocationAction.HALT, "another program has set the token"
+
+
 def test_rule_6_a_partition_that_was_recreated_at_its_location_needs_no_action_for_any_choice():
     recreated = replace(
         partition_at(token=None, original=location_with(LATE_FILE), current=location_with()), created_at=7

@@ -3,7 +3,7 @@
 
 import time
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, partial
 
 from lake.actions import ActionPage
@@ -138,7 +138,7 @@ class HiveFormat:
         return list_locations(table, relocated, partitions, readers, time.time(), lambda: _load_partitions(table)[1])
 
     def other_readers(
-        self, table: TableRef, locations: Mapping[str, str], *, is_fresh: bool = False
+        self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
         """See ``RelocatesPartitions``."""
         directories = {one: resolve_path(table.location, location) for one, location in locations.items()}
@@ -146,8 +146,9 @@ class HiveFormat:
             found = load_table(metastore, table)
             own = partitions_with_other_readers(table, directories, list(list_partitions(metastore, found)))
             unread = {at for one, at in directories.items() if one not in own}
-            find = shared_directories.present_readers if is_fresh else foreign_readers
-            foreign = find(metastore, found, unread, max_age=shared_directories.DELETION_MAX_AGE)
+            foreign = shared_directories.present_readers(
+                metastore, found, unread, max_age=shared_directories.DELETION_MAX_AGE, strict_age=max_age
+            )
         return {**{one: foreign[at] for one, at in directories.items() if at in foreign}, **own}
 
     def change_detector(self, table: TableRef) -> HiveChangeDetector:

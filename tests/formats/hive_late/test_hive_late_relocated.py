@@ -5,6 +5,7 @@ Flink's sink does that at each commit of a partition: it reads the partition, se
 table's directory, and writes all of it back.
 """
 
+import shutil
 from datetime import timedelta
 
 import pytest
@@ -143,3 +144,23 @@ def test_a_partition_that_is_written_anew_without_properties_keeps_its_late_file
         bench.sweep()
         bench.clean()
     assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+@pytest.mark.parametrize("has_inputs", [True, False], ids=["inputs present", "inputs deleted"])
+def test_an_overwrite_by_trino_of_a_relocated_partition_counts_in_the_default_directory(bench: Bench, has_inputs: bool):
+    """It halted the partition: without the creation time, it looked like an entry that was written back."""
+    if not has_inputs:
+        bench.clean()
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    version = here(bench)
+    rows = write(home(bench), 500, 520, "trino.parquet")
+    anew = before.with_changes(before.storage.with_location(f"file:{home(bench)}"), {"trino_version": "470"})
+    alter_partitions(bench, [MetastorePartition(anew.raw | {4: (I32, 0)})])
+    shutil.rmtree(version)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(rows), None)
+    bench.request(partitions=[PARTITION])
+    bench.run()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)

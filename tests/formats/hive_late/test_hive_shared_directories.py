@@ -2,9 +2,11 @@
 """Directories that partitions of two tables share, as ``ADD PARTITION … LOCATION`` leaves them."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +30,7 @@ from toys.bench import Bench, bench_at
 
 from executors.cleaner import CleanJob, clean_table
 from executors.outcome import RunResult
+from executors.relocation import sweep
 from executors.relocation.partition_sweep import SweepReport
 from executors.sweep import sweep_table
 from lake.errors import Transient
@@ -406,6 +409,36 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     assert len(asked) == 2
 
 
+def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_each_look(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Each inspection waited for a load of its own, since the one before was too old when it ended."""
+    seconds, asked, partitions = [0.0], list[float](), MetastoreClient.partitions
+
+    def slow(self: MetastoreClient, database: str, table: str, names: Any) -> Any:
+        if table == OTHER and names:
+            asked.append(seconds[0])
+            seconds[0] += 200
+        return partitions(self, database, table, names)
+
+    published(other, tmp_path / "other" / "dt=1", "1")
+    directory_index.clear_directory_caches()
+    monkeypatch.setattr(MetastoreClient, "partitions", slow)
+    monkeypatch.setattr(directory_index, "time", SimpleNamespace(monotonic=lambda: seconds[0], time=time.time))
+
+    def look() -> int:
+        with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            age = shared_directories.DELETION_MAX_AGE
+            assert shared_directories.present_readers(metastore, _table(bench), [str(home(bench))], max_age=age) == {}
+        return len(asked)
+
+    assert [look(), look(), look()] == [1, 1, 1]
+    seconds[0] += 390
+    assert look() == 1
+    seconds[0] += 20
+    assert [look(), look()] == [2, 2], "read again after three times the duration of a load"
+
+
 def _table(bench: Bench) -> Any:
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         found = owner.table(DATABASE, table_name(bench.table))
@@ -419,6 +452,7 @@ def test_rule_7_replaced_files_are_not_moved_aside_where_another_table_was_point
 ):
     """Its known partition was not read again: its readers missed the rows, and after the retention they were gone."""
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
     published(other, tmp_path / "other" / "dt=0")
     directory_index.clear_directory_caches()
     files = sorted(home(bench).iterdir())
@@ -473,6 +507,34 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
     assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
 
 
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from_since_the_round_began(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+):
+    """A round restores thousands of partitions one after the other, and looked at their readers once."""
+    monkeypatch.setattr(sweep, "_MAX_LOOK_AGE", timedelta(), raising=False)
+    monkeypatch.setattr(sweep, "_LOOKS_APART", 0, raising=False)
+    monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    published(other, tmp_path / "other" / "dt=0")
+    bench.clean()
+    place, rows, sweep_each = here(bench), in_partition(bench), sweep._sweep_each
+
+    def given_away_first(*arguments: Any, **options: Any) -> SweepReport:
+        if reader == "another table":
+            pointed(other, home(bench))
+        else:
+            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+                owner.add(table_name(bench.table), "7", home(bench))
+        return sweep_each(*arguments, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(sweep, "_sweep_each", given_away_first)
+        report = brought_home(bench)
+    assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
+    assert (list(home(bench).iterdir()), in_partition(bench), halted(bench)) == ([], rows, None)
+
+
 def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its_former_directory(
     bench: Bench, tmp_path: Path
 ):
@@ -483,6 +545,31 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its
         owner.add(table_name(bench.table), "7", home(bench))
     bench.request(partitions=[PARTITION])
     assert bench.run().result is RunResult.COMPLETED
+    rows, place = in_partition(bench), here(bench)
+    added = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(added) <= set(rows_in(home(bench)))
+
+
+@pytest.mark.parametrize("change", ["ADD PARTITION", "SET LOCATION"])
+def test_rule_7_a_partition_does_not_get_the_rows_of_another_table_that_got_its_former_directory_a_moment_ago(
+    bench: Bench, other: Owner, tmp_path: Path, change: str
+):
+    """The directories of all tables had been read before that, and the rows were copied for good."""
+    elsewhere = tmp_path / "elsewhere"
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    if change == "SET LOCATION":
+        published(other, tmp_path / "other" / "dt=0")
+    directory_index.clear_directory_caches()
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        assert shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))]) == {}
+    (pointed if change == "SET LOCATION" else published)(other, home(bench))
     rows, place = in_partition(bench), here(bench)
     added = write(home(bench), 900, 910)
     for _ in range(2):

@@ -85,6 +85,13 @@ class DirectoryCache:
         self._lock = threading.Lock()
         self._tables: dict[tuple[str, str], _TableEntry] = {}
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")
+        #: about how long a load of all partitions takes
+        self._full_load_seconds = 0.0
+
+    @property
+    def full_load_duration(self) -> timedelta:
+        """About how long a load takes that reads the partitions of all tables. Zero before the first one."""
+        return timedelta(seconds=self._full_load_seconds)
 
     def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:
         """Return all directories, at most ``max_age`` old; those of known partitions at most ``max_partition_age`` old.
@@ -97,7 +104,10 @@ class DirectoryCache:
             stale = began - max_partition_age.total_seconds()
             is_old = any(known.name_hashes and known.read_at < stale for known in self._tables.values())
             if is_old or began - self._indexed_at > max_age.total_seconds():
+                is_full = is_old or not self._tables
                 self._index, self._indexed_at = self._refresh(metastore, began, stale), began
+                if is_full:  # a load may also find only a few tables too old
+                    self._full_load_seconds = max(time.monotonic() - began, self._full_load_seconds / 2)
             return self._index
 
     def forget(self, database: str, table: str) -> None:

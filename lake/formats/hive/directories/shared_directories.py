@@ -26,6 +26,9 @@ DELETION_MAX_AGE = timedelta(minutes=2)
 PARTITION_MAX_AGE = timedelta(hours=1)
 """Maximum age of the cached directory of a partition: a partition of the same name may have another directory now."""
 
+_LOADS_APART = 3
+"""Partitions of all tables are read again after this many times the duration of their last load, or later."""
+
 _MAX_LOADS = 5
 
 
@@ -65,14 +68,25 @@ def foreign_readers(
 
 
 def present_readers(
-    metastore: MetastoreClient, table: MetastoreTable, directories: Collection[str], *, max_age: timedelta
+    metastore: MetastoreClient,
+    table: MetastoreTable,
+    directories: Collection[str],
+    *,
+    max_age: timedelta,
+    strict_age: timedelta | None = None,
 ) -> Mapping[str, str]:
     """Return what ``foreign_readers`` does, with directories of partitions that are at most ``max_age`` old as well.
 
-    The partitions of all tables are read again only if the cached ones show no reader.
+    The partitions of all tables are read again only if the cached ones show no reader. Where this takes longer than a
+    third of ``max_age``, the directories may be three times as old as the load takes: otherwise every call would wait
+    for a load. They are never older than ``strict_age``.
     """
-    found = dict(foreign_readers(metastore, table, directories, max_age=max_age))
+    cache = directory_cache(metastore.uri)
+    age = max(max_age, _LOADS_APART * cache.full_load_duration)
+    found = dict(foreign_readers(metastore, table, directories, max_age=age))
     if unread := set(directories) - found.keys():
+        max_age = max(max_age, _LOADS_APART * cache.full_load_duration)
+        max_age = max_age if strict_age is None else min(max_age, strict_age)
         found |= foreign_readers(metastore, table, unread, max_age=max_age, max_partition_age=max_age)
     return found
 

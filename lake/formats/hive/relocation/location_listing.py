@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from datetime import timedelta
 from typing import Protocol
 
 from lake.errors import Transient
@@ -28,6 +29,8 @@ _MAX_CONCURRENT_LISTINGS = 8
 _QUICK_LISTING_SECONDS = 0.0005
 #: how much longer some listings may take before their average counts
 _PATIENCE_SECONDS = 0.005
+#: by how much the storage's clock may be behind that of this process
+_MAX_CLOCK_DIFFERENCE = timedelta(seconds=10)
 
 
 PartitionLookup = Callable[[], Sequence[CatalogPartition]]
@@ -37,7 +40,7 @@ PartitionLookup = Callable[[], Sequence[CatalogPartition]]
 class ReaderLookup(Protocol):
     """Maps partition → location to partition → another partition or table that is read from the location, in words."""
 
-    def __call__(self, locations: Mapping[str, str], *, is_fresh: bool) -> Mapping[str, str]:
+    def __call__(self, locations: Mapping[str, str], *, max_age: timedelta | None) -> Mapping[str, str]:
         """See ``RelocatesPartitions.other_readers``."""
 
 
@@ -78,7 +81,7 @@ def list_locations(
         for one in relocated
     }
     states |= find_renamed_partitions(ref, relocated, states, list_all_partitions)
-    return {**states, **_states_with_readers(relocated, states, find_readers)}
+    return {**states, **_states_with_readers(relocated, states, find_readers, now)}
 
 
 def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState]) -> list[LocationState]:
@@ -96,7 +99,10 @@ def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState
 
 
 def _states_with_readers(
-    relocated: Sequence[RelocatedPartition], states: Mapping[str, PartitionState], find_readers: ReaderLookup
+    relocated: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
+    find_readers: ReaderLookup,
+    now: float,
 ) -> Mapping[str, PartitionState]:
     """Return the states of partitions with locations where it matters that others read there, and are read there."""
     found: dict[str, PartitionState] = {}
@@ -104,11 +110,12 @@ def _states_with_readers(
         one.partition: (_archived_locations(one, states[one.partition]), _former_locations(one, states[one.partition]))
         for one in relocated
     }
-    for kind, is_fresh in enumerate((True, False)):
+    for kind in range(2):
         locations = {partition: both[kind] for partition, both in wanted.items()}
         for number in range(max(map(len, locations.values()), default=0)):
             some = {partition: these[number] for partition, these in locations.items() if number < len(these)}
-            for partition, reader in find_readers(some, is_fresh=is_fresh).items():
+            ages = [_time_since_last_file(states[partition].locations[at], now) for partition, at in some.items()]
+            for partition, reader in find_readers(some, max_age=min(ages) if kind else None).items():
                 state = found.get(partition, states[partition])
                 shared = replace(state.locations[some[partition]], read_by=reader)
                 found[partition] = replace(state, locations={**state.locations, some[partition]: shared})
@@ -128,6 +135,16 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
         for previous in relocated.previous_locations
         if previous.is_before_owner_move and has_late_files(previous, state, relocated)
     ]
+
+
+def _time_since_last_file(there: LocationState, now: float) -> timedelta:
+    """Return a time that was shorter than the one for which all files have been there; zero if that can't be told.
+
+    A partition to which the owner had given the location before a file was written there is in the metastore since.
+    """
+    last_ms = max((max(file.modified_ms, arrived_ms) for file, arrived_ms in there.files.items()), default=0)
+    age = timedelta(seconds=now - max(last_ms, there.directory_changed_ms or 0) / 1000)
+    return max(age - _MAX_CLOCK_DIFFERENCE, timedelta())
 
 
 def _are_any_there(files: Sequence[LocatedFile], state: PartitionState) -> bool:
