@@ -9,6 +9,7 @@ from lake.engines import FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read import footers, refusals, sort_orders
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
+from lake.formats.iceberg.read.row_ids import first_row_ids
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
 from lake.storage.locations import resolve_path
 
@@ -18,16 +19,18 @@ class RewriteInputs:
     """The state of a table at ``prepare``, and the data that the commit needs.
 
     ``has_row_ids`` is True if the rows of the snapshot have ids. After an upgrade to format version 3, the next commit
-    gives them ids. ``files`` are the inputs of each live group, and ``sort_order`` is the id of the order of the rows
-    of outputs. ``by_iceberg`` are the groups that only Iceberg's own reader and writer can rewrite, with the reasons.
-    ``tasks``, ``choices`` and ``locations`` are those of the other groups: ``locations`` has the names of the outputs
-    in the metadata by their paths.
+    gives them ids. ``first_row_ids`` are the ids of the first rows of files by location. ``files`` are the
+    inputs of each live group, and ``sort_order`` is the id of the order of the rows of outputs. ``by_iceberg`` are the
+    groups that only Iceberg's own reader and writer can rewrite, with the reasons. ``tasks``, ``choices`` and
+    ``locations`` are those of the other groups: ``locations`` has the names of the outputs in the metadata by their
+    paths.
     """
 
     snapshot_id: int
     sequence_number: int
     format_version: int
     has_row_ids: bool
+    first_row_ids: Mapping[str, int | None] = field(default_factory=dict)
     identity: str
     columns: footers.Columns
     file_schema: FileSchema
@@ -60,7 +63,8 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
     columns = footers.table_columns(table)
     inputs_of_groups = [file for files in groups.values() for file in files]
     different = dict(footers.different_files(columns, [file.path for file in inputs_of_groups]))
-    if table.metadata.format_version >= refusals.MIN_LINEAGE_VERSION:
+    has_lineage = table.metadata.format_version >= refusals.MIN_LINEAGE_VERSION
+    if has_lineage:
         renumbered = [
             file.path
             for file in inputs_of_groups
@@ -83,6 +87,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         sequence_number=0 if snapshot is None else int(snapshot.sequence_number or 0),
         format_version=table.metadata.format_version,
         has_row_ids=getattr(snapshot, "first_row_id", None) is not None,
+        first_row_ids=first_row_ids(table, snapshot) if has_lineage else {},
         identity=str(table.metadata.table_uuid),
         columns=columns,
         file_schema=footers.file_schema(table),

@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 from lake.capabilities import recreated_reason
 from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
 from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
-from lake.errors import Conflict, Rejected, Transient
+from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
 from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
 from lake.formats.iceberg.jvm import expiry
@@ -37,7 +37,7 @@ from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.ref_files import deletion_blockers
-from lake.formats.iceberg.read.row_ids import renumbered_files
+from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
 from lake.model import TableRef
 from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
@@ -202,6 +202,8 @@ class IcebergWriter:
             raise Rejected(
                 f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
             )
+        if prepared.volatile_columns:
+            self._require_same_ids(inputs, prepared.live_groups, paths)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
         needless = needless_deletes(table, removed, inputs.sequence_number)
@@ -281,6 +283,13 @@ class IcebergWriter:
                 f"{self._ref.name}: Iceberg would remove an equality delete that was committed since the plan was "
                 "prepared and applies to its new files"
             )
+
+    def _require_same_ids(self, inputs: RewriteInputs, groups: Sequence[int], paths: Sequence[str]) -> None:
+        """Raise Integrity if the new files at ``paths`` don't store the row ids of the remaining rows of ``groups``."""
+        files = [file for index in groups for file in inputs.files[index]]
+        wanted = digest(MergedReader(files).read_row_ids(inputs.first_row_ids))
+        if wanted != digest(stored_row_ids(paths)):
+            raise Integrity(f"{self._ref.name}: the row ids (_row_id) in the new files are not those of the inputs")
 
     def _require_lineage(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
         """Raise Conflict if the rows of the inputs may have row ids now that they did not have at ``prepare``."""

@@ -182,6 +182,19 @@ def test_new_files_are_in_one_directory_that_the_journal_names(case: IcebergCase
     assert case.rows(table) == rows
 
 
+def test_a_file_that_a_task_writes_after_the_commit_is_named_and_never_read(case: IcebergCase, table: TableRef):
+    merge_on_read_delete(case, table, "id IN (7, 299)")
+    rows = case.rows(table)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        commit = one.committed()
+        late = Path(commit.outputs[0].path).with_name("late.parquet")
+        late.write_bytes(Path(commit.outputs[0].path).read_bytes())
+        assert staged_on(case, table, one.journal) == set(), "the token has committed"
+        assert one.discarded(None) == 0
+    assert case.format.verify(table, (), rows=False).unowned == (str(late),)
+    assert case.rows(table) == rows
+
+
 def test_a_commit_that_was_made_is_found_and_its_directory_never_withdrawn(case: IcebergCase, table: TableRef):
     merge_on_read_delete(case, table, "id IN (7, 299)")
     rows = case.rows(table)

@@ -5,12 +5,15 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from contract.attempts import attempt, run
 from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
+from iceberg_writers import equality_delete, merge_on_read_delete
 
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Integrity, Rejected
 from lake.model import TableRef
 
 pytestmark = pytest.mark.spark
@@ -120,3 +123,37 @@ def test_files_rewritten_before_version_3_are_left_alone_and_named(version_2: Ic
         assert lineage(case, table) == was
         plan = plan_all(case.format, table, "r", partitions=["dt=0"])
         slices = tuple(one for one in plan.groups[0].slices if one.path not in rewritten)
+
+
+@pytest.mark.parametrize("ids", ["null", "other"])
+def test_new_files_with_other_row_ids_are_not_committed(case: IcebergCase, tmp_path: Path, ids: str):
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    merge_on_read_delete(case, table, "id IN (7, 60)")
+    was = lineage(case, table)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        path = rewrite.outputs[0].path
+        rows = pq.ParquetFile(path).read()
+        column = rows.schema.get_field_index("_row_id")
+        values = rows["_row_id"].to_pylist()
+        values = [None] * len(values) if ids == "null" else [values[1], values[1], *values[2:]]
+        pq.write_table(rows.set_column(column, rows.schema.field(column), pa.array(values, pa.int64())), path)
+        with pytest.raises(Integrity, match=r"row ids .* are not those of the inputs"):
+            one.writer.commit(rewrite)
+        one.discarded(None)
+    assert (lineage(case, table), case.commits(table)) == (was, [])
+
+
+@pytest.mark.parametrize("by", ["positions", "values"])
+def test_the_ids_of_rows_that_deletes_leave_are_compared(case: IcebergCase, tmp_path: Path, by: str):
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    if by == "positions":
+        merge_on_read_delete(case, table, "id IN (7, 60)")
+    else:
+        equality_delete(case, table, 7)
+    run(case, plan_all(case.format, table, "p"))
+    case.append(table, "dt=0", 1000, 1010)
+    merge_on_read_delete(case, table, "id IN (8, 1003)")
+    was = lineage(case, table)
+    run(case, plan_all(case.format, table, "q"))
+    assert lineage(case, table) == was

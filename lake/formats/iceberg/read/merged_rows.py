@@ -7,8 +7,9 @@ Deletes".
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +20,7 @@ from lake.errors import Conflict, Transient, first_line
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.footers import LINEAGE_COLUMNS
 from lake.formats.iceberg.read.live_files import DataFile
+from lake.formats.iceberg.read.row_ids import NO_ROW_ID, ROW_ID, RowIds, row_ids_of
 
 _FIELD_ID = b"PARQUET:field_id"
 _BATCH_ROWS = 1 << 16
@@ -40,26 +42,50 @@ class MergedReader:
         Raises Conflict if a file is gone, Transient if it can't be read.
         """
         for file in self._files:
-            yield from self._read_file(file)
+            for _, batch, keep in self._read_file(file, lambda name, field_id: name not in LINEAGE_COLUMNS):
+                yield batch if keep.all() else batch.filter(pa.array(keep))
 
-    def _read_file(self, file: DataFile) -> Iterator[pa.RecordBatch]:
+    def read_row_ids(self, first_row_ids: Mapping[str, int | None]) -> Iterator[RowIds]:
+        """Yield the row ids of the remaining rows of all files.
+
+        ``first_row_ids`` are the ids of the files' first rows by location; the rows of a file without one have no ids.
+        A row has the id that its file stores, otherwise the sum of its file's id and its position. Raises as ``read``
+        does.
+        """
+        for file in self._files:
+            first_row_id = first_row_ids.get(file.location)
+            compared = {field_id for delete in file.deletes for field_id in delete.equality_ids}
+            for first, batch, keep in self._read_file(file, partial(_is_row_id_or_one_of, compared)):
+                found = np.full(batch.num_rows, NO_ROW_ID)
+                if first_row_id is not None:
+                    stored, positions = row_ids_of(batch), np.arange(batch.num_rows, dtype=np.int64)
+                    found = np.where(stored == NO_ROW_ID, first_row_id + first + positions, stored)
+                yield found[keep]
+
+    def _read_file(
+        self, file: DataFile, wants: Callable[[str, int | None], bool]
+    ) -> Iterator[tuple[int, pa.RecordBatch, npt.NDArray[np.bool_]]]:
+        """Yield each batch with the position of its first row and a mask of the remaining rows.
+
+        A batch has the columns for which ``wants`` is True; it gets the name and the field id.
+        """
         deleted = self._deleted_positions(file)
         equalities = self._equality_deletes(file)
         first = 0
         with _translated(file.path), pq.ParquetFile(file.path) as opened:
             ids = {name: field_id for field_id, name in _names_by_id(opened.schema_arrow).items()}
-            names = [name for name in opened.schema_arrow.names if name not in LINEAGE_COLUMNS]
+            names = [name for name in opened.schema_arrow.names if wants(name, ids.get(name))]
             # `columns` takes dots for nesting; if a name contains a dot, all columns are read.
             columns = None if any("." in name for name in names) else names
             for batch in opened.iter_batches(_BATCH_ROWS, columns=columns, use_threads=False):
                 keep = np.ones(batch.num_rows, dtype=np.bool_)
                 low, high = np.searchsorted(deleted, (first, first + batch.num_rows))
                 keep[deleted[low:high] - first] = False
-                first += batch.num_rows
                 by_id = {ids[name]: batch.column(name) for name in batch.schema.names if name in ids}
                 for field_ids, table in equalities.items():
                     keep &= ~_rows_in([by_id[one] for one in field_ids], table)
-                yield batch if keep.all() else batch.filter(pa.array(keep))
+                yield first, batch, keep
+                first += batch.num_rows
 
     def _deleted_positions(self, file: DataFile) -> Positions:
         """Return the positions of the deleted rows of a file, sorted and each once."""
@@ -80,6 +106,10 @@ class MergedReader:
                     self._equalities[delete.path] = _read_values(delete)
                 tables[delete.equality_ids].append(self._equalities[delete.path])
         return tables
+
+
+def _is_row_id_or_one_of(field_ids: Collection[int], name: str, field_id: int | None) -> bool:
+    return name == ROW_ID or field_id in field_ids
 
 
 def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str, Positions]:
