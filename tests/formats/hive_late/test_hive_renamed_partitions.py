@@ -85,6 +85,33 @@ def test_rule_2_what_is_late_when_a_partition_is_renamed_is_read_under_its_new_n
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
+@pytest.mark.parametrize("since", ["plan plan", "plan restore", "plan restore plan"])
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["", "cleaned"])
+def test_rule_2_what_is_late_is_found_although_the_renamed_partition_was_moved_more_than_once(
+    bench: Bench, since: str, is_cleaned: bool
+):
+    """Only its last move was looked at, and the late file stayed invisible for good."""
+    renamed(bench)
+    for number, step in enumerate(since.split()):
+        if step == "restore":
+            brought_home(bench)
+            assert place_of(bench) == Path(bench.table.location) / RENAMED
+            continue
+        for part in range(2):
+            write(place_of(bench), 700 + 20 * number + 10 * part, 710 + 20 * number + 10 * part, f"part-{part}.parquet")
+        bench.request(partitions=[RENAMED])
+        assert bench.run().result is RunResult.COMPLETED
+    if is_cleaned:
+        bench.clean()
+    rows, late = rows_in(place_of(bench)), write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    if is_cleaned:
+        assert f"was renamed to {RENAMED}, and its directory was moved, before late files" in str(halted(bench))
+        assert (rows_in(place_of(bench)), rows_in(home(bench))) == (rows, late)
+    else:
+        assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
 def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_left_to_a_person(bench: Bench):
     rows = rows_in(place_of(bench, PARTITION))
     anew = overwrite(home(bench), 900, 910)
