@@ -6,8 +6,10 @@ token of its last relocation. In an external table the location stays as well. I
 the directory to the one of the new name. Late files in previous locations belong to the renamed partition.
 """
 
+import threading
+import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import cache, partial
 
@@ -23,6 +25,11 @@ from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
 
+_MAX_SEARCHES = 100_000
+
+_SEARCHES_APART = 3600
+"""After how many seconds a search that found nothing is repeated: a program may just have removed a token."""
+
 
 def find_renamed_partitions(
     ref: TableRef,
@@ -33,12 +40,15 @@ def find_renamed_partitions(
     """Return the states of the partitions that have another name now and whose late files are not copied yet.
 
     If the partition is at its latest location, or a later relocation has moved it from there, the state is that of a
-    partition at its latest location. Raises Transient.
+    partition at its latest location. A partition without another name is looked for once an hour in each process, and
+    when other files are in its previous locations. Raises Transient.
     """
     absent = [
         one
         for one in relocated
-        if states[one.partition].location is None and has_unhandled_files(one, states[one.partition])
+        if states[one.partition].location is None
+        and has_unhandled_files(one, states[one.partition])
+        and not _known_as_dropped.has(_search_key(ref, one, states[one.partition]))
     ]
     partitions = list_all_partitions() if absent else ()
     records = _Records(ref)
@@ -50,7 +60,41 @@ def find_renamed_partitions(
                 if state is not None:
                     found[one.partition] = state
                     break
+        else:
+            _known_as_dropped.add(_search_key(ref, one, states[one.partition]))
     return found
+
+
+def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionState) -> Hashable:
+    """Return what a search for the present name of a partition depends on."""
+    last = relocated.latest
+    files = frozenset(file for one in relocated.previous_locations for file in state.locations[one.location].files)
+    copies = frozenset(late_copy.row_id for late_copy in relocated.late_copies if not late_copy.is_done)
+    return ref.name, ref.location, last.partition, last.token, last.partition_created_at, hash((files, copies))
+
+
+class _Searches:
+    """Searches that found nothing; at most ``_MAX_SEARCHES``. Thread-safe."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._searched_at: dict[Hashable, float] = {}
+
+    def has(self, key: Hashable) -> bool:
+        """True if the search with this key found nothing in the last ``_SEARCHES_APART`` seconds."""
+        with self._lock:
+            return time.monotonic() - self._searched_at.get(key, -float("inf")) < _SEARCHES_APART
+
+    def add(self, key: Hashable) -> None:
+        """Add a search that found nothing. The oldest one is dropped if there are too many."""
+        with self._lock:
+            self._searched_at.pop(key, None)
+            self._searched_at[key] = time.monotonic()
+            if len(self._searched_at) > _MAX_SEARCHES:
+                del self._searched_at[next(iter(self._searched_at))]
+
+
+_known_as_dropped = _Searches()
 
 
 def _state_if_renamed(
