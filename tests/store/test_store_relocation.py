@@ -591,6 +591,29 @@ def test_reading_a_partition_costs_the_same_however_many_partitions_its_plan_rel
     assert costs["recent", 500] < 2 * costs["recent", 2], costs
 
 
+def test_recording_a_commit_costs_the_same_however_many_replaced_files_of_other_tables_wait(tmp_path: Path) -> None:
+    costs = []
+    for count in (1, 2_000):
+        home = tmp_path / str(count)
+        home.mkdir()
+        with contextlib.closing(store_at(home)) as opened:
+            first = add(opened, "dt=1")
+            opened.complete(claimed(opened), commit_of(first, "first"), figures_of(first), {})
+            opened.register_table(replace(TRIPS, name="other", location="/lake/other"), "compact")
+            sql(
+                sqlite_at(home),
+                "INSERT INTO superseded_version (plan_id, table_name, partition_path, path, bytes, instant, "
+                "superseded_at_ms) WITH RECURSIVE numbers(n) AS (VALUES (1) UNION ALL SELECT n + 1 FROM numbers WHERE "
+                "n < :count) SELECT :plan, 'other', 'dt=1', 'file' || n, 1, '1', 1 FROM numbers",
+                count=count,
+                plan=first.plan_id,
+            )
+            second = add(opened, "dt=2")
+            complete = partial(opened.complete, claimed(opened), commit_of(second, "2"), figures_of(second), {})
+            costs.append(sqlite_steps(complete))
+    assert costs[1] < 2 * costs[0], costs
+
+
 def sqlite_steps(call: Callable[[], object]) -> int:
     """Count the steps of SQLite's virtual machine that a call takes."""
     steps = 0

@@ -17,15 +17,17 @@ from lake.storage.locations import resolve_path
 class RewriteInputs:
     """The state of a table at ``prepare``, and the data that the commit needs.
 
-    ``files`` are the inputs of each live group, and ``sort_order`` is the id of the order of the rows of outputs.
-    ``by_iceberg`` are the groups that only Iceberg's own reader and writer can rewrite, with the reasons. ``tasks``,
-    ``choices`` and ``locations`` are those of the other groups: ``locations`` has the names of the outputs in the
-    metadata by their paths.
+    ``has_row_ids`` is True if the rows of the snapshot have ids. After an upgrade to format version 3, the next commit
+    gives them ids. ``files`` are the inputs of each live group, and ``sort_order`` is the id of the order of the rows
+    of outputs. ``by_iceberg`` are the groups that only Iceberg's own reader and writer can rewrite, with the reasons.
+    ``tasks``, ``choices`` and ``locations`` are those of the other groups: ``locations`` has the names of the outputs
+    in the metadata by their paths.
     """
 
     snapshot_id: int
     sequence_number: int
     format_version: int
+    has_row_ids: bool
     identity: str
     columns: footers.Columns
     file_schema: FileSchema
@@ -56,7 +58,16 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         else:
             skipped[index] = SkippedGroup(group=index, reason=reason)
     columns = footers.table_columns(table)
-    different = footers.different_files(columns, [file.path for files in groups.values() for file in files])
+    inputs_of_groups = [file for files in groups.values() for file in files]
+    different = dict(footers.different_files(columns, [file.path for file in inputs_of_groups]))
+    if table.metadata.format_version >= refusals.MIN_LINEAGE_VERSION:
+        renumbered = [
+            file.path
+            for file in inputs_of_groups
+            if file.sequence_number != file.file_sequence_number and file.path not in different
+        ]
+        reason = "it was rewritten before the table had format version 3, so Iceberg misreads when its rows changed"
+        different |= dict.fromkeys(footers.files_without_lineage(renumbered), reason)
     for index, inputs_of_group in list(groups.items()):
         odd = [file.path for file in inputs_of_group if file.path in different]
         if odd:
@@ -71,6 +82,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         snapshot_id=0 if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else int(snapshot.sequence_number or 0),
         format_version=table.metadata.format_version,
+        has_row_ids=getattr(snapshot, "first_row_id", None) is not None,
         identity=str(table.metadata.table_uuid),
         columns=columns,
         file_schema=footers.file_schema(table),

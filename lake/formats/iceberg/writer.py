@@ -27,7 +27,7 @@ from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_i
 from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
 from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
-from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, commit_snapshot
+from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.jvm.staged_rewrite import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.read import footers, refusals
@@ -37,6 +37,7 @@ from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.ref_files import deletion_blockers
+from lake.formats.iceberg.read.row_ids import renumbered_files
 from lake.model import TableRef
 from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
@@ -202,7 +203,10 @@ class IcebergWriter:
                 f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
             )
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
-        needless = needless_deletes(self._load(), removed, inputs.sequence_number)
+        table = self._load()
+        needless = needless_deletes(table, removed, inputs.sequence_number)
+        snapshot = snapshot_of(table)
+        last_seen = None if snapshot is None else snapshot.snapshot_id
         java_table = self._open()
         with translated_errors(self._ref.name, "describing the new files"):
             update = java_table.table.newRewrite().validateFromSnapshot(inputs.snapshot_id)
@@ -226,15 +230,24 @@ class IcebergWriter:
             for key, value in ((PLAN, prepared.plan.plan_id), (EPOCH, prepared.epoch), (TOKEN, prepared.instant)):
                 update.set(key, str(value))
 
-        def check(base: BaseMetadata, summary: Mapping[str, str]) -> None:
+        def check(base: BaseMetadata, new: NewSnapshot) -> None:
             self._require_identity(base.identity)
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
+            self._require_lineage(base, inputs)
             self._require_history(base, inputs)
-            self._require_equality_deletes(needless, summary)
+            # Of the state seen before, lakefold knows which delete files no file needs, and Iceberg keeps in memory
+            # which ones it has dropped. An earlier state may need them.
+            nonlocal last_seen
+            if not base.descends_from(last_seen):
+                raise Conflict(f"{self._ref.name}: the table was rolled back while the plan was committed")
+            last_seen = base.current_snapshot_id
+            self._require_equality_deletes(needless, new.summary)
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
+            if inputs.format_version >= refusals.MIN_LINEAGE_VERSION:
+                self._require_row_ids(table, base, new)
 
         snapshot_id, _ = commit_snapshot(java_table, update, check, self.fence)
         instant = str(snapshot_id)
@@ -269,6 +282,30 @@ class IcebergWriter:
                 "prepared and applies to its new files"
             )
 
+    def _require_lineage(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
+        """Raise Conflict if the rows of the inputs may have row ids now that they did not have at ``prepare``."""
+        if base.format_version != inputs.format_version:
+            raise Conflict(
+                f"{self._ref.name}: the table has format version {base.format_version} now, and had "
+                f"{inputs.format_version} when the plan was prepared"
+            )
+        numbers_rows = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
+        if numbers_rows and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
+            raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
+
+    def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:
+        """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
+
+        Iceberg before 1.10.2 (its pull request 16263) forgets the ids of such a file if it writes the file's manifest
+        anew without the replaced files and then merges this manifest with others in the same commit.
+        """
+        if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list):
+            raise Rejected(
+                f"{self._ref.name}: the commit would give new row ids (_row_id) to the rows of {len(renumbered)} files "
+                f"that the plan keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
+                "manifests; set the table property commit.manifest-merge.enabled to false"
+            )
+
     def _require_history(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
         """Raise Conflict if a snapshot since ``prepare`` was removed: it may have been the attempt's withdrawal."""
         text = f"{self._ref.name}: the table has forgotten a snapshot since the plan was prepared"
@@ -277,11 +314,7 @@ class IcebergWriter:
             if not numbers.issuperset(range(inputs.sequence_number + 1, base.last_sequence_number + 1)):
                 raise Conflict(text)
             return
-        current = base.current_snapshot_id
-        while current is not None and current != inputs.snapshot_id:
-            one = base.snapshots.get(current)
-            current = None if one is None else one.get("parent-snapshot-id")
-        if current is None:
+        if not base.descends_from(inputs.snapshot_id):
             raise Conflict(text)
 
     def withdraw(
@@ -313,7 +346,7 @@ class IcebergWriter:
         class _Moved(Exception):
             pass
 
-        def check(base: BaseMetadata, summary: Mapping[str, str]) -> None:
+        def check(base: BaseMetadata, new: NewSnapshot) -> None:
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
                 raise _Moved
 

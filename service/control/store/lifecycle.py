@@ -10,7 +10,7 @@ requested plans.
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
@@ -325,20 +325,38 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    # A file that a restore had returned to the table gets a full retention again. So does a file outside of its table
-    # that a partition of another table was read from since: only the last of the tables deletes it.
-    existing = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
-    is_outside = SupersededRow.path.startswith("/") | SupersededRow.path.contains("://")
+    replaced = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    # A file that a restore had returned to the table gets a full retention again.
+    _close_replaced_again(connection, commit, now, replaced, SupersededRow.table_name == table)
+    if any(_is_outside_of_table(v.path) for v in superseded):
+        # A partition of another table may have been read from the same file. Only the last of the tables deletes it.
+        # This reads the waiting files of all tables, so it is left out for the usual commit.
+        replaced = replaced.where(SupersededRow.path.startswith("/") | SupersededRow.path.contains("://"))
+        _close_replaced_again(connection, commit, now, replaced, SupersededRow.table_name != table)
+
+
+def _close_replaced_again(
+    connection: Connection,
+    commit: Commit,
+    now: int,
+    replaced: Select[str],
+    of_tables: ColumnElement[bool],
+) -> None:
+    """Close the earlier rows of the ``replaced`` paths, for the tables that the condition ``of_tables`` names."""
     connection.execute(
         update(SupersededRow)
         .where(
-            (SupersededRow.table_name == table) | is_outside,
+            of_tables,
             SupersededRow.deleted_at_ms.is_(None),
             SupersededRow.plan_id != commit.plan_id,
-            SupersededRow.path.in_(existing),
+            SupersededRow.path.in_(replaced),
         )
         .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
     )
+
+
+def _is_outside_of_table(path: str) -> bool:
+    return path.startswith("/") or "://" in path
 
 
 def error_of_attempt(reason: str) -> str:

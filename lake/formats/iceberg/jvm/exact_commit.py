@@ -36,6 +36,11 @@ class BaseMetadata:
         return str(self.document["table-uuid"])
 
     @property
+    def format_version(self) -> int:
+        """The version of the table's format."""
+        return int(self.document["format-version"])
+
+    @property
     def last_sequence_number(self) -> int:
         """The sequence number of the newest snapshot; 0 in format version 1."""
         return int(self.document.get("last-sequence-number", 0))
@@ -51,13 +56,35 @@ class BaseMetadata:
         found = self.document.get("current-snapshot-id")
         return None if found in (None, -1) else int(found)
 
+    def descends_from(self, snapshot_id: int | None) -> bool:
+        """Return True if the newest snapshot of ``main`` is ``snapshot_id`` or was made on top of it."""
+        current = self.current_snapshot_id
+        while current is not None and current != snapshot_id:
+            one = self.snapshots.get(current)
+            current = None if one is None else one.get("parent-snapshot-id")
+        return current == snapshot_id
+
+    @property
+    def manifest_list(self) -> str | None:
+        """The manifest list of the newest snapshot; None if there is none."""
+        found = self.snapshots.get(self.current_snapshot_id or 0, {}).get("manifest-list")
+        return None if found is None else str(found)
+
     def summaries(self, key: str) -> list[str]:
         """Return the value of ``key`` in the summary of each snapshot that has it."""
         return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]
 
 
-Check = Callable[[BaseMetadata, Mapping[str, str]], None]
-"""Gets the metadata on which a snapshot would be committed, and the snapshot's summary; raises if it must not be."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewSnapshot:
+    """A snapshot that Iceberg has made and the table does not have yet: its summary and its manifest list."""
+
+    summary: Mapping[str, str]
+    manifest_list: str
+
+
+Check = Callable[[BaseMetadata, NewSnapshot], None]
+"""Gets the metadata on which a snapshot would be committed, and the snapshot; raises if it must not be committed."""
 
 
 def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable[[], None]) -> tuple[int, BaseMetadata]:
@@ -76,7 +103,8 @@ def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable
                 base = table.operations.current()
                 seen = _read(table, base)
                 summary = {str(key): str(value) for key, value in snapshot.summary().items()}
-            check(seen, summary)
+                new = NewSnapshot(summary=summary, manifest_list=str(snapshot.manifestListLocation()))
+            check(seen, new)
             # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
             if (snapshot.parentId() or None) == seen.current_snapshot_id:
                 with translated_errors(table.name, "preparing the commit"):

@@ -33,7 +33,8 @@ class DeleteFile:
     ``location`` is its name in the metadata, ``path`` the canonical spelling. Several vectors can be in one file; a
     vector starts at ``content_offset`` and has ``content_bytes``. ``rows`` is the number of deletes. ``data_location``
     is the one data file whose rows it deletes, None if there may be several. ``equality_ids`` are the field ids of the
-    columns that an equality delete compares. ``snapshot_id`` is the snapshot that added it.
+    columns that an equality delete compares. ``snapshot_id`` is the snapshot that added it. ``problem`` is the reason
+    why lakefold can't name the file to Iceberg; None if it can.
     """
 
     location: str
@@ -50,6 +51,7 @@ class DeleteFile:
     equality_ids: tuple[int, ...] = ()
     content_offset: int | None = None
     content_bytes: int | None = None
+    problem: str | None = None
 
 
 def read_delete_file(entry: Any, references: "References", partition: Partition) -> DeleteFile:
@@ -76,6 +78,7 @@ def read_delete_file(entry: Any, references: "References", partition: Partition)
         equality_ids=tuple(file.equality_ids or ()),
         content_offset=references.content_offset,
         content_bytes=references.content_bytes,
+        problem=partition.problem,
     )
 
 

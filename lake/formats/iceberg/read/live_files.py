@@ -112,7 +112,7 @@ def read_all_files(table: LoadedTable, snapshot: Any | None, partitions: Collect
 def _delete_files(table: LoadedTable, manifest: Any, namer: PartitionNamer) -> Iterator[DeleteFile]:
     from pyiceberg.manifest import ManifestEntryStatus
 
-    references = _read(table, manifest.manifest_path, lambda: read_references(table, manifest))
+    references = read_or_raise(table, manifest.manifest_path, lambda: read_references(table, manifest))
     for entry, reference in zip(entries_of(table, manifest, deleted=True), references, strict=True):
         if entry.status != ManifestEntryStatus.DELETED:
             yield read_delete_file(entry, reference, namer.describe(entry.data_file))
@@ -139,7 +139,7 @@ def _data_file(entry: Any, partition: Partition, deletes: DeleteIndex) -> DataFi
 
 def manifests_of(table: LoadedTable, snapshot: Any) -> Collection[Any]:
     """Return the manifests of a snapshot. Raises Transient if they can't be read."""
-    found: Collection[Any] = _read(table, snapshot.manifest_list, lambda: list(snapshot.manifests(table.io)))
+    found: Collection[Any] = read_or_raise(table, snapshot.manifest_list, lambda: list(snapshot.manifests(table.io)))
     return found
 
 
@@ -152,13 +152,14 @@ def has_delete_files(table: LoadedTable, snapshot: Any) -> bool:
 
 def entries_of(table: LoadedTable, manifest: Any, *, deleted: bool = False) -> Collection[Any]:
     """Return the entries of a manifest, with ``deleted`` also its deleted entries. Raises Transient if unreadable."""
-    found: Collection[Any] = _read(
+    found: Collection[Any] = read_or_raise(
         table, manifest.manifest_path, lambda: manifest.fetch_manifest_entry(table.io, discard_deleted=not deleted)
     )
     return found
 
 
-def _read(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
+def read_or_raise(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
+    """Return what ``read`` reads from ``path``. Raises Transient if it can't be read, Rejected if it is unknown."""
     try:
         return read()
     except OSError as error:

@@ -12,7 +12,11 @@ def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_numb
     """Return the delete files of the branch ``main`` that apply to none of its data files but those in ``removed``.
 
     ``sequence_number`` is that of the new files: an equality delete with a later one applies to them. Deletion vectors
-    are left out, since Iceberg removes those of a removed file by itself.
+    are left out: Iceberg removes those of a removed file by itself, but only from manifests that it writes anew in this
+    commit. A vector that stays applies to no file.
+
+    A delete file with a ``problem`` is left out, since Iceberg would refuse the commit; it stays until Iceberg drops
+    it.
 
     A file that other writers add meanwhile does not need one of them either. A delete file applies to data files with a
     sequence number up to its own. An append gets a later one. A rewrite may set the number of the snapshot on which it
@@ -29,4 +33,5 @@ def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_numb
         if one.content is not DeleteContent.VECTOR
         and one.sequence_number <= sequence_number
         and one.location not in needed
+        and one.problem is None
     ]
