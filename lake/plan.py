@@ -286,6 +286,10 @@ def milliseconds_of(moment: datetime) -> int:
     return (moment - _EPOCH) // timedelta(milliseconds=1)
 
 
+RELOCATED_BACK = "back-"
+"""The beginning of the token of a relocation that the sweep makes, not a plan."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:
     """A partition's relocation from ``previous_location`` to ``location``, both directories, with its ``files`` there.

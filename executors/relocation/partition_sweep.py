@@ -22,7 +22,7 @@ from lake.capabilities import CopiesLateFiles, Fenced, RelocatesPartitions
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
 from lake.model import TableRef, partition_label
-from lake.plan import LocatedFile, Relocation
+from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
 from lake.relocation.evidence import unrecorded_growth
@@ -374,7 +374,7 @@ class PartitionSweep:
         over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
-            token=f"back-{uuid.uuid4().hex}",
+            token=f"{RELOCATED_BACK}{uuid.uuid4().hex}",
             previous_location=record.latest.location,
             location=location,
             files=over,

@@ -3,7 +3,9 @@
 
 import shutil
 import time
+from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hive_case import DATABASE, Owner, table_name
@@ -27,8 +29,10 @@ from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from lake.formats.hive import format as hive_format
 from lake.metastore import MetastoreTable
 from lake.metastore.thrift import STRING
+from lake.model import TableRef
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -85,6 +89,33 @@ def test_rule_2_what_is_late_when_a_partition_is_renamed_is_read_under_its_new_n
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
+@pytest.mark.parametrize("since", ["plan plan", "plan restore", "plan restore plan"])
+@pytest.mark.parametrize("is_cleaned", [False, True], ids=["", "cleaned"])
+def test_rule_2_what_is_late_is_found_although_the_renamed_partition_was_moved_more_than_once(
+    bench: Bench, since: str, is_cleaned: bool
+):
+    """Only its last move was looked at, and the late file stayed invisible for good."""
+    renamed(bench)
+    for number, step in enumerate(since.split()):
+        if step == "restore":
+            brought_home(bench)
+            assert place_of(bench) == Path(bench.table.location) / RENAMED
+            continue
+        for part in range(2):
+            write(place_of(bench), 700 + 20 * number + 10 * part, 710 + 20 * number + 10 * part, f"part-{part}.parquet")
+        bench.request(partitions=[RENAMED])
+        assert bench.run().result is RunResult.COMPLETED
+    if is_cleaned:
+        bench.clean()
+    rows, late = rows_in(place_of(bench)), write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    if is_cleaned:
+        assert f"was renamed to {RENAMED}, and its directory was moved, before late files" in str(halted(bench))
+        assert (rows_in(place_of(bench)), rows_in(home(bench))) == (rows, late)
+    else:
+        assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
 def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_left_to_a_person(bench: Bench):
     rows = rows_in(place_of(bench, PARTITION))
     anew = overwrite(home(bench), 900, 910)
@@ -120,6 +151,27 @@ def test_rule_2_what_is_late_when_a_managed_partition_is_renamed_is_left_to_a_pe
     bench.store.resume(bench.table.name, "ada")
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_a_dropped_partition_with_a_late_file_lists_the_table_once(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """Each turn of the sweep listed all partitions, since the late file stays."""
+    listed, load = list[None](), hive_format._load_partitions
+
+    def counted(table: TableRef, partitions: Collection[str] | None = None) -> Any:
+        if partitions is None:
+            listed.append(None)
+        return load(table, partitions)
+
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "0")
+    swept_to_the_end(bench)
+    monkeypatch.setattr(hive_format, "_load_partitions", counted)
+    late = write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    assert (len(listed), rows_in(home(bench))) == (1, late)
+    write(home(bench), 910, 920, "part-later.parquet")
+    swept_to_the_end(bench)
+    assert len(listed) == 2, "other files may be of a partition that was renamed since then"
 
 
 def test_rule_2_a_partition_that_was_dropped_with_late_files_is_not_taken_for_another_one(bench: Bench):
