@@ -67,7 +67,9 @@ def test_a_commits_relocations_are_recorded_with_the_expected_files_of_the_previ
     assert {file.path for file in former.expected_files} == {"dt=1/0.parquet", "dt=1/1.parquet"}
     assert (store.relocated_partitions(TRIPS, ["dt=2"]), store.relocated_tables()) == ([], {TRIPS.name})
     (lately,) = store.recently_relocated(TRIPS, store.recently_vacated(TRIPS, timedelta(hours=1), 9))
-    assert replace(lately, since_relocation=timedelta()) == replace(known(store), since_relocation=timedelta())
+    of_recent_rows = {"since_relocation": timedelta(), "owner_location": ""}
+    assert replace(lately, **of_recent_rows) == replace(known(store), **of_recent_rows)
+    assert lately.owner_location == ""
     sql(database_url, "UPDATE place_move SET begun_at_ms = 0")
     assert store.relocated_tables(timedelta(hours=1)) == frozenset()
     assert store.recently_vacated(TRIPS, timedelta(hours=1), 9) == []

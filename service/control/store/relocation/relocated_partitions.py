@@ -3,6 +3,7 @@
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from operator import attrgetter
 from typing import Any
@@ -41,8 +42,12 @@ def load_relocated(connection: Connection, table: str, partitions: Sequence[str]
 def load_relocated_by_number(
     connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
 ) -> list[RelocatedPartition]:
-    """Return these partitions with their unfinished late copies and, of their relocations, those with these numbers."""
-    return _load(connection, table, partitions, (RelocationRow.id.in_(numbers),), (LateCopyRow.done_at_ms.is_(None),))
+    """Return these partitions with their unfinished late copies and, of their relocations, those with these numbers.
+
+    They have no ``owner_location``: only all relocations of a partition show it.
+    """
+    found = _load(connection, table, partitions, (RelocationRow.id.in_(numbers),), (LateCopyRow.done_at_ms.is_(None),))
+    return [replace(one, owner_location="") for one in found]
 
 
 def _load(
