@@ -298,7 +298,7 @@ def _late_files(
 def _without_archived_files(previous: PreviousLocation) -> PreviousLocation:
     """Return ``previous`` without the files that lakefold has moved out of the location: no writer has removed them."""
     expected = tuple(file for file in previous.expected_files if file.directory == previous.location)
-    return replace(previous, expected_files=expected)
+    return previous if len(expected) == len(previous.expected_files) else replace(previous, expected_files=expected)
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:
