@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lake.capabilities import LikelyWriter
 from lake.model import Concurrency, OverlappingCommit, SizeHistogram, Snapshot, base_file_sizes
-from planner.planner import PlanningResult
 from planner.reasons import Reason
+from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.likely_writers import writer_document

@@ -22,9 +22,9 @@ from lake.ports import Capability
 from lake.storage.locations import is_local
 from lake.units import format_bytes
 from planner.partitions import select_partitions
-from planner.planner import PlanningResult
 from planner.policy.compatibility import unsupported_settings
 from planner.reasons import Reason
+from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
 from service import problems
 from service.control.config.loader import Config

@@ -15,9 +15,10 @@ from planner.budgets import UNLIMITED, TableLimits, WorkAmount, plan_size_limit
 from planner.candidates import PlanningConstraints
 from planner.cost import estimate_benefit
 from planner.partitions import select_partitions
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.priority import objective_urgency, priority_offset
 from planner.reasons import Reason
+from planner.result import PlanningResult
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.planning.decision_summary import DecisionLine, DecisionSummary
