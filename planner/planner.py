@@ -12,7 +12,7 @@ import numpy as np
 from lake.model import Snapshot
 from planner.budgets import PlanSizeLimit
 from planner.candidates import PlanningConstraints, find_candidates
-from planner.cost import DEFAULT_COST_INPUTS, CostInputs
+from planner.cost import DEFAULT_COST_INPUTS, CostInputs, estimate_benefit
 from planner.policy.fields import PlanningSettings
 from planner.reasons import TEMPORARY, reason_mask
 from planner.result import PlanningResult, decision_table, estimate_effect, selected_plan
@@ -66,12 +66,14 @@ def plan_table(
     if budget is not None:
         unlimited = select_next_plan(unlimited_work, found, policy, free=free)
         explain_budget(selection, unlimited, found.bytes + found.log_bytes)
+    plan = selected_plan(selection, snapshot, found, policy, plan_id)
     return PlanningResult(
         snapshot=snapshot,
         policy=policy,
         budget=budget,
         constraints=constraints,
-        plan=selected_plan(selection, snapshot, found, policy, plan_id),
+        plan=plan,
         decisions=decision_table(snapshot, selection, reducible),
         estimate=estimate_effect(selection, snapshot, found, policy),
+        benefit=None if plan is None else estimate_benefit(plan, policy, cost_inputs),
     )

@@ -16,6 +16,7 @@ from lake.plan import ClusteringGroup, Plan
 from lake.units import format_until
 from planner.budgets import PlanSizeLimit
 from planner.candidates import Candidates, Ints, Mask, PlanningConstraints
+from planner.cost import Benefit
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, Reason, reason_text
@@ -53,7 +54,7 @@ class PlanningResult:
     now, or would take it once an obstacle is gone: a quiet period, a live plan, a pending action on the table, a failed
     plan, a declined proposal, or a budget that is too small. Small slices that are not reducible are residual: no
     rewrite of them is worthwhile. ``budget`` is the budget that limits plans more than ``policy`` does; None if there
-    is no such budget.
+    is no such budget. ``benefit`` are the predicted cost and savings of the plan.
     """
 
     snapshot: Snapshot
@@ -61,6 +62,7 @@ class PlanningResult:
     budget: PlanSizeLimit | None
     constraints: PlanningConstraints
     plan: Plan | None
+    benefit: Benefit | None
     decisions: pa.Table
     estimate: Estimate
 

@@ -14,9 +14,7 @@ from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
 from planner.cost import estimate_benefit
 from planner.priority import priority_offset
-from service.control.config.tables import ConfiguredTable
-from service.control.planning.cost_inputs import table_cost_inputs
-from service.control.planning.observed_reads import with_observed_reads
+from service.control.planning.planning_inputs import PlanningInputs
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -30,7 +28,7 @@ READOPTION_DELAY = timedelta(hours=1)
 
 
 def adopt_pending_actions(
-    store: "Store", table: ConfiguredTable, pending: Sequence[PendingAction], *, snapshot_instant: str, actor: str
+    store: "Store", inputs: PlanningInputs, pending: Sequence[PendingAction], *, actor: str
 ) -> list[Plan]:
     """Store a plan for every scheduled rewrite that has not begun and that lakefold may execute; return these plans.
 
@@ -38,9 +36,9 @@ def adopt_pending_actions(
     that a plan of lakefold left and could not withdraw has no other owner. It is adopted again until it is executed,
     at most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
     with a partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like
-    other plans. ``snapshot_instant`` is the newest instant of the table.
+    other plans.
     """
-    unknown = table.policy.adopt_pending
+    table, unknown = inputs.table, inputs.table.policy.adopt_pending
     waiting = [
         entry
         for entry in pending
@@ -51,8 +49,7 @@ def adopt_pending_actions(
     if not waiting:
         return []
     known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
-    table = with_observed_reads(store, table)
-    cost_inputs, plans = table_cost_inputs(store, table), []
+    plans = []
     for entry in waiting:
         adopter = known.get(entry.instant)
         if adopter is not None and (entry.plan_id is None or _is_recently_adopted(store, adopter)):
@@ -69,11 +66,11 @@ def adopt_pending_actions(
             groups=entry.groups,
             # The process that scheduled it chose the sort columns; the executor chooses the rest.
             options=replace(table.policy.rewrite_options, sort_columns=entry.sort_columns, layout="linear"),
-            snapshot_instant=snapshot_instant,
+            snapshot_instant=inputs.snapshot.instant,
             adopted_instant=entry.instant,
         )
         try:
-            worth = estimate_benefit(plan, table.policy, cost_inputs)
+            worth = estimate_benefit(plan, table.policy, inputs.cost_inputs)
             estimate = {"worth": to_jsonable(asdict(worth))}
             store.add_plan(
                 plan,

@@ -81,7 +81,10 @@ class DecisionSummary:
 
     def __init__(self, planning: PlanningResult) -> None:
         self.planning = planning
-        self._cells = _sums_by_partition_and_reason(planning)
+
+    @cached_property
+    def _cells(self) -> pa.Table:
+        return _sums_by_partition_and_reason(self.planning)
 
     @property
     def partition_count(self) -> int:
