@@ -1,27 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
 """Planning: from a table's snapshot and its policy to the next plan, with a reason for every slice.
 
-The stages are: candidates, worthwhile work (compaction, groups, payback), the selection of one plan, the result. A
-stage takes the results of earlier stages and does not change them.
+The stages are: candidates and worthwhile work (``prepare_table``), the selection of one plan, the result. A stage takes
+the results of earlier stages and does not change them, so one preparation serves all plans at its snapshot.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
 
 from lake.model import Snapshot
 from planner.budgets import PlanSizeLimit
-from planner.candidates import PlanningConstraints, find_candidates
+from planner.candidates import PlanningConstraints
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs, estimate_benefit
 from planner.policy.fields import PlanningSettings
-from planner.reasons import TEMPORARY, reason_mask
+from planner.preparation import UNCONSTRAINED, PreparedTable, prepare_table
 from planner.result import PlanningResult, decision_table, estimate_effect, selected_plan
 from planner.selection import explain_budget, select_next_plan
-from planner.worthwhile import find_worthwhile
-
-#: every file of the table may be planned
-UNCONSTRAINED = PlanningConstraints()
-_IS_TEMPORARY = reason_mask(TEMPORARY)
 
 
 def plan_table(
@@ -42,38 +39,31 @@ def plan_table(
     Plans and groups are no larger than ``budget`` allows. The result depends on the arguments only; the same slices in
     any order give the same plan.
     """
-    if now.tzinfo is None:
-        raise ValueError("now must be timezone-aware")
-    if budget is not None and budget.max_bytes >= policy.max_bytes_per_plan:
-        budget = None
-    bounds = policy if budget is None else budget.capped(policy)
-    kinds = constraints.kinds
+    prepared = prepare_table(snapshot, policy, now=now, constraints=constraints, cost_inputs=cost_inputs, budget=budget)
+    return next_plan(prepared, plan_id, constraints.locked_partitions)
 
-    found = later = find_candidates(snapshot, policy, constraints, now=now)
-    if _IS_TEMPORARY[found.reason_codes].any():
-        later = find_candidates(snapshot, policy, constraints, now=now, apply_waiting=False)
-    free = np.ones(len(found.partitions), dtype=np.bool_)
-    free[[index for index, name in enumerate(found.partitions) if name in constraints.locked_partitions]] = False
 
-    work = unlimited_work = find_worthwhile(found, bounds, cost_inputs, now=now, kinds=kinds)
-    if budget is not None:
-        unlimited_work = find_worthwhile(found, policy, cost_inputs, now=now, kinds=kinds)
-    reducible = work.mask | unlimited_work.mask
-    if later is not found:
-        reducible |= find_worthwhile(later, policy, cost_inputs, now=now, kinds=kinds).mask
+def next_plan(prepared: PreparedTable, plan_id: str, locked_partitions: Mapping[str, str]) -> PlanningResult:
+    """Return the next plan of a table, with the id ``plan_id``, and the reasons of all slices that it leaves.
 
-    selection = select_next_plan(work, found, bounds, free=free)
-    if budget is not None:
-        unlimited = select_next_plan(unlimited_work, found, policy, free=free)
-        explain_budget(selection, unlimited, found.bytes + found.log_bytes)
-    plan = selected_plan(selection, snapshot, found, policy, plan_id)
+    ``locked_partitions`` are the partitions that live plans have locked, with the plans' ids. They replace the locked
+    partitions in the constraints of ``prepared``.
+    """
+    snapshot, policy, candidates = prepared.snapshot, prepared.policy, prepared.candidates
+    free = np.ones(len(candidates.partitions), dtype=np.bool_)
+    free[[index for index, name in enumerate(candidates.partitions) if name in locked_partitions]] = False
+    selection = select_next_plan(prepared.work, candidates, prepared.bounds, free=free)
+    if prepared.budget is not None:
+        unlimited = select_next_plan(prepared.unlimited_work, candidates, policy, free=free)
+        explain_budget(selection, unlimited, candidates.bytes + candidates.log_bytes)
+    plan = selected_plan(selection, snapshot, candidates, policy, plan_id)
     return PlanningResult(
         snapshot=snapshot,
         policy=policy,
-        budget=budget,
-        constraints=constraints,
+        budget=prepared.budget,
+        constraints=replace(prepared.constraints, locked_partitions=dict(locked_partitions)),
         plan=plan,
-        decisions=decision_table(snapshot, selection, reducible),
-        estimate=estimate_effect(selection, snapshot, found, policy),
-        benefit=None if plan is None else estimate_benefit(plan, policy, cost_inputs),
+        benefit=None if plan is None else estimate_benefit(plan, policy, prepared.cost_inputs),
+        decisions=decision_table(snapshot, selection, prepared.reducible),
+        estimate=estimate_effect(selection, snapshot, candidates, policy),
     )

@@ -11,7 +11,8 @@ from lake.plan import PlanKind
 from planner.budgets import UNLIMITED, WorkAmount
 from planner.candidates import PlanningConstraints
 from planner.partitions import select_partitions
-from planner.planner import plan_table
+from planner.planner import next_plan
+from planner.preparation import PreparedTable, prepare_table
 from planner.priority import objective_urgency, priority_offset
 from planner.result import PlanningResult
 from service.control.planning.observation import snapshot_partitions
@@ -59,26 +60,28 @@ class PlanningSession:
         self.plan_documents: list[Mapping[str, Any]] = []
         #: the plannings whose plans were created, or would be created by a dry run
         self.created: list[PlanningResult] = []
+        #: set by the first planning
+        self._prepared: PreparedTable | None = None
 
     def plan(self) -> PlanningResult:
         """Plan the partitions that no live plan holds."""
-        inputs = self.inputs
-        return plan_table(
-            inputs.snapshot,
-            inputs.table.policy,
-            now=inputs.snapshot.taken_at,
-            plan_id=str(uuid7()),
-            constraints=PlanningConstraints(
-                locked_partitions=dict(self.locked_partitions),
-                quarantined=inputs.quarantined,
-                partitions=self.scope.partitions,
-                kinds=tuple(PlanKind) if self.scope.kind is None else (self.scope.kind,),
-                failed=inputs.failed,
-                declined=inputs.declined,
-            ),
-            cost_inputs=inputs.cost_inputs,
-            budget=inputs.size_limit,
-        )
+        if self._prepared is None:
+            inputs = self.inputs
+            self._prepared = prepare_table(
+                inputs.snapshot,
+                inputs.table.policy,
+                now=inputs.snapshot.taken_at,
+                constraints=PlanningConstraints(
+                    quarantined=inputs.quarantined,
+                    partitions=self.scope.partitions,
+                    kinds=tuple(PlanKind) if self.scope.kind is None else (self.scope.kind,),
+                    failed=inputs.failed,
+                    declined=inputs.declined,
+                ),
+                cost_inputs=inputs.cost_inputs,
+                budget=inputs.size_limit,
+            )
+        return next_plan(self._prepared, str(uuid7()), self.locked_partitions)
 
     def plan_and_store(
         self, planning: PlanningResult, max_plans: int, *, dry_run: bool, request: Request | None, actor: str
