@@ -55,10 +55,9 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 
     Raises Rejected if the table can't be used, and the errors of reading it.
     """
-    problem = next(unsupported_settings(table.policy, table.adapter), None)
     with naming_missing_directory(table.ref):
         table.adapter.check(table.ref)
-    if problem is not None:
+    for problem in unsupported_settings(table.policy, table.adapter):
         raise Rejected(f"{table.name}: {problem}")
     # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
     with naming_missing_directory(table.ref):
