@@ -13,9 +13,11 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
+from planner.budgets import PlanSizeLimit
 from planner.candidates import PlanningConstraints
-from planner.planner import plan_table
+from planner.planner import next_plan, plan_table
 from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
+from planner.preparation import prepare_table
 from planner.reasons import Reason
 from planner.result import PlanningResult
 
@@ -176,6 +178,28 @@ def test_the_order_of_the_listing_does_not_change_the_plan(
 
     shuffled = random.Random(seed).sample(files, len(files))
     assert made(files, 1) == made(shuffled, chunks)
+
+
+@given(files=tables(), policy=policies(), limit=st.none() | st.sampled_from([0, 20 * MIB, 300 * MIB]))
+def test_one_preparation_gives_every_further_plan_that_a_new_planning_gives(
+    files: list[File], policy: SizingPolicy, limit: int | None
+) -> None:
+    shot, held = snapshot(files), dict[str, str]()
+    budget = None if limit is None else PlanSizeLimit(setting="budget_bytes_per_hour", value="x", max_bytes=limit)
+    prepared = prepare_table(shot, policy, now=NOW, budget=budget)
+    while True:
+        constraints = PlanningConstraints(locked_partitions=held)
+        again = plan_table(shot, policy, now=NOW, plan_id="p", constraints=constraints, budget=budget)
+        further = next_plan(prepared, "p", held)
+        assert (further.plan, further.estimate, further.decisions, further.benefit) == (
+            again.plan,
+            again.estimate,
+            again.decisions,
+            again.benefit,
+        )
+        if further.plan is None:
+            break
+        held |= dict.fromkeys(further.plan.partitions, "other")
 
 
 def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: int) -> list[File]:
