@@ -12,9 +12,9 @@ from uuid_utils import uuid7
 from lake.capabilities import PendingAction
 from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
-from planner.cost import estimate_benefit
+from planner.cost import CostInputs, estimate_benefit
 from planner.priority import priority_offset
-from service.control.planning.planning_inputs import PlanningInputs
+from service.control.config.tables import ConfiguredTable
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -28,7 +28,13 @@ READOPTION_DELAY = timedelta(hours=1)
 
 
 def adopt_pending_actions(
-    store: "Store", inputs: PlanningInputs, pending: Sequence[PendingAction], *, actor: str
+    store: "Store",
+    table: ConfiguredTable,
+    pending: Sequence[PendingAction],
+    *,
+    cost_inputs: CostInputs,
+    snapshot_instant: str,
+    actor: str,
 ) -> list[Plan]:
     """Store a plan for every scheduled rewrite that has not begun and that lakefold may execute; return these plans.
 
@@ -36,9 +42,9 @@ def adopt_pending_actions(
     that a plan of lakefold left and could not withdraw has no other owner. It is adopted again until it is executed,
     at most once in ``READOPTION_DELAY``, since the cause that ended the last plan may end the next plan too. An action
     with a partition that a live plan holds waits for the next scan. In mode propose these plans wait for approval like
-    other plans.
+    other plans. ``snapshot_instant`` is the newest instant of the table.
     """
-    table, unknown = inputs.table, inputs.table.policy.adopt_pending
+    unknown = table.policy.adopt_pending
     waiting = [
         entry
         for entry in pending
@@ -66,11 +72,11 @@ def adopt_pending_actions(
             groups=entry.groups,
             # The process that scheduled it chose the sort columns; the executor chooses the rest.
             options=replace(table.policy.rewrite_options, sort_columns=entry.sort_columns, layout="linear"),
-            snapshot_instant=inputs.snapshot.instant,
+            snapshot_instant=snapshot_instant,
             adopted_instant=entry.instant,
         )
         try:
-            worth = estimate_benefit(plan, table.policy, inputs.cost_inputs)
+            worth = estimate_benefit(plan, table.policy, cost_inputs)
             estimate = {"worth": to_jsonable(asdict(worth))}
             store.add_plan(
                 plan,

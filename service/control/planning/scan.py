@@ -101,7 +101,7 @@ def scan_and_plan(
         state = store.table_state(table.name)
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
-    refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
+    not_planned, refused = missing_required_rules(config, table), planning_refusal(config, store, table, state)
     if request is not None and refused is not None and not dry_run:
         raise refused
 
@@ -124,7 +124,14 @@ def scan_and_plan(
     else:
         old = {}
     inputs = read_planning_inputs(store, table, state, snapshot, is_requested=request is not None)
-    adopted = adopt_pending_actions(store, inputs, executable, actor=actor)
+    adopted = adopt_pending_actions(
+        store,
+        inputs.table,
+        executable,
+        cost_inputs=inputs.cost_inputs,
+        snapshot_instant=snapshot.instant,
+        actor=actor,
+    )
     before, held = (
         {partition: plan_id for partition, plan_id in locks.items() if plan_id not in old}
         for locks in (ending, store.locked_partitions(table.name))
