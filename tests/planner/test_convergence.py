@@ -13,11 +13,9 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
-from planner.budgets import PlanSizeLimit
 from planner.candidates import PlanningConstraints
-from planner.planner import next_plan, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
-from planner.preparation import prepare_table
 from planner.reasons import Reason
 from planner.result import PlanningResult
 
@@ -180,28 +178,6 @@ def test_the_order_of_the_listing_does_not_change_the_plan(
     assert made(files, 1) == made(shuffled, chunks)
 
 
-@given(files=tables(), policy=policies(), limit=st.none() | st.sampled_from([0, 20 * MIB, 300 * MIB]))
-def test_one_preparation_gives_every_further_plan_that_a_new_planning_gives(
-    files: list[File], policy: SizingPolicy, limit: int | None
-) -> None:
-    shot, held = snapshot(files), dict[str, str]()
-    budget = None if limit is None else PlanSizeLimit(setting="budget_bytes_per_hour", value="x", max_bytes=limit)
-    prepared = prepare_table(shot, policy, now=NOW, budget=budget)
-    while True:
-        constraints = PlanningConstraints(locked_partitions=held)
-        again = plan_table(shot, policy, now=NOW, plan_id="p", constraints=constraints, budget=budget)
-        further = next_plan(prepared, "p", held)
-        assert (further.plan, further.estimate, further.decisions, further.benefit) == (
-            again.plan,
-            again.estimate,
-            again.decisions,
-            again.benefit,
-        )
-        if further.plan is None:
-            break
-        held |= dict.fromkeys(further.plan.partitions, "other")
-
-
 def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: int) -> list[File]:
     """The table after ``made``: equal outputs, or with ``rng`` what real writers do.
 
@@ -294,7 +270,7 @@ def test_planning_ends_for_every_valid_policy_with_bounded_bytes(
 
 @FEW
 @given(files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6))
-def test_balanced_planning_forgets_no_files_that_could_become_fewer(
+def test_balanced_planning_omits_no_files_that_could_become_fewer(
     files: list[File], policy: SizingPolicy, noise: int | None
 ) -> None:
     policy = SizingPolicy.from_settings({"strategy": "balanced"}, base=policy)
@@ -341,7 +317,7 @@ def test_a_byte_is_moved_about_once_on_the_way_to_the_end(
             assert moved <= total
 
 
-def test_a_table_that_settled_stays_settled_when_only_large_files_come() -> None:
+def test_a_settled_table_stays_settled_when_only_large_files_are_added() -> None:
     policy = SizingPolicy.from_settings({"clustering.plan.strategy.small.file.limit": 600})
     files = [File(id=f"f{i}", bytes=(100 + i) * MIB) for i in range(30)]
     settled, _, _ = run_to_the_end(files, policy, None)
