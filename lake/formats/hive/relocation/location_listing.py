@@ -104,7 +104,8 @@ def _states_with_readers(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """Return the states of partitions with locations where it matters that others read there, and are read there."""
+    """Return the states with other readers of the partitions that have a location where such readers matter, and
+    exist."""
     found: dict[str, PartitionState] = {}
     wanted = {
         one.partition: (_archived_locations(one, states[one.partition]), _former_locations(one, states[one.partition]))
@@ -138,9 +139,10 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
 
 
 def _time_since_last_file(there: LocationState, now: float) -> timedelta:
-    """Return a time that was shorter than the one for which all files have been there; zero if that can't be told.
+    """Return a time for which all files have been in the location at least; zero if this is unknown.
 
-    A partition to which the owner had given the location before a file was written there is in the metastore since.
+    If the owner gave the location to another partition before a file was written there, the metastore has had that
+    partition at least as long.
     """
     last_ms = max((max(file.modified_ms, arrived_ms) for file, arrived_ms in there.files.items()), default=0)
     age = timedelta(seconds=now - max(last_ms, there.directory_changed_ms or 0) / 1000)
