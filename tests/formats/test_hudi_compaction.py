@@ -183,7 +183,7 @@ def test_a_compaction_that_another_process_withdrew_is_not_committed(table: NewT
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
 )
 def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning_brings_them_back(
     table: NewTable, spark: Any

@@ -154,7 +154,7 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
 @pytest.mark.parametrize("run", ARCHIVED, ids=_name, indirect=True)
 @pytest.mark.usefixtures("nothing_unseen")
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
 )
 def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_no_row_back(
     run: Run, spark: Any, tmp_path: Path
@@ -186,7 +186,7 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
 
 @pytest.mark.parametrize("run", RUNS[-1:], ids=_name, indirect=True)
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
+    "tests/formats/test_hudi_guards.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
 )
 def test_hudis_own_conflict_resolution_lets_the_writer_win_where_both_sides_say_so(
     run: Run, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

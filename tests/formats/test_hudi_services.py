@@ -88,7 +88,7 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_saved.py::test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone_and_nothing_kept_is_deleted"
+    "tests/formats/test_hudi_savepoints.py::test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone_and_nothing_kept_is_deleted"
 )
 def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(table: NewTable) -> None:
     trips = table()

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hudi_writing import FORMAT, LOCK, NewTable, ignore
-from test_hudi_last_look import save
+from test_hudi_final_check import save
 
 from lake.errors import Conflict, LakefoldError, Rejected
 from lake.formats.hudi.client.client import HudiClient

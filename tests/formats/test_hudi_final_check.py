@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hudi_tables import METADATA, rows, run_service, write
 from hudi_writing import FORMAT, NewTable, Table, ignore
-from test_hudi_left_cleans import ONE, TWO, leave_a_clean
+from test_hudi_abandoned_cleans import ONE, TWO, leave_a_clean
 
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient

@@ -85,7 +85,7 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_taken_over.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
+    "tests/formats/test_hudi_inline_clustering.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
 )
 def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
     trips: Table, monkeypatch: pytest.MonkeyPatch

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from hudi_writing import NewTable, Table, delete
+from test_hudi_guards import _metadata_listing
 from test_hudi_older_states import REFUSED, as_of
-from test_hudi_traps import _metadata_listing
 
 from lake.errors import Conflict
 from lake.plan import Commit
