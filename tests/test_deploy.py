@@ -160,7 +160,7 @@ def test_the_image_can_be_built():
     assert run("docker", "run", "--rm", "--read-only", "lakefold:test", "--version").stdout.startswith("lakefold ")
 
 
-def test_spark_executors_on_kubernetes_run_a_class_that_pyspark_brings():
+def test_spark_executors_on_kubernetes_run_a_class_of_pyspark():
     script = DEPLOY / "spark" / "executor.sh"
     run("bash", "-n", script)
     assert re.search(r"submodule_search_locations", script.read_text())

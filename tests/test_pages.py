@@ -137,7 +137,7 @@ def test_the_formats_of_the_matrix_are_those_of_the_code_and_of_the_page_on_form
 _FORMATS = ("Hudi", "Hive", "Iceberg", "Delta")
 
 
-def test_the_minimal_format_has_what_the_protocols_ask_and_the_page_lists():
+def test_the_minimal_format_has_the_members_of_the_protocols_and_of_the_page():
     section = (ROOT / "docs/formats.md").read_text().split("### What a minimal format needs\n")[1].split("\n### ")[0]
     table = re.findall(r"^\| (`.*?) \| (format|writer)", section, re.MULTILINE)
     listed = {
@@ -232,7 +232,7 @@ _STUMBLED_OVER = (
 )
 
 
-def test_nothing_that_readers_stumbled_over_has_come_back():
+def test_no_page_has_a_phrase_that_readers_stumbled_over():
     rooms = ("service", "planner", "executors", "lake", "deploy")
     sources = [path for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in _READ]
     said = {path: " ".join(path.read_text().split()) for path in [*PAGES, *sources]}

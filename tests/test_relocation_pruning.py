@@ -56,7 +56,7 @@ def test_of_a_partition_restored_and_relocated_again_the_last_relocation_from_it
     )
 
 
-def test_a_move_that_no_plan_made_keeps_those_by_which_a_table_tells_of_it() -> None:
+def test_a_relocation_without_a_plan_keeps_the_records_that_the_actions_page_needs() -> None:
     cycles = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", HOME, back=[1, 3, 5, 7])
     assert forgotten(cycles) == [1, 2, 3]
     assert cycles.relocations[5].location == HOME, "it stays, and what led to it"
@@ -101,7 +101,7 @@ def test_what_is_kept_does_not_grow() -> None:
     st.sets(st.sampled_from(["v1", "v2", "v3", "v4"])),
     st.sets(st.integers(1, 12)),
 )
-def test_of_what_is_kept_a_table_tells_all_that_no_plan_made_in_its_order(
+def test_kept_records_contain_all_relocations_without_a_plan_in_their_order(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))

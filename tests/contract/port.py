@@ -66,7 +66,7 @@ class WholeTables(Forgotten):
             with pytest.raises(LakefoldError):
                 ask(nowhere)
 
-    def test_a_table_that_says_who_it_is_goes_on_doing_so_and_is_not_taken_for_another_one(
+    def test_a_table_keeps_its_identity_and_does_not_count_as_another_one(
         self, case: Case, table: TableRef, tmp_path: Path
     ):
         one = with_identity(case.format, table)
@@ -107,7 +107,7 @@ class WholeTables(Forgotten):
 
     # A plan's way to its commit.
 
-    def test_what_is_staged_is_told_before_the_first_file_of_it_exists(self, case: Case, table: TableRef):
+    def test_a_staging_directory_is_recorded_before_its_first_file_exists(self, case: Case, table: TableRef):
         before = dict(case.stored(table))
         with attempt(case, plan_all(case.format, table, "p")) as one:
             rewrite = one.rewritten()
@@ -212,7 +212,7 @@ class WholeTables(Forgotten):
 
     @pytest.mark.crossed(2)
     @pytest.mark.parametrize("write", ["append", "update", "delete"])
-    def test_a_writer_that_comes_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
+    def test_a_writer_that_commits_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
         with attempt(case, plan_all(case.format, table, "p")) as one:
             rewrite = one.rewritten()
             before, arguments = case.rows(table), (10_000, 10_010) if write == "append" else ()

@@ -133,7 +133,7 @@ class WholeTables:
         ended(bench, plan, rows, commits=0)
 
     @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("the connection broke")])
-    def test_a_commit_whose_answer_was_lost_is_found_by_asking_and_recorded(self, bench: Bench, error: Exception):
+    def test_a_commit_with_a_lost_answer_is_looked_up_and_recorded(self, bench: Bench, error: Exception):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, "after_commit", raises(error)):
             assert bench.run().result is RunResult.COMPLETED
@@ -155,7 +155,7 @@ class WholeTables:
         ended(bench, plan, rows)
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    def test_whatever_a_killed_executor_left_its_successor_lands_the_plan_once(self, bench: Bench, moment: str):
+    def test_the_successor_of_an_executor_killed_at_any_point_commits_the_plan_once(self, bench: Bench, moment: str):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, moment, raises(Killed())), pytest.raises(Killed):
             bench.run()

@@ -134,7 +134,7 @@ def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
     assert (report.skip_reason, report.deleted_files, on_disk(bench)) == ("halted: rows differ", 0, files)
 
 
-def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(bench: Bench):
+def test_a_version_that_is_read_again_between_check_and_deletion_is_kept(bench: Bench):
     compacted(bench, plans=2)
     live = raising(Conflict("a version is live"))
     calls = iter([live, live, lambda: None])  # both instants at once, then one by one

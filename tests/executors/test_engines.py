@@ -95,7 +95,7 @@ def test_p1_without_any_engine_a_plan_is_refused():
         choose_engines(TASKS, [], OPTIONS, "t")
 
 
-def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path):
+def test_p1_a_plan_runs_with_its_executors_engines(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
     first = versions.newest(bench.table)["files"][0]["path"]

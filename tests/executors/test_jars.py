@@ -83,7 +83,7 @@ def test_a_cache_that_lost_something_or_has_other_packages_is_filled_again(
         assert chosen == conf
 
 
-def test_versions_that_change_are_asked_for_each_time(conf: dict[str, str]) -> None:
+def test_versions_that_change_are_read_each_time(conf: dict[str, str]) -> None:
     conf["spark.jars.packages"] = "a:b:1-SNAPSHOT"
     fill(conf)
     with settings_with_jars(conf) as (chosen, _):

@@ -73,9 +73,7 @@ def recreated(table: RelocatedTable) -> None:
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_the_partition(
-    table: RelocatedTable, moment: str
-):
+def test_rows_dropped_while_their_partition_is_restored_stay_dropped(table: RelocatedTable, moment: str):
     table.cleaned()
     table.hooks[moment] = lambda: dropped(table)
     assert table.brought_home() == SweepReport()
@@ -85,7 +83,7 @@ def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_th
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_dropped_while_a_dying_sweep_restores_their_partition_do_not_come_back(table: RelocatedTable, moment: str):
+def test_rows_dropped_while_a_killed_sweep_restores_their_partition_stay_dropped(table: RelocatedTable, moment: str):
     def die() -> None:
         raise SystemExit
 

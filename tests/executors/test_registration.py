@@ -37,7 +37,7 @@ def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench,
     assert claim.plan.table == occ, "an attempt keeps what it began with"
 
 
-def test_f6_a_plan_that_comes_back_is_tried_again_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
+def test_f6_a_requeued_plan_is_tried_again_with_the_tables_present_concurrency(bench: Bench, occ: TableRef):
     bench.request()
     bench.format.hooks["rewrite"] = raising(Transient("a node went away"))
     assert bench.run().result is RunResult.REQUEUED

@@ -67,7 +67,7 @@ def test_a_location_has_one_spelling_and_an_unknown_name_service_is_refused_with
             file_io_of(location).list(location)
 
 
-def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: HdfsPath):
+def test_an_unreachable_cluster_is_an_error_with_a_number(home: HdfsPath):
     nowhere = "hdfs://127.0.0.1:1/lake"
     native.configure({"spark.hadoop.dfs.client.failover.max.attempts": "1"})
     try:
@@ -78,9 +78,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: 
         native.configure({})
 
 
-def test_settings_come_from_the_configuration_directory_and_from_spark_over_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_sparks_settings_override_those_of_the_configuration_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "hdfs-site.xml").write_text(
         "<configuration><property><name>dfs.nameservices</name><value> lake </value></property>"
         "<property><name>dfs.replication</name><value>3</value></property></configuration>"

@@ -64,7 +64,7 @@ def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginni
     assert found.writer_model == "hive"
 
 
-def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not_written_again():
+def test_replaced_files_count_as_written_by_commits_and_copied_files_are_not_counted_again():
     """Two files were merged into a version, and a large one came along as a copy of the same age."""
     found = told(
         [live(output(V1), 3 * MIB, 9), live(f".lakefold/{V1}/dt=1/large", LIMIT, 2)],

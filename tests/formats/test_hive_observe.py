@@ -246,7 +246,7 @@ def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused
         list_partition_files("t", [place])
 
 
-def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
+def test_a_view_with_a_tables_former_name_and_a_dropped_table_are_distinguished(
     hive: MetastoreServer, tables: dict[str, TableRef]
 ):
     catalog = CatalogRef(kind="metastore", name=hive.uri, table="odd.view")
@@ -303,9 +303,7 @@ def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: 
     assert {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")} == before
 
 
-def test_a_first_look_at_a_metastore_writes_a_file_whose_rules_ask_who_goes_by_the_catalog(
-    hive: MetastoreServer, tmp_path: Path
-):
+def test_init_on_a_metastore_writes_rules_that_require_a_declaration_of_access(hive: MetastoreServer, tmp_path: Path):
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     home.config.unlink()
     first = json.loads(home.run("init", hive.uri, "--database", "shop", "--json").stdout)

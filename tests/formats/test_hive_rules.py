@@ -66,7 +66,7 @@ def counts(partition: MetastorePartition) -> Mapping[str, str]:
     return {name: value for name, value in partition.parameters.items() if name in names}
 
 
-def test_what_is_not_rewritten_comes_along_as_the_same_file_and_is_superseded_at_its_old_place(
+def test_a_file_that_is_not_rewritten_is_copied_unchanged_and_superseded_at_its_former_path(
     case: HiveCase, table: TableRef
 ):
     rows, files = case.rows(table), dict(case.stored(table))
@@ -238,9 +238,7 @@ def test_rule_10_a_call_that_fails_for_a_dropped_partition_is_made_again_without
     assert found.superseded == commit.superseded
 
 
-def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superseded_with_the_rest(
-    case: HiveCase, table: TableRef
-):
+def test_rule_10_files_added_before_the_commit_are_copied_and_superseded_with_the_rest(case: HiveCase, table: TableRef):
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
         assert case.append(table, "dt=0", 10_000, 10_010)
@@ -251,7 +249,7 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
     assert len(list(case.places(table)["dt=0"].iterdir())) == 2
 
 
-def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_too_but_puts_it_off_not_for_ever(
+def test_rule_10_files_added_right_before_the_call_are_copied_and_delay_it_for_a_bounded_time(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     written, write = list[Path](), commit_record.write_record

@@ -201,9 +201,7 @@ def run(session: Session, statements: Sequence[str], name: str) -> None:
 
 @pytest.mark.parametrize("command", WRITES)
 @pytest.mark.crossed(2)
-def test_what_a_command_of_spark_writes_is_compacted_at_the_next_scan_and_at_once_where_it_is_told(
-    shop: Shop, command: str
-):
+def test_files_of_a_spark_command_are_compacted_at_the_next_scan_or_at_once_if_reported(shop: Shop, command: str):
     later, now = name_of(command, "later"), name_of(command, "now")
     run(shop.session, WRITES[command][1], now)
     wait_for(lambda: shop.written(now), "the daemon does not find the table", seconds=60, every=0.2)

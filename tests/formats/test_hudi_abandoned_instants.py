@@ -266,7 +266,7 @@ def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_b
     assert not cow.timeline().pending
 
 
-def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
+def test_f5_on_a_real_table_a_commit_that_takes_effect_during_a_cancel_is_recorded(
     cow: Table, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = cow.rows()

@@ -110,7 +110,7 @@ def test_an_attempt_whose_first_sign_is_reported_as_not_written_leaves_none_behi
     assert set(threading.enumerate()) <= before, "no thread renews it"
 
 
-def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:
+def test_a_torn_file_is_ignored_and_a_dropped_table_stays_dropped(table: ByHand) -> None:
     storage = TableStorage(str(table.base))
     attempt = begin(table)
     (path,) = (table.base / DIRECTORY).iterdir()

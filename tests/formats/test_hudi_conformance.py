@@ -154,9 +154,9 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
 @pytest.mark.parametrize("run", ARCHIVED, ids=_name, indirect=True)
 @pytest.mark.usefixtures("nothing_unseen")
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_restores_no_superseded_file"
 )
-def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_no_row_back(
+def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_restores_no_row(
     run: Run, spark: Any, tmp_path: Path
 ) -> None:
     quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}

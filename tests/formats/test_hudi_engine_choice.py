@@ -140,7 +140,7 @@ def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: di
     assert obstacle in str(refused.value)
 
 
-def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -> None:
+def test_small_row_groups_are_rewritten_unless_a_copy_is_configured(lake: Lake) -> None:
     lake.add(values(10 * MIB), row_groups=10)
     assert lake.choose().reason == (
         "no copy, row groups of group 0 average 1.7 MiB, so a copy would keep them too small (needs 4.0 MiB)"

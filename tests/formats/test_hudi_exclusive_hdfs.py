@@ -84,7 +84,7 @@ def test_f2_a_holder_suspended_while_others_had_the_lock_has_lost_it_though_its_
     other.release()
 
 
-def test_f2_a_rename_whose_answer_was_lost_is_found_to_be_ours_and_a_dropped_table_does_not_come_back(table: TableRef):
+def test_f2_a_rename_with_a_lost_answer_is_recognized_and_a_dropped_table_stays_dropped(table: TableRef):
     ours = lock(table)
     client = ours._client
 

@@ -144,9 +144,7 @@ def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(empt
     again.release()
 
 
-def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives_and_free_when_it_was_killed(
-    emptied, process, monkeypatch
-):
+def test_h8_a_lock_on_s3_is_kept_until_a_java_process_that_does_not_answer_was_killed(emptied, process, monkeypatch):
     monkeypatch.setattr(base, "_END_POLL_SECONDS", 0.01)
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")

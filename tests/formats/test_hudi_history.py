@@ -126,7 +126,7 @@ def test_a_log_of_layout_one_to_which_an_unfinished_write_has_appended_is_not_da
     assert damage.path == f"p/{log}"
 
 
-def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_rest(
+def test_a_damaged_table_with_continuous_writers_is_still_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ByHand(tmp_path / "t")

@@ -123,7 +123,7 @@ def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: 
     assert name in files(table)
 
 
-def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after_a_week(
+def test_checks_become_rarer_with_the_time_since_the_instants_end_and_stop_after_a_week(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
@@ -159,7 +159,7 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
     assert not (table.base / record_path(T4)).exists(), "forgotten with the next plan"
 
 
-def test_what_a_withdrawal_finds_gone_already_is_looked_at_at_once(table: ByHand) -> None:
+def test_an_attempt_that_a_withdrawal_finds_gone_is_checked_at_once(table: ByHand) -> None:
     before = files(table)
     table.base_file(T4, "p/f-1")
     assert withdraw_plan(without_java(table), "p", [T4]) == 0

@@ -240,7 +240,7 @@ def test_a_lock_that_is_not_free_is_reported_with_its_place(
     assert describe_lock(_ref(tmp_path, **options)) == note
 
 
-def test_where_the_kernel_does_not_tell_nothing_is_proved(
+def test_without_the_kernels_answer_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch, holder: "subprocess.Popen[bytes]"
 ) -> None:
     known: Callable[[], object] = lake_identity._current_namespace

@@ -99,7 +99,7 @@ def test_d7_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_i
     assert "files" in (base / ".hoodie/hoodie.properties").read_text()
 
 
-def test_d7_a_metadata_table_that_a_commit_went_past_is_refused(templates: Templates, tmp_path: Path) -> None:
+def test_d7_a_metadata_table_that_lacks_a_commit_is_refused(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("cow", tmp_path / "t")
     past = {"hoodie.metadata.enable": "false", "hoodie.metadata.auto.delete.partitions": "false"}
     write(rows(templates.spark, 900, 910), base, "insert", options=past | {"hoodie.table.name": "cow"})

@@ -146,12 +146,12 @@ def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending
     )
 
 
-def test_what_comes_while_lakefold_asks_whose_the_plan_is_is_looked_at_once_more(table: ByHand) -> None:
+def test_changes_during_the_check_of_the_plans_owner_are_checked_again(table: ByHand) -> None:
     with pytest.raises(Transient, match=r"waits for the pending restore"):
         check_preconditions(without_java(table), "committing", fence=lambda: request(table, "restore"))
 
 
-def test_a_table_whose_timeline_never_stands_still_is_tried_again_later(table: ByHand) -> None:
+def test_a_table_whose_timeline_keeps_changing_is_tried_again_later(table: ByHand) -> None:
     times = iter(range(int(T2), int(T3)))
 
     def write() -> None:

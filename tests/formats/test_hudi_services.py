@@ -145,7 +145,7 @@ def roll_back(table: Table, instant: str) -> str:
         return writer.roll_back(instant)
 
 
-def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heartbeats_tell(table: NewTable) -> None:
+def test_a_dead_write_is_rolled_back_by_command_and_where_heartbeats_exist_by_the_service(table: NewTable) -> None:
     trips = table(**FS_LOCK)
     rows = trips.rows()
     begun(trips)

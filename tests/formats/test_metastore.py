@@ -38,7 +38,7 @@ def partition(client: MetastoreClient, table: str, name: str, database: str = "o
     return one
 
 
-def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
+def test_databases_and_tables_are_listed_with_location_and_storage_format(
     client: MetastoreClient, hive: MetastoreServer
 ):
     assert {"default", "odd", "shop"} <= set(client.databases())
@@ -115,7 +115,7 @@ def test_a_table_changes_its_properties_and_keeps_all_else(client: MetastoreClie
     client.alter_table("shop", "flat", before)
 
 
-def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_what_may_have_happened(
+def test_errors_of_an_unavailable_metastore_differ_by_whether_the_call_may_have_taken_effect(
     monkeypatch: pytest.MonkeyPatch,
 ):
     with hive_metastore.running() as server:

@@ -116,7 +116,7 @@ def test_addresses_have_one_spelling_and_those_that_are_none_are_refused_with_wh
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4])
-def test_a_server_that_is_no_metastore_or_wants_to_be_asked_otherwise_is_told_as_that(says: bytes):
+def test_a_server_that_is_no_metastore_or_needs_tls_or_kerberos_is_named_as_such(says: bytes):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

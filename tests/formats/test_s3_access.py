@@ -105,7 +105,7 @@ def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environm
         ({}, "", "asked"),
     ],
 )
-def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
+def test_the_region_is_the_nearest_configured_one_or_else_amazons_answer(
     settings: dict[str, str], environment: str, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", environment)
@@ -189,7 +189,7 @@ def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
 
 
 @pytest.mark.slow
-def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(answers: dict[str, Any]) -> None:
+def test_a_store_that_throttles_or_is_unavailable_is_tried_again_later(answers: dict[str, Any]) -> None:
     answers.update(status=503, code="SlowDown")
     with pytest.raises(Transient, match=r"s3://b/t: .*SLOW_DOWN"):
         TableStorage("s3a://b/t").children("")

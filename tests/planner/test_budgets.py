@@ -140,7 +140,7 @@ def test_taking_them_one_by_one_in_any_order_takes_the_same(case: Case):
     st.lists(st.tuples(st.sampled_from(TABLES), st.integers(1, 10), st.floats(0, 1e9)), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(1, 10), st.floats(1e3, 1e9)), max_size=4),
 )
-def test_no_table_starves_however_good_the_plans_are_that_keep_coming(plans, newcomers):
+def test_no_table_starves_under_a_steady_arrival_of_better_plans(plans, newcomers):
     """A day of hours, each with new plans of another table; what was there at first has started at its end."""
     budget, ageing = 10, HOUR / 4
     waiting = [
@@ -254,7 +254,7 @@ def test_a_file_that_no_budget_would_make_worthwhile_keeps_its_own_reason():
     assert limited(files, "1KiB").reducible_files == 2
 
 
-def test_a_live_plan_and_a_quiet_period_come_before_a_budget_and_the_files_stay_reducible():
+def test_a_live_plan_and_a_quiet_period_precede_a_budget_and_the_files_stay_reducible():
     young = File(id="young", bytes=10 * KIB, age=timedelta(0))
     planning = limited([young, *PAIR], "1KiB", locked_partitions={"p": "live"})
     assert reasons(planning) == {"young": "recent", "x": "held", "y": "held"}

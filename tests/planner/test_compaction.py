@@ -84,7 +84,7 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
         (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 1"),
     ],
 )
-def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
+def test_a_slice_with_logs_has_its_reason(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
     planning = plan([file], settings)
     assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
 
@@ -247,7 +247,7 @@ def test_clustering_goes_first_where_the_policy_says_so_and_takes_the_logs_along
 
 
 @pytest.mark.parametrize("first", ["compaction", "clustering"])
-def test_a_plan_of_one_kind_may_be_asked_for(first: str) -> None:
+def test_a_plan_of_one_kind_can_be_requested(first: str) -> None:
     policy = {"rewrite_first": first}
     compaction = plan(BOTH, policy, kinds=[PlanKind.COMPACTION])
     assert groups(compaction) == [["due"]]

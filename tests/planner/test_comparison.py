@@ -109,7 +109,7 @@ def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewr
     assert found.sources[0].files == 16 * 48
 
 
-def test_a_model_that_can_not_tell_the_history_is_no_advice() -> None:
+def test_a_model_that_does_not_reproduce_the_history_gives_no_advice() -> None:
     found = advise(
         replace(small_files(5), writer_model="hive"), WriterKind.HIVE, SizingPolicy(), TERMS, max_files=10_000
     )

@@ -40,13 +40,13 @@ def test_without_history_the_constants_say_what_a_plan_takes():
     assert worth(SIXTY).cpu_seconds == pytest.approx(5 + 600 / 25)
 
 
-def test_small_plans_tell_of_the_fixed_part_only():
+def test_small_plans_determine_only_the_fixed_cost():
     found = fit_rates("spark", [(MIB, 20.0)] * 100)
     assert found.fixed_seconds == pytest.approx(20, rel=0.02)
     assert found.seconds_per_byte == pytest.approx(1 / BYTES_PER_SECOND["spark"], rel=0.05)
 
 
-def test_large_plans_tell_what_a_byte_takes():
+def test_large_plans_determine_the_cost_of_a_byte():
     found = fit_rates("spark", [(60 * GIB, 600.0)] * 100)
     assert found.cpu_seconds(60 * GIB) == pytest.approx(600, rel=0.05)
     assert found.plans == 100

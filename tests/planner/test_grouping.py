@@ -35,7 +35,7 @@ def test_small_files_of_one_partition_become_one_group() -> None:
     assert (planning.estimate.small_files_before, planning.estimate.small_files_after) == (3, 1)
 
 
-def test_a_group_is_asked_for_as_many_outputs_as_its_bytes_fill_targets() -> None:
+def test_a_group_has_as_many_outputs_as_its_bytes_fill_targets() -> None:
     planning = plan(series(*[256 * MIB] * 8))
     assert (outputs(planning), planning.estimate.small_files_after) == ([2], 0)
     planning = plan(series(*[256 * MIB] * 4))
@@ -303,7 +303,7 @@ def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
     assert reasons(planning) == {"49": "no_gain", "41": "no_gain", "30": "chosen", "10": "chosen", "5": "chosen"}
 
 
-def test_the_hudi_strategy_sorts_by_the_instants_of_base_files_where_told_to_slices_of_logs_only_first() -> None:
+def test_the_hudi_strategy_can_sort_by_the_instants_of_base_files_with_slices_of_logs_first() -> None:
     sizes = {"old": (5, 20260101), "big": (49, 20260102), "logs": (0, None), "new": (20, 20260102)}
     files = [
         File(id=name, bytes=size, written=written, logs_only=written is None, log_bytes=1)

@@ -63,7 +63,7 @@ def test_slices_of_other_partitions_say_that_theirs_was_not_selected() -> None:
     assert texts(planning)[f"{DAYS[0]}1"] == "partition not selected (recent_days)"
 
 
-def test_partitions_asked_for_by_name_replace_the_filter() -> None:
+def test_partitions_requested_by_name_replace_the_filter() -> None:
     files = [File(id=f"{day}{i}", bytes=10, partition=day) for day in DAYS[:3] for i in range(2)]
     planning = plan(files, {"partition_filter": "recent_days"}, partitions=[DAYS[0], "nowhere"])
     assert groups(planning) == [[f"{DAYS[0]}0", f"{DAYS[0]}1"]]

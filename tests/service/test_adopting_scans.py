@@ -83,7 +83,7 @@ def test_without_adopt_pending_nothing_of_others_is_touched(
 
 
 @pytest.mark.parametrize("kind", [PlanKind.COMPACTION, PlanKind.CLUSTERING])
-def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
+def test_an_adopted_plan_is_proposed_once_while_its_writer_continues(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
 ) -> None:
     pending = [waiting(table, kind=kind)]
@@ -164,7 +164,7 @@ def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
     assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
 
 
-def test_dead_work_is_told_once_with_the_command_that_ends_it(
+def test_dead_work_is_reported_once_with_the_command_that_ends_it(
     tmp_path: Path, table: TableRef, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
@@ -189,7 +189,7 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
     assert len(caplog.records) == 3, "told again when it comes back"
 
 
-def test_services_run_where_they_are_asked_for_and_not_more_often(
+def test_services_run_only_where_and_as_often_as_configured(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     def no_spark() -> Any:

@@ -78,7 +78,7 @@ def callback(*partitions, **changes):
     return {**message, "commitActionType": "commit", "hoodieWriteStat": stats, **changes}
 
 
-def test_a_writer_tells_its_partitions_and_they_wait_for_the_scheduler(context, client):
+def test_partitions_that_a_writer_reports_wait_for_the_scheduler(context, client):
     answer = client.post("/v1/events/commit", json={"table": "demo.trips", "partitions": ["dt=2", "dt=1/", "dt=2"]})
     assert (answer.status_code, answer.json()) == (
         202,

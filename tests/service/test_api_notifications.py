@@ -38,7 +38,7 @@ def states(context):
     return {message.number: message.state.value for message in context.store.notifications()}
 
 
-def test_messages_come_newest_first_in_pages_as_the_command_line_prints_them(client, capsys):
+def test_messages_are_paged_newest_first_as_the_command_line_prints_them(client, capsys):
     found, path = [], "/v1/notifications?limit=4"
     while path:
         answer = client.get(path)
@@ -74,7 +74,7 @@ def test_status_and_metrics_count_the_same(context, client):
     assert [value("lakefold_notifications", {"state": state}) for state in ("waiting", "dead")] == [3, 2]
 
 
-def test_a_dead_message_is_sent_again_and_asking_twice_is_as_good_as_once(context, client):
+def test_a_repeated_request_resends_a_dead_message_once(context, client):
     assert client.post("/v1/notifications/1/retry").json() == {"retried": 1}
     assert client.post("/v1/notifications/1/retry").json() == {"retried": 0}
     [again] = [message for message in context.store.notifications() if message.number == 1]

@@ -88,14 +88,14 @@ def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
     assert (left["reason"], left["setting"], left["has_several_values"]) == ("alone", "min_input_files", False)
 
 
-def test_partitions_come_in_pages(lake):
+def test_partitions_are_paged(lake):
     _, client, _, _ = lake
     whole = pages(client, "/v1/tables/sales.orders/partitions")
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=2") == whole
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=6") == whole
 
 
-def test_partitions_are_found_by_part_of_their_path_and_the_worst_come_first(lake):
+def test_partitions_are_found_by_part_of_their_path_worst_first(lake):
     context, client, table, _ = lake
     whole = client.get("/v1/tables/sales.orders/partitions").json()["items"]
     found = client.get("/v1/tables/sales.orders/partitions?search=T=9").json()["items"]
@@ -130,7 +130,7 @@ def test_a_table_without_a_scan_has_no_partitions_yet(lake):
     assert answer == {"items": [], "next": None, "taken_at": None}
 
 
-def test_the_list_of_tables_has_most_to_rewrite_first_and_comes_in_pages(lake):
+def test_the_list_of_tables_has_most_to_rewrite_first_and_is_paged(lake):
     context, client, _, _ = lake
     now = datetime.now(UTC)
     for name, bytes_ in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
@@ -209,7 +209,7 @@ def test_scans_are_listed_newest_first_with_those_that_failed(lake):
     assert len(client.get("/v1/tables/sales.orders/scans?limit=1").json()["items"]) == 1
 
 
-def test_plans_are_listed_by_table_and_state_and_come_in_pages(lake):
+def test_plans_are_listed_by_table_and_state_in_pages(lake):
     context, client, _, answer = lake
     made = add_plans(context.store, 7)
     newest_first = [*reversed(made), *answer.plan_ids]
@@ -285,7 +285,7 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
     assert len(rows) == 3
 
 
-def test_settings_of_a_table_name_where_each_value_came_from(lake):
+def test_settings_of_a_table_name_the_origin_of_each_value(lake):
     _, client, _, _ = lake
     items = {item["setting"]: item for item in client.get("/v1/settings?table=sales.orders").json()["items"]}
     assert items["mode"]["value"] == "compact"
@@ -305,7 +305,7 @@ def test_a_password_of_the_database_is_shown_nowhere(tmp_path):
     context.store.close()
 
 
-def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch):
+def test_replaced_files_are_listed_by_the_day_of_their_deletion(lake, monkeypatch):
     from service.control.store import DeletionDay
 
     context, client, _, _ = lake

@@ -76,7 +76,7 @@ def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys
 
 
 @pytest.mark.slow
-def test_a_request_waits_for_its_answer_where_it_is_told_to(toys, tmp_path, context, client):
+def test_a_request_with_the_wait_option_waits_for_its_answer(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
         wait_for(lambda: context.store.last_scan("t1"), "the first scan")
@@ -172,7 +172,7 @@ def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, conte
     assert answer["reasons"] == []
 
 
-def test_the_same_key_asks_only_once(context, client):
+def test_the_same_key_makes_only_one_request(context, client):
     key = {"Idempotency-Key": "airflow-2026-03-01"}
     body = {"table": "t1", "partitions": ["dt=1"]}
     first = client.post("/v1/requests", json=body, headers=key)
@@ -301,7 +301,7 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
 
 
 @pytest.mark.slow
-def test_an_inflight_plan_is_asked_to_stop_and_a_failed_one_requested_again(toys, tmp_path, context, client):
+def test_an_inflight_plan_is_cancelled_and_a_failed_one_requested_again(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     claim = context.store.claim("executor")
@@ -334,7 +334,7 @@ def test_tables_and_the_service_are_paused_and_resumed(context, client):
 
 
 @pytest.mark.slow
-def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, context, client):
+def test_a_proposal_can_be_approved_on_its_page(toys, tmp_path, context, client):
     with scheduler(tmp_path, mode="propose"):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     page = client.get(f"/plans/{plan.plan_id}").text

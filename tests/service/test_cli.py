@@ -175,7 +175,7 @@ def test_version_and_bare_command(run):
         (("plans", "request", "t", "--set", "x"), "--set 'x' is not KEY=VALUE", "lakefold plans request"),
     ],
 )
-def test_a_usage_error_is_one_line_and_where_to_look(arguments, says, hint, run):
+def test_a_usage_error_is_one_line_and_names_the_help(arguments, says, hint, run):
     run("db", "upgrade")
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
@@ -309,7 +309,7 @@ def test_pause_and_resume_of_everything(run):
     assert json.loads(run("resume", "--json")[1]) == {"table": None, "paused": False}
 
 
-def test_an_error_shows_its_traceback_only_when_asked_to(run, monkeypatch):
+def test_an_error_shows_its_traceback_only_on_request(run, monkeypatch):
     assert "Traceback" not in run("status")[2]
     monkeypatch.setenv("LAKEFOLD_DEBUG", "1")
     with pytest.raises(SchemaMismatch):
@@ -435,7 +435,7 @@ def test_a_pipe_gets_aligned_columns_that_are_never_cut(capsys):
     assert third == "y"
 
 
-def test_a_terminal_gets_lines_that_fit_and_what_can_be_told_apart_at_both_ends(run, home, monkeypatch, capsys):
+def test_a_terminal_gets_lines_that_fit_with_both_ends_of_long_values(run, home, monkeypatch, capsys):
     columns = (TableColumn("NAME", is_shortened=True), TableColumn("N", True), TableColumn("WHY"))
     cells = [["the_longest_prefix_of_all.orders", "1,234", "x" * 90], ["a.b", "5", ""]]
     assert fit_columns(columns, cells, 200) == cells

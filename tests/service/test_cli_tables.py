@@ -141,7 +141,7 @@ def test_a_plan_is_shown_by_a_unique_beginning_cancelled_and_watched_to_its_end(
     ]
 
 
-def test_the_same_idempotency_key_asks_once(lakefold):
+def test_the_same_idempotency_key_makes_one_request(lakefold):
     first = lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0]
     assert lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0] == first
     assert (

@@ -30,7 +30,7 @@ def test_without_a_file_everything_has_its_default(tmp_path):
     assert {table.origins[knob].source for knob in FIELD_PARSERS} == {"default"}
 
 
-def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tmp_path):
+def test_the_file_is_searched_for_in_four_places_nearest_first(monkeypatch, tmp_path):
     user = written("", str(tmp_path / ".config/lakefold/lakefold.toml"))
     assert find_config_file() == user
     here = written("")
@@ -284,7 +284,7 @@ def test_a_configuration_page_without_a_place_for_a_section_is_refused():
         render(PAGE.read_text(encoding="utf-8").replace("<!-- generated: [daemon] -->", ""))
 
 
-def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_for():
+def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_configured():
     written('[work]\nageing = "30min"\n')
     assert configure_table(load_config(), ORDERS).ageing == timedelta(minutes=30)
     written('[work]\nobjective = "hudi"\n')
@@ -334,7 +334,7 @@ lease = "5s"
 """
 
 
-def test_all_mistakes_are_told_at_once_each_with_its_line(run):
+def test_all_mistakes_are_reported_at_once_each_with_its_line(run):
     written(MANY_FAULTS)
     code, _, err = run("config", "check")
     assert code == 1

@@ -118,7 +118,7 @@ def test_silent_connections_make_room_for_the_next_the_one_silent_for_longest_fi
     assert len([record for record in caplog.records if "the maximum (http.max_connections" in record.message]) == 1
 
 
-def test_what_is_being_served_is_not_ended_for_others_and_they_are_told_to_come_back(serve, application):
+def test_requests_over_the_limit_are_refused_with_retry_after_and_served_ones_continue(serve, application):
     server = serve(most=8)
     busy = [opened(server, GET % b"/slow") for _ in range(8)]
     wait_for(lambda: len(server._server.server_state.tasks) == 8, "eight at work", 10)
@@ -218,7 +218,7 @@ def test_nonsense_after_the_answer_has_begun_ends_the_connection_without_a_fault
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_a_message_is_let_through_once_a_minute_with_how_often_it_came(monkeypatch):
+def test_a_repeated_message_is_logged_once_a_minute_with_its_count(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
     seldom = LogThrottle()

@@ -56,7 +56,7 @@ def test_a_loop_that_takes_longer_than_its_interval_is_never_entered_twice(ticks
     assert set(most) == {1}
 
 
-def test_an_exception_ends_one_tick_and_is_reported_and_the_next_tick_comes(ticks, failures):
+def test_an_exception_ends_one_tick_is_reported_and_the_next_tick_runs(ticks, failures):
     def broken():
         raise OSError("disk on fire")
 
@@ -83,7 +83,7 @@ def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
     assert len(ended) == 1
 
 
-def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
+def test_a_table_that_hangs_blocks_one_thread_and_other_tables_continue():
     lanes, release, done = KeyedPool("scan", 2), threading.Event(), []
     try:
         assert lanes.submit("hangs", release.wait)

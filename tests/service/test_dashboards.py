@@ -24,7 +24,7 @@ def test_the_page_on_deploying_names_each_dashboard():
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_each_panel_stands_below_the_title_of_a_row(name):
+def test_each_panel_is_below_the_title_of_a_row(name):
     first = min(DASHBOARDS[name]["panels"], key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
     assert first["type"] == "row"
     assert all(panel["title"] for panel in DASHBOARDS[name]["panels"])

@@ -159,7 +159,7 @@ def reader(spark, tmp_path_factory) -> Iterator[Reader]:
 
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_what_the_pages_tell_to_type_works_as_it_stands(reader):
+def test_commands_on_the_pages_work_as_written(reader):
     for block in blocks():
         if block.why is None:
             reader.run(block)

@@ -82,7 +82,7 @@ def test_a_dry_run_beside_a_live_plan_answers_as_the_request_does(run):
     assert "every requested partition of orders is held by live plan" in dry[2]
 
 
-def test_an_interrupted_wait_says_that_the_plan_goes_on_and_how_to_follow_it(run, monkeypatch):
+def test_an_interrupted_wait_states_that_the_plan_continues_and_how_to_follow_it(run, monkeypatch):
     def interrupted(run, plan):
         raise KeyboardInterrupt
 

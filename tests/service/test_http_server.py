@@ -70,7 +70,7 @@ def test_readiness_says_why_not(context, monkeypatch):
         assert (answer.status_code, answer.text) == (200, "ready\n")
 
 
-def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_where_asked(context):
+def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_on_request(context):
     with client_of(context) as client:
         context.metrics.record_database_error()
         before = client.get("/metrics", headers={"Accept-Encoding": "identity"})

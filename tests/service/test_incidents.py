@@ -183,7 +183,7 @@ def test_an_executor_that_is_gone_is_named_and_another_one_takes_its_plan(lakefo
     wait_for(lambda: lakefold.completed(table), "compacted after all")
 
 
-def test_writers_that_cancel_plan_after_plan_are_told_of_until_they_let_one_through(lakefold: Lakefold, person) -> None:
+def test_writers_that_cancel_consecutive_plans_are_reported_until_a_plan_commits(lakefold: Lakefold, person) -> None:
     table = f"contested.{type(person).__name__}"
     folder = lakefold.table(table, "contested")
     found(person, rf"{table}\W.*cancelled [345] of its [345] newest plans")
@@ -240,7 +240,7 @@ def test_messages_that_a_dead_webhook_refused_are_sent_again(lakefold: Lakefold,
     lakefold.store.resume(table, "ada")
 
 
-def test_a_forgotten_pause_is_said_with_who_and_why_and_ended(lakefold: Lakefold, person) -> None:
+def test_a_long_pause_is_reported_with_actor_and_reason_and_can_be_ended(lakefold: Lakefold, person) -> None:
     table = f"paused.{type(person).__name__}"
     lakefold.table(table)
     wait_for(lambda: lakefold.completed(table), "compacted")

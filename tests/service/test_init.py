@@ -65,7 +65,7 @@ def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_
     assert run("config", "check")[0] == 0
 
 
-def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what_it_would_take_now(home, run):
+def test_predicted_cost_for_now_differs_from_the_cost_when_the_files_are_older(home, run):
     base = table(home / "lake/t")
     for path in base.rglob("*"):
         os.utime(path)
@@ -143,7 +143,7 @@ def test_without_a_table_nothing_is_written(home, run):
     assert not (home / "lakefold.toml").exists()
 
 
-def test_a_table_that_cannot_be_served_is_told_and_the_others_are_there(home, run):
+def test_a_refused_table_is_reported_and_the_other_tables_are_served(home, run):
     table(home / "lake/old", hoodie_table_version="5")
     table(home / "lake/t")
     code, out, err = run("init", "lake")
@@ -165,7 +165,7 @@ def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home,
     assert modes == {"compact": 1, "propose": 0, "observe": 1, "off": 0}
 
 
-def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run, monkeypatch):
+def test_only_a_limited_number_of_tables_is_checked_and_the_others_are_counted(home, run, monkeypatch):
     monkeypatch.setattr(init, "MAX_TABLES_READ", 2)
     for name in "abcd":
         table(home / "lake" / name, files=2)

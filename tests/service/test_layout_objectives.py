@@ -120,7 +120,7 @@ def test_a_plan_that_waits_goes_first_once_its_table_misses_what_it_is_held_to(h
     assert home.order() == ["rich", "held"]
 
 
-def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
+def test_status_the_tables_page_and_metrics_show_a_budget_that_burns(home):
     home.table("held", partitions=1, files=4)
     home.table("other")
     home.run("scheduler")

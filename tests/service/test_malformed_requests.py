@@ -162,7 +162,7 @@ def test_a_body_that_is_announced_too_large_is_not_waited_for(server, writer):
             assert ended(connection)
 
 
-def test_a_body_has_a_time_to_come(context, writer):
+def test_a_request_body_has_a_time_limit(context, writer):
     settings = context.config.http.model_copy(update={"body_timeout": timedelta(milliseconds=100)})
     hasty = replace(context, config=replace(context.config, http=settings))
     with HttpServer(HttpSettings(port=0), create_app(hasty)) as server:

@@ -217,7 +217,7 @@ def test_a_sign_in_with_another_state_nonce_or_verifier_is_refused(context, clie
     assert "lakefold_token" not in client.cookies
 
 
-def test_a_code_is_good_once_and_only_in_the_browser_that_asked_for_it(context, client):
+def test_a_code_is_valid_once_and_only_in_the_browser_that_requested_it(context, client):
     back = urlsplit(at_the_provider(begin(client), "writer"))
     kept = client.cookies[SIGN_IN_COOKIE]
     with client_of(context) as another:
@@ -232,7 +232,7 @@ def test_no_person_is_sent_to_another_site_after_signing_in(client):
     assert 'content="0; url=/"' in sign_in(client, "reader", "https://evil.example/").text
 
 
-def test_a_refusal_of_the_provider_is_told_in_its_words(client):
+def test_a_refusal_of_the_provider_is_quoted(client):
     state = parse_qs(urlsplit(begin(client)).query)["state"][0]
     query = {"error": "access_denied", "error_description": "not <today>", "state": state}
     answer = client.get("/login/oidc/callback", params=query)

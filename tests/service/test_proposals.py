@@ -102,7 +102,7 @@ def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
     assert list(waiting.values) == [1]
 
 
-def test_a_proposal_that_went_stale_is_replaced_by_its_successor(home):
+def test_a_stale_proposal_is_replaced_by_its_successor(home):
     (old,) = home.scan()
     path = home.change_a_file()
     new, ended = home.scan()
@@ -120,7 +120,7 @@ def test_other_settings_make_a_proposal_stale(home):
     assert ended.cancel_reason == f"replaced by plan {new.plan_id}: the settings of its table changed"
 
 
-def test_files_that_come_beside_a_proposal_leave_it_to_who_decides(home):
+def test_new_files_beside_a_proposal_do_not_replace_it(home):
     (plan,) = home.scan()
     write(home.ref, "dt=0", rows(1000, 1010))
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
@@ -128,7 +128,7 @@ def test_files_that_come_beside_a_proposal_leave_it_to_who_decides(home):
     assert home.scan()[-1].state is PlanState.COMPLETED
 
 
-def test_a_stale_proposal_that_nothing_comes_in_the_place_of_is_taken_back(home):
+def test_a_stale_proposal_without_a_successor_is_withdrawn(home):
     home.scan()
     home.policy = {"min_input_files": 50}
     (plan,) = home.scan()

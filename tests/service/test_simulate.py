@@ -76,7 +76,7 @@ def test_files_are_listed_one_by_one_with_what_became_of_them(run):
     assert [row[-1] for row in rows] == ["created", "logged", "compacted", "logged"]
 
 
-def test_batches_come_from_csv_and_stdin_and_options_say_the_rest(run, tmp_path, monkeypatch):
+def test_batches_are_read_from_csv_or_stdin_with_the_rest_in_options(run, tmp_path, monkeypatch):
     (tmp_path / "b.csv").write_text("batch,operation,partition,bytes\n1,insert,a,96MB\n1,insert,b,14MB\n")
     options = ("--writer", "hudi-cow", "--row-bytes", "175", "--set", "hoodie.copyonwrite.record.size.estimate=175")
     code, out, _ = run("simulate", "b.csv", *options, "--batch", "bulk_insert=1MB", "--json")

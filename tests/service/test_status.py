@@ -153,7 +153,7 @@ def test_a_table_whose_scans_fail_needs_attention_until_one_succeeds(store):
     assert status(store)["attention"] == []
 
 
-def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is_resumed(store, told):
+def test_the_page_of_a_halted_table_links_its_plan_and_the_check_of_its_rows_before_resume(store, told):
     plan = waiting(store)
     store.fail(store.claim("e"), "3 rows fewer than were read", halt=True)
     words = told("status")
@@ -273,7 +273,7 @@ def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
     ) in told("status")
 
 
-def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):
+def test_a_running_plan_shows_speed_remaining_time_and_last_report(store, told):
     plan = waiting(store)
     claim = store.claim("e")
     assert serializers.progress_rate(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
@@ -309,11 +309,11 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
         (190_800, "2d 5h"),
     ],
 )
-def test_time_that_passed_is_told_in_two_units(seconds, words):
+def test_elapsed_time_has_two_units(seconds, words):
     assert format_elapsed(seconds) == words
 
 
-def test_how_the_lake_changed_is_told_in_a_line_for_a_week_and_one_for_a_month(store, told):
+def test_changes_of_the_lake_have_one_line_for_a_week_and_one_for_a_month(store, told):
     scanned(store, TABLE.name, "compact", FOUND)
     assert "days" not in told("status"), "one point is no trend"
     store.record_trends()

@@ -81,7 +81,7 @@ def spans_of(receiver):
     return spans
 
 
-def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_commit(toys, tmp_path, receiver):
+def test_a_plan_requested_within_a_trace_is_part_of_it_from_the_request_to_the_commit(toys, tmp_path, receiver):
     table = create(tmp_path / "lake" / "t1", name="t1", partitions=1, files=1)
     with running(Daemon(configured(tmp_path, receiver, scan_interval="1h"), "all")) as daemon:
         wait_for(lambda: daemon.store.last_scan("t1"), "a scan that finds nothing to do")
@@ -171,7 +171,7 @@ def test_receivers_that_are_away_or_hang_cost_the_plans_nothing(config, receiver
         hanging.set()
 
 
-def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called(caplog):
+def test_an_observer_that_raises_is_reported_once_and_the_others_are_still_called(caplog):
     class Broken(Observer):
         def clean_succeeded(self):
             raise Transient("no")
@@ -190,7 +190,7 @@ def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called
     assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans continue"]
 
 
-def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog):
+def test_background_work_is_bounded_and_its_failures_are_reported_once(caplog):
     caplog.set_level(logging.WARNING)
     done, release = [], threading.Event()
     background = BackgroundQueue("sender", capacity=2)

@@ -99,7 +99,7 @@ def address(path, values):
 
 
 @pytest.mark.slow
-def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake, client):
+def test_no_route_reveals_a_table_that_the_token_may_not_see(lake, client):
     _, made = lake
     secrets = {HIDDEN, made[HIDDEN]["plan_id"], made[HIDDEN]["request_id"]}
     told = 0
@@ -112,7 +112,7 @@ def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake
     assert told > 12, "the table that it may see is in many of them"
 
 
-def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake, client):
+def test_totals_of_all_tables_are_hidden_from_tokens_for_some_tables(lake, client):
     context, _ = lake
     context.store.record_trends()
     context.store.record_scan(replace(context.store.last_scan(SEEN), taken_at=datetime.now(UTC)))
@@ -139,7 +139,7 @@ def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_no
     assert client.get("/v1/settings", params={"table": HIDDEN}).status_code == 404
 
 
-def test_a_hidden_plan_is_not_told_by_the_part_of_an_id_that_it_shares_with_one_that_is_seen(lake, client):
+def test_an_ambiguous_id_prefix_does_not_reveal_a_hidden_plan(lake, client):
     _, made = lake
     shared = made[SEEN]["plan_id"][:4]
     assert made[HIDDEN]["plan_id"].startswith(shared)

@@ -56,7 +56,7 @@ def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with
     assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
 
 
-def test_a_plan_that_runs_meanwhile_is_told_to_stop(toys, config_file, store):
+def test_a_plan_that_runs_meanwhile_is_cancelled(toys, config_file, store):
     look(config_file, store)
     claim = store.claim("an executor")
     without(config_file, "[[sources]]")

@@ -88,9 +88,7 @@ def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(d
 
 
 @pytest.mark.slow
-def test_plans_are_found_by_table_name_state_error_and_time_as_if_one_looked_at_each(
-    store: Store, database_url: str
-) -> None:
+def test_plans_are_found_by_table_name_state_error_and_time(store: Store, database_url: str) -> None:
     chance, now = random.Random(5), datetime.now(UTC)
     names = ["sales.orders", "sales.Returns", "ops.orders_2", "ops.100%", "ops.unused"]
     for name in names:

@@ -53,7 +53,7 @@ def silent(store: Store, url: str, executor: str, ago: timedelta) -> None:
     sql(url, f"UPDATE plan SET lease_until_ms = lease_until_ms - {60_000 + int(ago.total_seconds() * 1000)}")
 
 
-def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_asleep(store: Store, database_url: str) -> None:
+def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_suspended(store: Store, database_url: str) -> None:
     adopted(store, "dt=1")
     asleep = executor_name()  # this very process: alive
     silent(store, database_url, asleep, timedelta(minutes=1))

@@ -203,7 +203,7 @@ def _claimed_after(store: Store, plan: Plan) -> Claim:
     return claim
 
 
-def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_waits_and_other_tables_continue(opened: Opened) -> None:
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))})
     complete(store, _claimed_after(store, request(store, "dt=1")))
     request(store, "dt=2", worth=5)

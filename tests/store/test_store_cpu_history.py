@@ -73,7 +73,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
     }
 
 
-def test_what_tasks_count_of_the_rewriting_stands_for_the_time_that_it_took(database_url: str) -> None:
+def test_measured_cpu_time_of_tasks_replaces_the_estimate_of_the_rewriting(database_url: str) -> None:
     store = Store(database_url, StoreSettings(cores_per_plan=2.5, max_attempts=3, backoff=timedelta()))
     plan = make_plan("dt=1")
     predicted(store, plan, EUROS)

@@ -84,7 +84,7 @@ def test_a_role_that_another_process_holds_for_longer_is_not_shortened(store: St
     assert (until - now_ms(database_url)) / 1000 > 290
 
 
-def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:
+def test_the_store_returns_the_time_at_which_the_next_plan_is_due(store: Store, database_url: str) -> None:
     def due_at(column: str) -> bool:
         """Whether the next plan is due at the highest of ``column``, whatever time passes between two statements."""
         ((moment,),) = sql(database_url, f"SELECT max({column}) FROM plan")

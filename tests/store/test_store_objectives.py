@@ -75,7 +75,7 @@ def test_the_same_found_again_is_so_since_it_was_first_found(trips: Store, datab
     assert found.pace == "fast"
 
 
-def test_another_process_and_a_restart_go_on_where_the_last_scan_was(trips: Store, database_url: str) -> None:
+def test_another_process_and_a_restart_continue_at_the_last_scan(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5))
     passes(database_url, HOUR)
     again = Store(database_url)
@@ -131,7 +131,7 @@ def test_time_without_scans_is_unknown_except_for_the_validity_of_the_last_one(t
     assert found.missed_seconds == pytest.approx(3600)
 
 
-def test_the_totals_told_between_scans_are_those_that_the_next_scan_counts(trips: Store, database_url: str) -> None:
+def test_the_totals_between_scans_equal_those_of_the_next_scan(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5))
     passes(database_url, HOUR)
     (told,) = trips.objectives()[TRIPS.name]
@@ -167,7 +167,7 @@ def test_a_failed_scan_reports_no_objective_and_an_unset_objective_is_not_report
     assert trips.objectives() == {}
 
 
-def test_objectives_are_told_of_the_tables_within_reach_that_are_not_off(trips: Store) -> None:
+def test_objectives_are_listed_for_visible_tables_that_are_not_off(trips: Store) -> None:
     trips.register_table(OTHER, "compact")
     scanned(trips, judgement(0.5))
     scanned(trips, judgement(0.5), table=OTHER.name)

@@ -99,7 +99,7 @@ def test_a_cancelled_proposal_records_no_decision(store: Store):
         store.approve(plan.plan_id, "bob")
 
 
-def test_a_proposal_keeps_its_partitions_from_others_until_a_successor_comes(store: Store):
+def test_a_proposal_keeps_its_partitions_from_other_plans_until_its_successor(store: Store):
     old = propose(store, "dt=1", "dt=2")
     with pytest.raises(PartitionsLocked):
         propose(store, "dt=2")
@@ -147,7 +147,7 @@ def test_the_database_itself_runs_no_plan_without_approval(database_url: str):
     store.close()
 
 
-def test_who_decides_is_told_of_a_proposal_and_of_its_end(database_url: str):
+def test_a_proposal_and_its_end_are_notified(database_url: str):
     store = Store(database_url, TOLD)
     plan = propose(store, "dt=1")
     store.decline(plan.plan_id, "ada", "not now")

@@ -109,7 +109,7 @@ def test_an_answered_request_goes_after_its_plans_and_an_open_one_stays(store: S
     assert [request.request_id for request in store.open_requests()] == [waiting]
 
 
-def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_call_prunes_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.control.store.pruning._BATCH_SIZE", 2)
     for day in range(5):
         completed(store, f"dt={day}")

@@ -76,7 +76,7 @@ def test_of_rescuers_at_once_one_takes_the_plan_over(stores: list[Store], databa
         assert [claim.epoch for claim in claims if claim is not None] == [epoch]
 
 
-def test_a_partition_belongs_to_one_live_plan_even_when_two_come_at_once(stores: list[Store]) -> None:
+def test_a_partition_belongs_to_one_live_plan_even_if_two_are_inserted_at_once(stores: list[Store]) -> None:
     def store_plan(store: Store, plan: Plan) -> object:
         try:
             store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
@@ -151,7 +151,7 @@ def test_one_store_serves_many_threads(stores: list[Store]) -> None:
     assert store.figures().count(PlanState.COMPLETED) == 40
 
 
-def test_requests_with_one_key_that_come_at_once_are_one_request(stores: list[Store]) -> None:
+def test_concurrent_requests_with_one_key_are_one_request(stores: list[Store]) -> None:
     ids = at_once([partial(store.add_request, "t", idempotency_key="k", actor="ada") for store in stores])
     assert len(set(ids)) == 1
     assert len(stores[0].open_requests()) == 1

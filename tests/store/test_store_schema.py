@@ -353,7 +353,7 @@ def test_keys_hold_partitions_idempotency_and_superseded_versions(database_url: 
     store.close()
 
 
-def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
+def test_the_revision_that_this_lakefold_requires_is_the_last_migration() -> None:
     scripts = ScriptDirectory.from_config(alembic_config())
     assert scripts.get_heads() == [HEAD_REVISION]
     revisions = [script.revision for script in scripts.walk_revisions()]

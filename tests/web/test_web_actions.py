@@ -112,7 +112,7 @@ def test_a_wrong_token_does_not_sign_in(fresh, given):
     assert "set-cookie" not in answer.headers
 
 
-def test_a_token_that_has_expired_leads_to_signing_in_again_and_is_forgotten(fresh):
+def test_an_expired_token_is_removed_and_requires_a_new_sign_in(fresh):
     expired = add_token(fresh.store, "write", expires_in=timedelta(seconds=-1))
     with client_of(fresh) as client:
         client.cookies.set("lakefold_token", expired)
@@ -136,7 +136,7 @@ def test_elsewhere_than_on_the_loopback_reading_needs_a_token_too(tmp_path):
     context.store.close()
 
 
-def test_a_dry_run_and_then_its_plans_are_asked_for_and_their_page_waits_for_the_answer(fresh, signed_in, desk):
+def test_a_dry_run_and_its_plans_are_requested_and_their_page_waits_for_the_answer(fresh, signed_in, desk):
     answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", partition="dt=2", kind="clustering")
     [request] = fresh.store.open_requests()
     assert answer.headers["Location"] == f"/requests/{request.request_id}"
@@ -170,7 +170,7 @@ def test_plans_are_cancelled_and_requested_again(fresh, signed_in, desk):
     assert post(signed_in, f"/plans/{desk}/retry").status_code == 409
 
 
-def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fresh, signed_in, desk):
+def test_many_plans_are_listed_cancelled_once_and_reported_with_the_reason(fresh, signed_in, desk):
     register(fresh.store, "ops.jobs", "compact")
     other = add_plan(fresh.store, "ops.jobs", "dt=1").plan_id
     fresh.lake_cache.invalidate()
@@ -291,7 +291,7 @@ def test_a_table_is_paused_with_a_reason(fresh, signed_in, desk):
     assert "by token write: is moved. Running plans finish" in signed_in.get(f"/tables/{TABLE}").text
 
 
-def test_messages_that_were_given_up_are_sent_again_or_forgotten(fresh, signed_in):
+def test_dead_messages_are_sent_again_or_pruned(fresh, signed_in):
     numbers = messages(fresh.store.url, *"abcd")
     for number in numbers[:3]:
         fresh.store.mark_notification_failed(number, "answered 410 Gone", None)
@@ -315,7 +315,7 @@ def settings(*pairs):
     return {"key": [key for key, _ in pairs], "value": [value for _, value in pairs]}
 
 
-def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the_plans(fresh, signed_in, desk):
+def test_settings_for_one_request_apply_from_the_dry_run_to_the_plans(fresh, signed_in, desk):
     form = signed_in.get(f"/tables/{TABLE}").text
     assert 'placeholder="300 MiB"' in form, "what is in force"
     pairs = ("small_file_limit", " 64MiB "), ("sort_columns", ""), ("max_num_groups", "3"), ("", "")

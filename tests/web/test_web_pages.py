@@ -54,13 +54,13 @@ def test_what_is_deleted_tomorrow_is_said_first(page):
     )
 
 
-def test_settings_say_where_each_value_came_from(page):
+def test_settings_name_the_origin_of_each_value(page):
     words = read(page, "/settings?table=sales.orders").words
     assert 'mode compact lakefold.toml [[tables]] #1 match "*"' in words
     assert "small_file_limit 300 MiB default" in words
 
 
-def test_settings_that_are_set_come_first_and_any_is_found_by_name_value_or_origin(page):
+def test_set_settings_are_first_and_any_is_found_by_name_value_or_origin(page):
     everything = page.get("/v1/settings?table=sales.orders").json()["items"]
     changed = [one["setting"] for one in everything if one["origin"] != "default"]
     words = read(page, "/settings?table=sales.orders").words
@@ -142,7 +142,7 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
 
-def test_a_wrong_filter_is_told_in_our_words_alone(page):
+def test_a_wrong_filter_is_an_error_in_lakefolds_words(page):
     words = read(page, "/plans?since=yesterday", 422).words
     assert "since: 'yesterday' is not a time; write 2026-03-01" in words
 
@@ -161,7 +161,7 @@ def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_
     assert "notifications?state=lost" not in read(page, "/notifications?state=lost", 422).words
 
 
-def test_messages_go_on_behind_the_fiftieth(fresh):
+def test_messages_after_the_fiftieth_are_on_the_next_page(fresh):
     messages(fresh.store.url, *map(str, range(60)))
     with client_of(fresh) as client:
         assert "could not be delivered" not in read(client, "/").words
@@ -264,7 +264,7 @@ def test_the_reason_on_the_page_of_a_problem_is_a_sentence(page):
     assert "No table 'none'; " in read(page, "/tables/none", 404).words
 
 
-def test_the_plan_that_failed_last_comes_first_and_problems_that_go_on_come_before_it(fresh):
+def test_continuing_problems_precede_failed_plans_newest_first(fresh):
     for number in range(10):
         name = f"a.t{number}"
         register(fresh.store, name, "compact")

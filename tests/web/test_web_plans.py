@@ -143,7 +143,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
     assert "of CPU (predicted" not in waits
 
 
-def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
+def test_a_running_plan_shows_its_bytes_and_follows_its_progress(page, lake):
     found = read(page, f"/plans/{lake[1]['inflight']}")
     assert "23.2 GiB of 37.5 GiB" in found.words
     assert found.all("progress")[0]["max"] == str(6 * 800 * 8 * MIB)
@@ -171,7 +171,7 @@ def test_plans_have_a_tab_for_each_state_with_its_count(page):
     assert "No plan is" not in read(page, "/plans?state=cancelled").words
 
 
-def test_plans_go_on_behind_the_last_one(fresh):
+def test_plans_after_the_last_one_are_on_the_next_page(fresh):
     register(fresh.store, "a.b", "compact")
     plans = [add_plan(fresh.store, "a.b", f"dt={n}").plan_id for n in range(60)]
     with client_of(fresh) as client:

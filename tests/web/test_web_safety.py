@@ -63,7 +63,7 @@ def test_static_files_are_kept_for_ever_and_nothing_else_is_served(page):
         assert page.get(f"/static/{name}").status_code == 404
 
 
-def test_who_may_not_read_is_not_told_of_a_pause(tmp_path):
+def test_a_pause_is_hidden_from_callers_without_read_access(tmp_path):
     context = context_at(tmp_path, address="0.0.0.0")
     context.store.pause(None, "ada", "secret plans")
     with client_of(context, host="lakefold.example") as client:

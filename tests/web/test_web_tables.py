@@ -43,7 +43,7 @@ def test_filters_are_in_the_url_and_in_the_links_to_more(page):
     assert "No tables match." in read(page, "/?name=nothing-is-called-so").words
 
 
-def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(fresh):
+def test_objectives_are_on_the_tables_page_the_list_status_and_api(fresh):
     held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(days=9)}
     missed = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held)
     met = ObjectiveEvaluation(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held)
@@ -142,7 +142,7 @@ def test_databases_add_up_and_lead_to_their_tables(page):
     assert "2 of 10 tables of sales" in read(page, "/?database=sales").words
 
 
-def test_tables_go_on_behind_the_fiftieth(fresh):
+def test_tables_after_the_fiftieth_are_on_the_next_page(fresh):
     for n in range(51):
         register(
             fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, reducible_bytes=99 - n)
@@ -191,7 +191,7 @@ def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_sc
 
 
 @pytest.mark.parametrize("path", ["/", table_path("sales.orders")])
-def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page, path):
+def test_changes_of_a_week_and_a_month_are_drawn_and_have_figures(page, path):
     week, month = (read(page, f"{path}?days={days}&q=s") for days in (7, 30))
     for shown, other in ((week, 30), (month, 7)):
         assert "Over time 7 days, 30 days, since 2" in shown.words

@@ -170,7 +170,7 @@ def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_n
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
-def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):
+def test_rule_5_a_copy_by_a_suspended_round_whose_partition_was_moved_doubles_no_row(bench: Bench):
     rows_, place = sorted(in_partition(bench) + write(home(bench), 900, 910)), here(bench)
     swept(bench)
     (copy,) = place.glob("carried-*")
@@ -184,7 +184,7 @@ def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_
     assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
-def test_a_database_that_was_set_back_to_before_a_late_file_came_along_brings_no_file_along_twice(bench: Bench):
+def test_no_late_file_is_copied_twice_after_the_database_was_restored_to_a_time_before_its_copy(bench: Bench):
     """A backup does not know the copy that readers see, and its source is at the former location still."""
     expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
     assert (swept(bench).copied, in_partition(bench)) == (1, expected)

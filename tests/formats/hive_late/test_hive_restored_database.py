@@ -404,7 +404,7 @@ def decided(known: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("decided", ["an append before it", "an overwrite before it"], indirect=True)
-def test_rule_2_files_that_an_overwrite_removed_after_the_backup_do_not_come_back(decided: tuple[Bench, list[str]]):
+def test_rule_2_files_that_an_overwrite_removed_after_the_backup_stay_removed(decided: tuple[Bench, list[str]]):
     """The late file was copied to the version of the later commit, or the partition was moved to it."""
     bench, rows = decided
     place = here(bench)

@@ -82,9 +82,7 @@ def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletio
 
 
 @pytest.mark.parametrize("overwrite", [overwrite_by_spark, overwrite_by_hive])
-def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_table_back_and_what_came_later_along(
-    bench: Bench, overwrite: Any
-):
+def test_rule_2_an_overwrite_during_the_move_moves_the_table_back_with_later_files(bench: Bench, overwrite: Any):
     first = here(bench)
     bench.case.append(bench.table, "", 800, 810)
     bench.request()
@@ -120,7 +118,7 @@ def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halt
     assert (bench.rows(), len(list(place.iterdir()))) == (sorted(told(rows(500, 520))), 1)
 
 
-def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about_after_the_grace(bench: Bench):
+def test_rule_4_an_empty_overwrite_that_removed_all_versions_needs_a_decision_after_the_grace(bench: Bench):
     shutil.rmtree(own(bench))
     own(bench).mkdir()
     assert (swept(bench).waiting, halted(bench)) == (1, None)
