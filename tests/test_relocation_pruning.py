@@ -48,7 +48,7 @@ def test_a_move_stays_whose_former_place_is_there_or_that_is_not_over() -> None:
     assert forgotten(past(*places), "v5") == [1, 2, 3]
 
 
-def test_of_a_partition_restored_and_relocated_again_the_last_relocation_from_its_own_directory_stays() -> None:
+def test_the_last_relocation_from_a_restored_partitions_own_directory_stays() -> None:
     one = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", "v5", "v6")
     assert forgotten(one) == [1, 2, 3, 4]
     assert one.relocations[6].previous_location == HOME, (
@@ -90,7 +90,7 @@ def test_every_former_place_that_may_be_there_is_known_with_what_was_last_replac
         )
 
 
-def test_what_is_kept_does_not_grow() -> None:
+def test_the_number_of_kept_records_does_not_grow() -> None:
     one = past(HOME, *(f"v{number}" for number in range(1, 1000)))
     assert len(one.relocations) - len(forgotten(one)) == 4
 

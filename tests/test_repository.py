@@ -321,7 +321,7 @@ def test_every_test_file_has_a_name_of_its_own():
     assert len(names) == len(set(names)), "two files of one name can't be collected in one run"
 
 
-def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
+def test_a_test_with_the_mark_shown_by_names_a_test_that_make_test_runs():
     tests = {
         path: path.read_text() for path in tracked() if path.is_relative_to(ROOT / "tests") and path.suffix == ".py"
     }

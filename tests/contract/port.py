@@ -51,7 +51,7 @@ class WholeTables(Forgotten):
         assert [(one.format, one.location) for one in found] == [(table.format, table.location)]
         assert all(isinstance(text, str) for fact in case.format.describe(table).items() for text in fact)
 
-    def test_what_a_writer_adds_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
+    def test_a_writers_commit_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
         before = live(case, table)
         assert case.append(table, case.parts[-1], 10_000, 10_010)
         rows = case.format.snapshot(table).slices.to_pylist()
@@ -182,7 +182,7 @@ class WholeTables(Forgotten):
     @pytest.mark.crossed(2)
     @pytest.mark.parametrize("written", [False, True])
     @pytest.mark.parametrize("known", [False, True])
-    def test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(
+    def test_a_withdrawn_plan_leaves_nothing_and_can_not_be_committed(
         self, case: Case, table: TableRef, written: bool, known: bool
     ):
         rows, before = case.rows(table), dict(case.stored(table))

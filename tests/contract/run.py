@@ -169,7 +169,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_what_was_committed_by_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
+    def test_the_commit_of_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, "after_commit", raises(Killed())), pytest.raises(Killed):
             bench.run()
@@ -333,7 +333,7 @@ class WholeTables:
         assert (bench.clean().deleted_files, bench.store.awaiting_deletion(bench.table)) == (6, [])
         ended(bench, plan, rows)
 
-    def test_where_the_table_has_no_lock_plans_and_the_cleaner_keep_out_of_each_others_partitions(self, bench: Bench):
+    def test_without_a_tables_lock_plans_and_the_cleaner_exclude_each_other_by_partition(self, bench: Bench):
         locked = Capability.TABLE_LOCK in bench.format.capabilities
         bench.request()
         bench.run()
@@ -354,7 +354,7 @@ class WholeTables:
         assert (refused == []) == locked
         assert bench.state(waiting) == "completed"
 
-    def test_what_became_live_again_between_question_and_deletion_stays(self, bench: Bench):
+    def test_a_version_that_became_live_between_check_and_deletion_stays(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         bench.run()
         files = bench.stored()

@@ -21,7 +21,7 @@ from contract.capabilities import EXERCISES
 from contract.port import PortContract
 from contract.run import RunContract
 from contract.test_contract_staged import (
-    test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
+    test_an_attempt_withdrawn_during_its_commit_does_not_take_effect as withdrawn_under_way,
 )
 from lake.errors import Conflict
 from lake.plan import StagedWork, SupersededVersion
@@ -204,7 +204,7 @@ def test_staging_under_a_prefix_that_others_write_to_is_found(bench: Bench, monk
 
     monkeypatch.setattr(writer, "prepare", anywhere)
     with red("a prefix is lakefold's alone"):
-        PORT.test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
+        PORT.test_a_withdrawn_plan_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite"], indirect=True)

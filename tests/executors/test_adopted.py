@@ -29,7 +29,7 @@ def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
 
 @pytest.mark.parametrize("where", ["rewrite", "rewritten", "commit"])
 @pytest.mark.parametrize("error", [Transient("a node went away"), Conflict("a writer was faster"), Rejected("no")])
-def test_whatever_ends_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
+def test_each_end_of_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
     plan = bench.adopt("7")
     bench.format.hooks[where] = raising(error)
     assert bench.run().result is not RunResult.COMPLETED
@@ -120,9 +120,7 @@ class HalfWay(ToyWriter):
         raise Transient("its JVM died")
 
 
-def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_plus_work_of_an_attempt_that_failed_halfway_is_rolled_back(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     plan = bench.adopt("7")
     monkeypatch.setattr(bench.format, "writer", lambda table, *_: HalfWay(bench.format, table))
     assert bench.run().result is RunResult.REQUEUED

@@ -207,7 +207,7 @@ def test_a_file_of_spark_with_a_day_that_microseconds_do_not_reach_is_left_out_a
     assert raised.value.args[1][0].quarantine == (path,)
 
 
-def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
+def test_metadata_codecs_and_bloom_filters_of_files_are_kept(tmp_path: Path):
     ids = [pa.field("id", pa.int64(), False, {"PARQUET:field_id": "7"}), pa.field("name", pa.string())]
     rows = pa.table([range(5000), [f"n{n % 9}" for n in range(5000)]], pa.schema(ids, {"owner": "me"}))
     options = {"bloom_filter_options": {"id": {"ndv": 5000}}, "write_page_index": True}
@@ -271,7 +271,7 @@ def test_a_column_that_writers_found_no_dictionary_worth_for_gets_none_unless_th
     assert (encoded(20_000, 2), encoded(20, 3)) == ([True, False], [True, True])
 
 
-def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_path: Path):
+def test_the_writer_of_int96_timestamps_is_kept_because_readers_shift_them_by_it(tmp_path: Path):
     rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
     old = [
         write(tmp_path / f"{n}.parquet", rows, SPARK, use_deprecated_int96_timestamps=True, store_schema=False)
@@ -405,7 +405,7 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
 
 
 @pytest.mark.slow
-def test_what_groups_used_is_counted_group_by_group_and_no_more_than_the_process_did(tmp_path: Path):
+def test_cpu_time_is_counted_by_group_and_never_exceeds_the_process(tmp_path: Path):
     paths = [write(tmp_path / f"{n}.parquet", table(range(20_000))) for n in range(4)]
     tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
     told: list[RewriteProgress] = []

@@ -98,7 +98,7 @@ def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Benc
     assert sum(calls) == len(order), "no instant is split"
 
 
-def test_what_the_table_still_needs_is_kept_with_the_reason(bench: Bench):
+def test_files_that_the_table_still_needs_are_kept_with_the_reason(bench: Bench):
     old = compacted(bench)
     (Path(bench.table.location) / "savepoint").write_text(old[0])
     report = clean(bench)
@@ -249,7 +249,7 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
 
 
-def test_p7_what_is_left_to_the_tables_own_expiry_is_not_freed_and_waits_no_longer(request, tmp_path, caplog):
+def test_p7_files_left_to_the_tables_own_expiry_are_not_counted_as_freed_and_wait_no_longer(request, tmp_path, caplog):
     with bench_on("sqlite", ExpiringCase(), request, tmp_path) as bench:
         for _ in range(2):
             bench.request()
@@ -316,7 +316,7 @@ def test_p7_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_a
     assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}
 
 
-def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_others_partitions(bench: Bench):
+def test_p10_without_a_tables_lock_cleaner_and_plans_exclude_each_other_by_partition(bench: Bench):
     bench.format.capabilities -= {Capability.TABLE_LOCK}
     old = compacted(bench)
     timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))

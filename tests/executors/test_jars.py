@@ -142,7 +142,7 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
 
 
 @pytest.mark.slow
-def test_c6_where_both_caches_are_held_the_start_fails_in_time_and_says_by_whom(
+def test_c6_a_start_with_both_caches_held_fails_in_time_and_names_the_holder(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
 ) -> None:
     monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", 0.3)

@@ -55,7 +55,7 @@ def test_f6_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: Tab
     assert taken.plan.table == occ
 
 
-def test_f6_what_a_scan_would_refuse_today_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_f6_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     before, plan = bench.rows(), bench.request()
     refusal = 'toy: concurrency = "occ" needs the lock that the writers use'
 

@@ -36,7 +36,7 @@ class Evolved:
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("column", [pa.array(["x", "y"]), pa.array([[1], [2, 3]])], ids=["plain", "repeated"])
-def test_what_a_reader_sees_in_a_column_that_the_inputs_lack_decides(
+def test_a_column_that_the_inputs_lack_is_compared_as_a_reader_sees_it(
     tmp_path: Path, kind: str, level: VerificationLevel, column: pa.Array
 ):
     # A column with a default for the rows that were there before it.

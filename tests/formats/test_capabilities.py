@@ -24,7 +24,7 @@ def test_a_capability_with_methods_is_stated_by_the_writers_protocol_alone():
         optional.capabilities_of(writer, Capability.ROLL_BACK)
 
 
-def test_p3_what_a_format_can_not_do_is_refused_by_name():
+def test_p3_a_capability_that_a_format_lacks_is_refused_by_name():
     class Plain:
         name = "plain"
         capabilities = frozenset({Capability.SORTING})

@@ -139,7 +139,7 @@ def told(client: Client, path: str) -> object:
     return status.owner, status.group, status.permission, lists
 
 
-def test_rule_13_what_its_owner_could_not_overwrite_is_refused_with_whose_it_is_and_nothing_of_it_stays(
+def test_rule_13_files_that_their_owner_could_not_overwrite_are_refused_with_the_owner_and_leave_nothing(
     case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table = case.create(tmp_path / "t", name="t")

@@ -99,7 +99,7 @@ def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
     assert (without.final_totals.files, without.final_totals.bytes) == (3, 7 * MIB)
 
 
-def test_of_what_was_deleted_long_ago_the_file_that_was_made_of_it_is_left():
+def test_a_version_counts_as_written_if_its_inputs_were_deleted_long_ago():
     found = told([live(output(V1), 3 * MIB, -9), live("dt=1/b", MIB, 3)])
     assert [file.bytes for file in found.files] == [3 * MIB]
     assert replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT).final_totals.bytes == 4 * MIB

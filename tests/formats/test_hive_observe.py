@@ -161,7 +161,7 @@ def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_direct
     assert listed(ref) == {}
 
 
-def test_what_readers_pass_over_is_not_listed_and_what_they_may_read_or_not_is_left_alone(
+def test_files_that_readers_ignore_are_not_listed_and_ambiguous_ones_are_left_alone(
     hive: MetastoreServer, tables: dict[str, TableRef]
 ):
     ref, home = tables["shop.moved"], hive.place / "elsewhere"

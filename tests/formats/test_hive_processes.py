@@ -185,7 +185,7 @@ def relocated(owner: Owner, table: TableRef, elsewhere: Path) -> None:
 
 @pytest.mark.parametrize("change", [dropped, added_again, relocated])
 @on("orc-postgresql")
-def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
+def test_an_owners_change_of_a_partition_right_before_the_move_stays(
     bench: Bench, tmp_path: Path, change: Callable[[Owner, TableRef, Path], None]
 ):
     case: Any = bench.case

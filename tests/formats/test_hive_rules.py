@@ -296,7 +296,7 @@ def test_rule_10_a_partition_that_is_overwritten_once_all_is_ready_for_the_call_
         ({"location": "file:/elsewhere"}, "it was moved to /elsewhere"),
     ],
 )
-def test_rule_11_what_its_owner_changes_meanwhile_is_not_written_over(
+def test_rule_11_changes_by_the_owner_meanwhile_are_not_overwritten(
     case: HiveCase, table: TableRef, what: dict[str, str], reason: str
 ):
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:

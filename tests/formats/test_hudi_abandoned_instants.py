@@ -99,7 +99,7 @@ def leave_a_request(trips: Table, claim: Claim) -> str:
     return prepared.instant
 
 
-def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan(
+def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     six: Table, store: Store, spark: Any, tmp_path: Path
 ) -> None:
     claim = request(store, six.compaction(str(uuid7())))

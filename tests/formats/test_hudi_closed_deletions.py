@@ -127,7 +127,7 @@ def test_c5_files_written_for_a_table_that_is_recreated_meanwhile_are_not_read_i
     assert trips.files_of(prepared.instant) == set()
 
 
-def test_c4_what_the_tables_own_cleaner_deleted_is_closed_as_gone(table: NewTable) -> None:
+def test_c4_files_that_the_tables_own_cleaner_deleted_are_closed_as_gone(table: NewTable) -> None:
     trips = table()
     commit = trips.run(trips.plan())
     cleaning = {"hoodie.clean.automatic": "true", "hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}

@@ -96,7 +96,7 @@ def file_ids(plan: Plan | None) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
 @pytest.mark.crossed
-def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
+def test_d1_only_groups_that_verify_reports_are_not_planned(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:
     trips = table(kind)

@@ -109,7 +109,7 @@ def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> N
         ({"target_file_max_bytes": 8 * MIB}, "set max_bytes_per_group to target_file_max"),
     ],
 )
-def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
+def test_the_setting_that_prevents_a_copy_is_named(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
     chosen = lake.choose(**settings)
     assert not chosen.is_copy
     assert str(chosen).startswith("engine hybrid: no copy, ")

@@ -46,7 +46,7 @@ def versions(table: TableRef) -> dict[str, Any]:
     return {path.name: json.loads(path.read_bytes()) for path in found}
 
 
-def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_hdfs_and_it_goes_from_one_to_the_next(table: TableRef):
+def test_f2_concurrent_processes_get_the_lock_on_hdfs_one_after_the_other(table: TableRef):
     for _ in range(3 if SOAK else 2):
         locks = [lock(table) for _ in range(5)]
         (winner,) = winners(locks)

@@ -70,7 +70,7 @@ def content(emulator: S3Server) -> dict[str, Any]:
         return dict(json.loads(stream.read()))
 
 
-def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(emptied, process):
+def test_f2_the_second_process_is_refused_the_lock_on_s3_and_names_its_holder(emptied, process):
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
     with pytest.raises(
@@ -85,7 +85,7 @@ def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(e
     assert content(emptied)["free"]
 
 
-def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
+def test_f2_one_of_many_concurrent_processes_gets_the_lock_on_s3(emptied, process):
     for _ in range(5):
         locks = [lock(process.pid) for _ in range(6)]
         for number, one in enumerate(locks):

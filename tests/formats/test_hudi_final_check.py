@@ -249,7 +249,7 @@ def test_a_clean_that_a_killed_cleaner_left_stays_while_an_owners_restore_is_pen
 
 
 @pytest.mark.parametrize("kind", [PlanKind.CLUSTERING, PlanKind.COMPACTION])
-def test_what_a_writer_completes_while_it_is_being_withdrawn_stays(
+def test_an_instant_that_a_writer_completes_during_its_withdrawal_stays(
     table: NewTable, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
 ) -> None:
     trips = table("mor")

@@ -87,7 +87,7 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_inline_clustering.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
 )
-def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
+def test_plus_no_file_of_another_processs_archived_commit_is_deleted_when_our_job_ends(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force: Callable[..., Any] = execute._run_write
@@ -187,7 +187,7 @@ def test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown
     assert trips.files_of(prepared.instant) == committed
 
 
-def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that_lost_it(
+def test_plus_an_instant_that_another_process_executes_is_not_withdrawn_by_the_former_owner(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trips.rows(), trips.other_rows()

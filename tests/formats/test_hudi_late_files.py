@@ -58,7 +58,7 @@ def found(table: ByHand) -> list[str]:
     return list(FORMAT.instants_with_stragglers(ref(table.base)))
 
 
-def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_markers(table: ByHand) -> None:
+def test_files_written_after_a_withdrawal_are_found_and_deleted_with_their_markers(table: ByHand) -> None:
     before = files(table)
     assert found(table) == []
     aged(table, T4, 60)
@@ -83,7 +83,7 @@ def test_files_of_a_pending_or_unknown_instant_are_left_alone(table: ByHand) -> 
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
+def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_instant(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: bool
 ) -> None:
     named, doubled = table.base_file(T4, "p/f-1"), table.base_file(T4, "p/f-2")

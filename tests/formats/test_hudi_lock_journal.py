@@ -144,7 +144,7 @@ def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holde
     assert {path.name for path in journal.lock.parent.iterdir()} == {"lock", ".lakefold"}
 
 
-def test_of_many_rescuers_one_removes_the_lock_and_none_the_next_one(journal, holder):
+def test_one_of_many_rescuers_removes_the_lock_and_none_removes_the_next_lock(journal, holder):
     for _ in range(20):
         process = subprocess.Popen([sys.executable, "-c", ""])
         hold(journal, identity(process.pid))

@@ -82,7 +82,7 @@ def test_a_plan_id_in_the_completed_commit_alone_is_enough(templates: Templates,
     assert len(commit.superseded) == 6
 
 
-def test_of_two_instants_with_one_plan_id_the_completed_one_is_the_commit(templates: Templates, tmp_path: Path) -> None:
+def test_the_completed_one_of_two_instants_with_one_plan_id_is_the_commit(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("clustered", tmp_path / "t")
     requested = timeline_file(base, "*.clustering.requested")
     shutil.copy(requested, requested.with_name("20991231235959999.clustering.requested"))

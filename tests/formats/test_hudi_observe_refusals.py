@@ -203,7 +203,7 @@ def test_on_conflict_and_the_write_options_may_not_contradict_each_other(templat
     assert conflict_options(default) == {}
 
 
-def test_what_is_no_hudi_table_is_named_with_the_file_that_is_missing(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_hudi_table_is_named_with_the_missing_file(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for location in (tmp_path / "bare", tmp_path / "nowhere"):
         assert ".hoodie/hoodie.properties" in (text := refusal(ref(location)))

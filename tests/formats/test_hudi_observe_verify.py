@@ -127,9 +127,7 @@ def test_superseded_files_that_are_live_again_are_resurrected(templates: Templat
     assert result.unowned == ()
 
 
-def test_what_an_undone_commit_replaced_is_rightly_live_and_what_it_wrote_is_unowned(
-    templates: Templates, tmp_path: Path
-) -> None:
+def test_inputs_of_an_undone_commit_are_live_and_its_outputs_unowned(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("clustered", tmp_path / "t")
     commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None

@@ -55,7 +55,9 @@ def test_a_listing_of_named_partitions_lists_no_other_partition(
 @pytest.mark.parametrize(
     "path", [".hoodie", ".hoodie/metadata/files", "..", "../t/dt=001", "dt=001/", "/dt=001", "a//b"]
 )
-def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_directory_that_is_no_partition_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     table = many_partitions(tmp_path / "t", 2)
     metadata = table.base / ".hoodie/metadata/files"
     metadata.mkdir(parents=True)

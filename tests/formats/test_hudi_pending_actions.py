@@ -137,7 +137,9 @@ def test_a_rollback_that_deletes_an_input_is_waited_for_although_its_target_is_g
     ],
     ids=["clean", "write", "rollback of a write that died"],
 )
-def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending: Callable[[ByHand], None]) -> None:
+def test_no_plan_waits_for_a_pending_action_that_does_not_affect_it(
+    table: ByHand, pending: Callable[[ByHand], None]
+) -> None:
     request(table, "deltacommit", T2)
     pending(table)
     assert (

@@ -50,7 +50,7 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archived:
     return Archived(tmp_path / "t", monkeypatch)
 
 
-def test_what_was_replaced_may_go_where_what_took_its_place_is_read(archived: Archived) -> None:
+def test_replaced_files_are_deleted_where_their_replacement_is_read(archived: Archived) -> None:
     group = archived.found()
     assert (group.file_id, group.instant, group.refusal) == ("f-0", T2, None)
     assert list(group.files) == [f"p/{archived.replaced}"]

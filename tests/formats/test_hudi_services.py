@@ -176,7 +176,7 @@ def test_a_live_plan_is_not_rolled_back_where_writers_let_clusterings_expire(tab
     assert trips.rows() == rows
 
 
-def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) -> None:
+def test_instants_that_are_completed_ours_or_no_write_are_not_rolled_back(table: NewTable) -> None:
     trips = table()
     rows = trips.rows()
     done = trips.timeline().commits[-1]

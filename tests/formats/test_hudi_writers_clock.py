@@ -186,7 +186,7 @@ def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
     assert abs(found - ahead) < SECOND
 
 
-def test_of_writers_that_disagree_the_one_furthest_ahead_is_reported(tmp_path: Path) -> None:
+def test_the_writer_furthest_ahead_is_reported_if_writers_disagree(tmp_path: Path) -> None:
     files = Files(tmp_path)
     minutes(files, range(0, 6, 2))
     minutes(files, range(1, 6, 2), -90 * SECOND)

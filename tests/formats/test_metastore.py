@@ -55,7 +55,7 @@ def test_databases_and_tables_are_listed_with_location_and_storage_format(
     assert (view.table_type, view.storage.location) == ("VIRTUAL_VIEW", "")
 
 
-def test_there_may_be_no_such_table_database_or_partition(client: MetastoreClient):
+def test_a_missing_table_database_or_partition_is_absent_from_the_answer(client: MetastoreClient):
     assert client.table("shop", "nothing") is None
     assert client.table("nowhere", "orders") is None
     assert list(client.tables("shop", ["nothing"])) == []
@@ -95,7 +95,7 @@ def test_partitions_change_their_place_and_properties_together(client: Metastore
     }
 
 
-def test_of_partitions_that_are_changed_together_one_that_is_gone_keeps_all_as_they_were(client: MetastoreClient):
+def test_a_joint_change_of_partitions_changes_none_if_one_was_dropped(client: MetastoreClient):
     before = partition(client, "plain", "dt=d0")
     moved = before.with_changes(before.storage.with_location("file:/tmp/elsewhere"), before.parameters)
     gone = MetastorePartition({**moved.raw, 1: (before.raw[1][0], type(before.raw[1][1])(STRING, ["never"]))})

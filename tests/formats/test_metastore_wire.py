@@ -53,7 +53,7 @@ def answer(message: bytes, kind: int = 2) -> bytes:
     return struct.pack(">I", 0x80010000 | kind) + message[4:]
 
 
-def test_whatever_a_struct_holds_is_written_as_it_was_read():
+def test_every_field_of_a_struct_is_written_as_it_was_read():
     message = answer(encode_call("get_table", 7, EVERYTHING))
     reply = read_reply(io.BytesIO(message))
     assert (reply.name, reply.call_number, reply.is_failed) == ("get_table", 7, False)
@@ -81,7 +81,7 @@ def test_half_an_answer_is_none(cut: int):
 @pytest.mark.parametrize(
     "greeting", [b"HTTP/1.1 400 Bad Request\r\n", b"\0\0\0\x15\x82\x21\1\0", b"\x80\1\0\2\x7f\xff\xff\xff"]
 )
-def test_what_is_no_answer_in_the_binary_protocol_is_not_taken_for_one(greeting: bytes):
+def test_bytes_outside_the_binary_protocol_are_no_answer(greeting: bytes):
     with pytest.raises(InvalidMessage):
         read_reply(io.BytesIO(greeting + b"\0" * 40))
 

@@ -129,7 +129,7 @@ def test_the_region_is_the_nearest_configured_one_or_else_amazons_answer(
         ),
     ],
 )
-def test_what_would_hold_for_spark_only_is_refused(settings: dict[str, str], message: str) -> None:
+def test_a_setting_that_would_apply_to_spark_only_is_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(Rejected, match=message):
         S3Access.of("b", settings)
 
@@ -179,7 +179,7 @@ def answers() -> Iterator[dict[str, Any]]:
         (301, "PermanentRedirect", "set spark.hadoop.fs.s3a.endpoint.region"),
     ],
 )
-def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
+def test_a_refusal_by_s3_is_one_line_with_its_remedy(
     answers: dict[str, Any], status: int, code: str, remedy: str
 ) -> None:
     answers.update(status=status, code=code)
@@ -293,7 +293,7 @@ def test_a_lake_named_twice_in_two_spellings_has_each_table_once(
         ("java.nio.file.AccessDeniedException", "getFileStatus on s3a://b/t: 403", "give lakefold write access"),
     ],
 )
-def test_what_s3a_finds_missing_or_forbidden_is_refused_and_not_tried_again(
+def test_missing_or_forbidden_objects_of_s3a_are_refused_and_not_tried_again(
     java: str, message: str, outcome: str
 ) -> None:
     class Cause:

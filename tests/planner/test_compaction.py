@@ -172,7 +172,7 @@ def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_f
     }
 
 
-def test_what_deleted_rows_spare_readers_counts_like_bytes_of_logs() -> None:
+def test_savings_of_deleted_rows_count_like_bytes_of_logs() -> None:
     files = [
         sliced("tenth", 9, 100 * MIB, bytes=GIB),
         deleting("third", 333),

@@ -63,7 +63,7 @@ def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None
     assert next(one for one in found.outcomes if one.variant.name == NO_COMPACTION).is_pareto_optimal
 
 
-def test_of_policies_that_keep_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
+def test_among_policies_with_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
     found = compared(small_files(400), eight=SizingPolicy(min_input_files=8), never=SizingPolicy(min_input_files=5000))
     assert found.recommended == "eight"
     assert "fewer files than without compaction" in found.reason
@@ -76,7 +76,7 @@ def test_the_configured_policy_stays_where_nothing_does_as_well_for_noticeably_l
     assert found.reason.endswith("no policy with nearly as few files rewrites a tenth less")
 
 
-def test_where_no_policy_helps_none_is_recommended() -> None:
+def test_no_policy_is_recommended_where_none_helps() -> None:
     large = history(*(commit(SINCE + number * HOUR, written(f"f{number}", 400 * MIB)) for number in range(9)))
     assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NO_COMPACTION
 

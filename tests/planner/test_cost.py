@@ -69,7 +69,7 @@ def test_a_history_that_follows_the_formula_is_learned(fixed: float, speed: floa
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 50), st.floats(0, 1e9)), max_size=100))
-def test_whatever_happened_a_larger_plan_is_predicted_to_take_longer(history: list[tuple[int, float]]):
+def test_after_any_history_a_larger_plan_has_a_longer_prediction(history: list[tuple[int, float]]):
     found = fit_rates("auto", history)
     assert 0 < found.cpu_seconds(0) < found.cpu_seconds(GIB) < found.cpu_seconds(2 * GIB)
 

@@ -163,14 +163,14 @@ WAITING = {
 
 
 @pytest.mark.parametrize("waiting", WAITING.values(), ids=WAITING)
-def test_what_a_plan_takes_once_its_waiting_is_over_is_reducible_today(waiting: File) -> None:
+def test_waiting_files_that_a_later_plan_takes_are_reducible_now(waiting: File) -> None:
     planning = plan([waiting, File(id="b", bytes=20), File(id="alone", partition="q", bytes=5)])
     assert planning.plan is None
     assert planning.decisions["reducible"].to_pylist() == [True, True, False]
     assert (planning.reducible_files, planning.reducible_bytes) == (2, 30)
 
 
-def test_what_failed_stays_reducible_and_what_can_not_be_read_does_not() -> None:
+def test_failed_files_stay_reducible_and_unreadable_files_do_not() -> None:
     files = series(10, 10, 10)
     first = plan(files).plan
     assert first is not None

@@ -28,7 +28,7 @@ def test_without_ageing_only_age_counts():
 
 
 @given(RATIOS, RATIOS, WEIGHTS)
-def test_whatever_saves_more_for_its_cost_never_goes_later(less: float, more: float, weight: float):
+def test_a_plan_that_saves_more_for_its_cost_is_never_later(less: float, more: float, weight: float):
     less, more = sorted((less, more))
     assert priority_offset(less, weight, HOUR) <= priority_offset(more, weight, HOUR)
 

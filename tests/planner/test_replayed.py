@@ -213,7 +213,7 @@ def test_replay_leaves_lakefolds_rewrites_out_and_lets_writers_continue_with_its
     assert merged.work.writer_bytes == (40 + 48) * MIB
 
 
-def test_what_others_clustered_stays_clustered() -> None:
+def test_files_that_other_processes_clustered_stay_clustered() -> None:
     told = history(
         commit(SINCE + HOUR, *(written(f"f{number}", 10 * MIB) for number in range(4))),
         commit(

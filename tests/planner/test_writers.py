@@ -225,7 +225,7 @@ def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_w
     assert all(word in text for word in words), text
 
 
-def test_what_is_no_scenario_at_all_is_refused():
+def test_a_file_that_is_no_scenario_is_refused():
     for read, text, word in (
         (parse_toml, "writer = ", "TOML"),
         (parse_csv, "operation,size\ninsert,5\n", "'size'"),

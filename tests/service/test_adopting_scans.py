@@ -129,7 +129,7 @@ def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
     assert (options.sort_columns, options.layout, options.compression) == (("id",), "linear", "zstd")
 
 
-def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
+def test_instants_that_are_begun_ours_no_rewrite_or_not_executable_are_not_adopted(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table)
@@ -237,7 +237,7 @@ def test_f4_the_rollback_command_names_no_command_that_can_not_help(
         _check_rollback(run, "t1", [lost, known], "8")
 
 
-def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but_not_at_each_scan(
+def test_f3_the_instant_of_an_ended_plan_is_adopted_until_it_is_executed_but_not_at_each_scan(
     tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = configured(tmp_path, table)

@@ -75,7 +75,7 @@ def test_failed_plans_are_found_tried_dry_and_requested_again_with_the_reason_an
     assert store.bulk_action(done["action_id"], "token ada").plan_ids == tuple(wanted[::-1])
 
 
-def test_what_cannot_be_done_to_a_plan_leaves_it_with_the_reason_and_does_it_to_the_others(context, client):
+def test_a_bulk_action_skips_impossible_plans_with_the_reason(context, client):
     taken, free = failed(context.store, SALES, "dt=1"), failed(context.store, SALES, "dt=2")
     holder = add(context.store, "dt=1", table=SALES).plan_id
     done = client.post("/v1/plans/retry", json={"state": "failed"}).json()

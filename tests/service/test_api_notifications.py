@@ -105,7 +105,7 @@ def test_all_that_are_dead_are_dropped_or_sent_again_at_once(context, client):
         (f"{1 << 63}/retry", None, 422, "path.number"),
     ],
 )
-def test_what_can_not_be_done_is_a_problem_and_changes_nothing(context, client, path, body, status, detail):
+def test_an_impossible_action_is_a_problem_and_changes_nothing(context, client, path, body, status, detail):
     before = states(context)
     answer = client.post(f"/v1/notifications/{path}", json=body)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")

@@ -163,7 +163,7 @@ def test_nothing_is_planned_in_mode_compact_before_the_writers_are_declared(toys
     assert context.store.plans() == []
 
 
-def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, context, client):
+def test_files_of_one_of_several_plans_do_not_count_as_left_alone(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
         answer = ask(client, "?dry_run=true", overrides={"max_num_groups": 1}).json()["answer"]

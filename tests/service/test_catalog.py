@@ -302,7 +302,7 @@ def gauge(lake: LakeState) -> float:
     return value
 
 
-def test_of_very_many_problems_the_last_line_says_how_many_more_there_are(store):
+def test_the_last_line_of_a_long_list_of_problems_counts_the_omitted_ones(store):
     store.record_source_problems([f"source #1 (lake): {number}" for number in range(250)])
     lines = [one.problem for one in store.source_problems()]
     assert (len(lines), lines[-1].partition(" ")[0]) == (101, "150")

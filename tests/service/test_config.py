@@ -245,7 +245,7 @@ def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
         ('[[tables]]\nmatch = "a.*"\ntable_services = ["vacuum"]\n', '[[tables]] #1 match "a.*"'),
     ],
 )
-def test_what_no_format_of_the_sources_offers_is_refused(text: str, place: str):
+def test_a_service_that_no_format_of_the_sources_has_is_refused(text: str, place: str):
     line = refused(text)
     assert place in line
     assert "table_services is 'vacuum' but must list some of clean, archive, rollback for hudi tables" in line

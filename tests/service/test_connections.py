@@ -142,7 +142,7 @@ def test_half_a_body_is_no_work_of_ours_and_makes_room(serve):
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "half of them"])
-def test_who_sends_no_headers_is_not_waited_for(serve, data):
+def test_the_server_does_not_wait_for_a_client_that_sends_no_headers(serve, data):
     assert ended(opened(serve(patience=HASTE), data))
 
 
@@ -175,7 +175,7 @@ def test_a_request_that_takes_long_is_not_the_clients_fault(serve, application):
     assert b"200 OK" in answer(slow)
 
 
-def test_who_does_not_read_an_answer_is_not_waited_for(serve, application):
+def test_the_server_does_not_wait_for_a_client_that_does_not_read(serve, application):
     server = serve(patience=HASTE)
     deaf = opened(server, GET % b"/endless")
     wait_for(lambda: application.sent, "a first piece", 10)

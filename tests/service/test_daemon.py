@@ -287,7 +287,7 @@ def test_once_with_a_plan_that_fails_is_partial(toys, home, store):
         assert daemon.run_once() == ExitCode.PARTIAL
 
 
-def test_what_a_straggler_left_behind_is_swept(toys, home, store):
+def test_the_pending_instant_of_an_ended_plan_is_swept(toys, home, store):
     """A pending instant that names an ended plan is withdrawn; an instant of an unknown plan is left alone."""
     with daemon_at(home) as daemon:
         daemon.run_once()

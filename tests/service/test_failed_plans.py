@@ -77,7 +77,7 @@ def test_f8_a_plan_that_failed_is_not_planned_again_unchanged_and_explain_says_w
 
 
 @pytest.mark.parametrize("lift", ["inputs", "settings", "write options", "version", "retry", "resume"])
-def test_f8_it_is_planned_again_as_soon_as_something_changed_or_a_person_requests_it(home, toys, monkeypatch, lift):
+def test_f8_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toys, monkeypatch, lift):
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     assert home.scan() == []
@@ -106,7 +106,7 @@ def test_f8_it_is_planned_again_as_soon_as_something_changed_or_a_person_request
     assert home.store.figures().count(PlanState.COMPLETED) == 1
 
 
-def test_f8_what_ran_out_of_attempts_is_tried_again_after_a_day_since_it_may_have_been_the_storage(home, toys):
+def test_f8_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):
     failing(toys, Transient("connection refused"))
     (failed,) = home.scan()
     assert home.scan() == []

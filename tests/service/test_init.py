@@ -153,7 +153,7 @@ def test_a_refused_table_is_reported_and_the_other_tables_are_served(home, run):
     assert "# Can't be used: old: hoodie.table.version = 5" in (home / "lakefold.toml").read_text()
 
 
-def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home, run):
+def test_any_directory_name_is_a_comment_or_a_quoted_string(home, run):
     table(home / 'lake/a\n[[tables]]\nmatch = "*"\nmode = "compact"\n#')
     table(home / "lake/b 1[2]")
     code, _, err = run("init", "lake")
@@ -190,7 +190,7 @@ def test_json_is_one_object_with_every_table(home, run):
     assert seen["writers"].startswith("last write ")
 
 
-def test_what_a_table_shows_of_its_writers_is_in_the_file_and_in_the_tables_facts(home):
+def test_evidence_of_a_tables_writers_is_in_the_file_and_in_the_tables_facts(home):
     made = ByHand(home / "t")
     assert made.facts["writers"].startswith("no write on the active timeline; no heartbeats, ")
     assert made.facts["writers"].endswith("; no lock file in the table; external locks can't be seen")

@@ -149,7 +149,7 @@ def sign_in(client, login, following="/"):
     return client.get(f"{back.path}?{back.query}")
 
 
-def test_who_is_in_a_group_that_may_write_signs_in_writes_and_signs_out(context, client):
+def test_a_member_of_a_writing_group_signs_in_writes_and_signs_out(context, client):
     page = client.get("/login?next=/plans").text
     assert "Sign in at 127.0.0.1:" in page
     answer = sign_in(client, "writer", "/tables/sales.orders")
@@ -170,14 +170,14 @@ def test_who_is_in_a_group_that_may_write_signs_in_writes_and_signs_out(context,
     assert context.tokens.find(kept_elsewhere) is None or time.sleep(3.5) or context.tokens.find(kept_elsewhere) is None
 
 
-def test_who_is_in_a_group_that_may_read_reads_and_writes_nothing(context, client):
+def test_a_member_of_a_reading_group_reads_and_writes_nothing(context, client):
     assert sign_in(client, "reader").status_code == 200
     assert "Sign out (reader@example.com)" in client.get("/").text
     assert client.post("/tables/sales.orders/pause").status_code == 403
     assert not context.store.table_state("sales.orders").paused
 
 
-def test_who_is_in_none_of_the_groups_does_not_sign_in(context, client):
+def test_a_user_without_a_configured_group_can_not_sign_in(context, client):
     answer = sign_in(client, "stranger")
     assert (answer.status_code, "stranger@example.com is in no group" in answer.text) == (403, True)
     assert context.store.tokens() == []

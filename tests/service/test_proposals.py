@@ -72,7 +72,7 @@ def home(toys, tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
+def test_a_proposal_runs_only_after_its_approval(home):
     before = table_rows(home.ref)
     (plan,) = home.scan()
     assert plan.waits_for_approval
@@ -84,7 +84,7 @@ def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
     assert table_rows(home.ref) == before
 
 
-def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
+def test_proposals_are_in_status_and_metrics(home):
     (plan,) = home.scan()
     lake = read_lake_state(home.store)
     found = serializers.status(lake)

@@ -105,7 +105,7 @@ def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
     )
 
 
-def test_what_is_recommended_can_be_pasted(here, home):
+def test_a_recommendation_can_be_pasted(here, home):
     _, out, _ = here("tables", "replay", "t", "--days", "9", *GRID, "--json")
     toml = json.loads(out)["recommended"]["toml"]
     with (home / "lakefold.toml").open("a") as file:
@@ -143,7 +143,7 @@ def test_over_http_it_is_the_same_document(here, home):
         (("--set", f"min_input_files={','.join(map(str, range(2, 30)))}"), 2, "28 combinations of settings are more"),
     ],
 )
-def test_what_can_not_be_replayed_is_one_line_and_an_exit_code(words, code, says, here):
+def test_an_impossible_replay_is_one_line_and_an_exit_code(words, code, says, here):
     found = here("tables", "replay", "t", *words)
     assert found[0] == code
     assert says in found[2]

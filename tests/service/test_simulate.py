@@ -117,7 +117,7 @@ def test_a_setting_that_changes_nothing_is_reported_on_stderr(run):
         (("gone.toml",), 10, "gone.toml can't be read"),
     ],
 )
-def test_what_can_not_be_simulated_is_one_line_and_an_exit_code(words, code, says, run):
+def test_an_impossible_simulation_is_one_line_and_an_exit_code(words, code, says, run):
     found = run("simulate", *words)
     assert found[:2] == (code, "")
     assert says in found[2].splitlines()[0]

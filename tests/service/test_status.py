@@ -65,7 +65,7 @@ def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_
     assert "reducible files < 1 % → < 1 %, 950 B to rewrite · 1 observed table: reducible files 95 %, 950 B" in line
 
 
-def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
+def test_status_reports_no_reducible_share_of_scans_before_the_upgrade(store):
     unknown = replace(FOUND, reducible_files=None, reducible_bytes=None)
     scanned(store, "t", "compact", unknown)
     assert status(store)["layout"]["compact"]["reducible_share"] is None

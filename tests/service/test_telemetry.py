@@ -220,7 +220,7 @@ def test_tables_are_called_as_other_producers_call_them():
 @pytest.mark.parametrize(
     "given", [None, "", "00-0-0-00", ASKED.upper(), f"{ASKED}; DROP", f"00-{'0' * 32}-{'1' * 16}-01"]
 )
-def test_what_is_no_trace_context_is_not_passed_on(given):
+def test_an_invalid_trace_context_is_not_passed_on(given):
     with traced(given):
         assert current_traceparent() is None
 

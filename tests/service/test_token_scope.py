@@ -170,7 +170,7 @@ def test_counts_are_those_of_the_tables_that_the_token_may_see(lake, client):
         ("GET", "/notifications"),
     ],
 )
-def test_what_concerns_all_tables_is_refused_with_the_tables_that_the_token_is_for(lake, client, method, path):
+def test_actions_on_all_tables_are_refused_with_the_tables_of_the_token(lake, client, method, path):
     context, _ = lake
     answer = client.request(method, path)
     assert (answer.status_code, "limited to sales.*" in answer.text) == (403, True)
@@ -276,7 +276,7 @@ def test_every_write_by_command_over_http_and_on_the_page_is_in_the_audit(lake, 
     assert "tonight" in capsys.readouterr().out
 
 
-def test_what_was_refused_is_not_in_the_audit(lake, client):
+def test_refused_requests_are_not_in_the_audit(lake, client):
     context, made = lake
     before = entries(context.store)
     client.post(f"/v1/tables/{HIDDEN}/pause")
@@ -298,7 +298,7 @@ def test_the_audit_is_paged_and_its_rows_are_bounded(database_url, monkeypatch):
     store.close()
 
 
-def test_who_may_see_some_tables_sees_their_audit_only(lake, client):
+def test_a_token_for_some_tables_sees_only_their_audit(lake, client):
     assert {entry["table"] for entry in client.get("/v1/audit").json()["items"]} == {SEEN}
     page = client.get("/audit", headers=BROWSER).text
     assert (SEEN in page, HIDDEN in page) == (True, False)

@@ -54,7 +54,7 @@ def test_each_outcome_is_an_error_of_its_kind_for_as_long_as_the_error_is_there(
     store.close()
 
 
-def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(database_url: str) -> None:
+def test_an_upgrade_derives_the_kind_of_error_of_earlier_plans(database_url: str) -> None:
     settings = StoreSettings(max_attempts=1, backoff=timedelta(), max_inflight_per_table=9)
     store, want = Store(database_url, settings), {}
     for number, (end, kind) in enumerate(

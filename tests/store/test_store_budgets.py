@@ -107,7 +107,7 @@ def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened)
     assert store.claim("executor") is None
 
 
-def test_what_a_plan_took_beyond_its_prediction_delays_the_next_one(opened: Opened) -> None:
+def test_cost_beyond_a_plans_prediction_delays_the_next_plan(opened: Opened) -> None:
     store = opened(budget=Budget.from_settings(0, 0, 30 / 3600, 0))
     request(store, "dt=1")
     request(store, "dt=2")
@@ -277,7 +277,7 @@ def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_ot
     assert document["budget"]["cpu_seconds_per_day"]["budget"] is None
 
 
-def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_planned(opened: Opened) -> None:
+def test_plans_over_budget_and_replaceable_proposals_take_nothing_of_the_planning_budget(opened: Opened) -> None:
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(2 * PLAN_BYTES))})
     large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
     for plan in (large, waits, stale):

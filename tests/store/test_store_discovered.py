@@ -303,7 +303,9 @@ def test_a_proposal_of_a_restored_database_whose_commit_is_found_was_approved(st
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended before", "live"])
-def test_it_is_notified_like_a_commit_that_is_found_after_its_plan_has_ended(database_url: str, ended: bool) -> None:
+def test_a_discovered_commit_is_notified_alike_before_and_after_its_plan_has_ended(
+    database_url: str, ended: bool
+) -> None:
     store = Store(database_url, StoreSettings(notify_events=frozenset(EVENTS)))
     plan = add(store, "dt=1")
     claim = claimed(store)

@@ -178,9 +178,7 @@ def test_objectives_are_listed_for_visible_tables_that_are_not_off(trips: Store)
     assert list(trips.objectives()) == [TRIPS.name]
 
 
-def test_what_is_kept_is_one_row_for_each_objective_however_often_a_table_is_scanned(
-    trips: Store, database_url: str
-) -> None:
+def test_each_objective_has_one_row_after_any_number_of_scans(trips: Store, database_url: str) -> None:
     for number in range(30):
         scanned(trips, judgement(number % 2))
         passes(database_url, timedelta(minutes=17))

@@ -120,7 +120,7 @@ def test_a_proposal_that_was_approved_meanwhile_is_not_replaced(store: Store):
     assert claimed(store).plan == old
 
 
-def test_where_the_successor_is_not_stored_the_proposal_stays(store: Store):
+def test_the_proposal_stays_if_its_successor_is_not_stored(store: Store):
     old, other = propose(store, "dt=1"), add(store, "dt=2")
     with pytest.raises(PartitionsLocked) as taken:
         propose(store, "dt=1", "dt=2", replaces={old.plan_id: "a file changed"})
@@ -260,7 +260,7 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
         assert (seen.state, seen.epoch, seen.claimed_at) == (PlanState.CANCELLED, 0, None)
 
 
-def test_what_waits_for_a_yes_is_counted_apart_from_the_backlog(store: Store):
+def test_proposals_are_counted_apart_from_the_backlog(store: Store):
     asked, runs = propose(store, "dt=1"), add(store, "dt=2")
     figures = store.figures()
     assert (figures.count(PlanState.REQUESTED), figures.proposal_count, figures.backlog_bytes) == (2, 1, runs.bytes)

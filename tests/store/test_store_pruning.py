@@ -118,9 +118,7 @@ def test_each_call_prunes_a_bounded_number(store: Store, database_url: str, monk
     assert rows(database_url, "plan_total") == 1
 
 
-def test_what_was_declined_is_remembered_until_no_scan_has_left_files_alone_for_it(
-    store: Store, database_url: str
-) -> None:
+def test_a_declined_proposal_is_kept_while_scans_leave_its_files_alone(store: Store, database_url: str) -> None:
     plans = [make_plan(f"dt={day}") for day in (1, 2)]
     for plan in plans:
         store.add_plan(

@@ -50,7 +50,7 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def test_of_executors_that_claim_at_once_one_wins(stores: list[Store]) -> None:
+def test_one_of_concurrent_executors_claims_the_plan(stores: list[Store]) -> None:
     for round_ in range(10):
         plan = add(stores[0], f"dt={round_}")
         claims = at_once([partial(store.claim, f"executor-{n}") for n, store in enumerate(stores)])
@@ -67,7 +67,7 @@ def test_executors_at_once_never_exceed_the_inflight_limit_of_a_table(stores: li
     assert len(stores[0].plans(state=PlanState.INFLIGHT)) == 1
 
 
-def test_of_rescuers_at_once_one_takes_the_plan_over(stores: list[Store], database_url: str) -> None:
+def test_one_of_concurrent_rescuers_takes_the_plan_over(stores: list[Store], database_url: str) -> None:
     plan = add(stores[0], "dt=1")
     claimed(stores[0])
     for epoch in range(2, 8):
@@ -157,7 +157,7 @@ def test_concurrent_requests_with_one_key_are_one_request(stores: list[Store]) -
     assert len(stores[0].open_requests()) == 1
 
 
-def test_of_many_that_want_a_role_at_once_one_gets_it(stores: list[Store]) -> None:
+def test_one_of_many_concurrent_processes_gets_a_role(stores: list[Store]) -> None:
     minute = timedelta(minutes=1)
     for round_ in range(10):
         won = at_once([partial(s.acquire_leader, f"r{round_}", f"h{n}", minute) for n, s in enumerate(stores)])

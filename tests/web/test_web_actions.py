@@ -206,7 +206,7 @@ def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_a
     assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
 
 
-def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_together(fresh, signed_in, desk):
+def test_proposals_are_on_the_first_page_in_a_tab_and_decided_together(fresh, signed_in, desk):
     assert "to approve" not in signed_in.get("/").text + signed_in.get("/plans").text
     asked = [proposed(fresh.store, TABLE, partition).plan_id for partition in ("dt=2", "dt=3")]
     fresh.lake_cache.invalidate()

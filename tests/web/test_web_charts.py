@@ -85,7 +85,7 @@ def test_the_number_of_a_bar_keeps_clear_of_the_outline_of_before(earlier):
 
 @given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
 @pytest.mark.slow
-def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):
+def test_for_any_sizes_everything_is_inside_the_picture(now, before, width):
     chart = histogram_chart(now, before, LIMITS, width=width, height=250)
     if chart is None:
         assert not any(now)

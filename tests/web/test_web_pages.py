@@ -46,7 +46,7 @@ def test_every_figure_has_its_raw_bytes_in_a_title(page):
     assert len(found.all("data")) > 15
 
 
-def test_what_is_deleted_tomorrow_is_said_first(page):
+def test_deletions_of_the_next_day_are_stated_first(page):
     words = read(page, "/cleaning").words
     assert re.search(
         r"Cleaning [\d.]+ GiB \([\d,]+ files\) will be deleted tomorrow; 50\.7 GiB are awaiting deletion in total\.",
@@ -133,7 +133,7 @@ def test_without_a_database_every_caller_gets_a_page_with_the_reason(tmp_path):
         assert client.get("/v1/plans").headers["Content-Type"] == "application/problem+json"
 
 
-def test_what_does_not_exist_is_a_page_with_its_status(page):
+def test_an_unknown_address_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
         assert "Not found" in read(page, path, 404).words
     page.headers["Accept"] = "text/html"

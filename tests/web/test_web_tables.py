@@ -247,7 +247,7 @@ def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(p
 
 
 @pytest.mark.parametrize("odd", ["%", "(", '"><script>'])
-def test_whatever_is_searched_for_is_only_text(page, odd):
+def test_a_search_term_is_only_text(page, odd):
     answer = page.get(table_path("sales.orders"), params={"find": odd})
     assert answer.status_code == 200
     assert "No partition matches." in answer.text

@@ -93,7 +93,7 @@ def test_a_late_append_to_a_former_place_that_was_removed_is_found_when_it_is_th
     assert bench.store.table_state(bench.table.name).halted_partitions.keys() == {PARTITION}
 
 
-def test_what_an_owner_does_to_a_partition_in_the_metastore_is_seen_by_the_next_sweep(bench: Bench, swept: Swept):
+def test_an_owners_change_of_a_partition_in_the_metastore_is_seen_by_the_next_sweep(bench: Bench, swept: Swept):
     replaced = set(home(bench).glob("*.parquet"))
     assert replaced
     dropped(bench)

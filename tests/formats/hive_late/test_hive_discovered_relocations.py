@@ -122,7 +122,7 @@ def test_rule_5_files_copied_before_the_change_are_not_copied_again(known: Bench
     assert (sorted(bench.rows()), len(data_files(home(bench))), halted(bench)) == (rows, 0, None)
 
 
-def test_rule_2_what_lakefold_had_deleted_before_the_database_was_lost_is_not_taken_for_an_overwrite(known: Bench):
+def test_rule_2_lakefolds_deletions_before_the_database_was_lost_do_not_count_as_an_overwrite(known: Bench):
     bench = known
     bench.clean()
     lose_database(bench)
@@ -412,7 +412,7 @@ def of_kind(metastore: MetastoreServer, tmp_path: Path, kind: str) -> Iterator[B
         yield made
 
 
-def test_rule_6_what_several_plans_have_moved_is_found_whole(of_kind: Bench):
+def test_rule_6_relocations_of_several_plans_are_all_found(of_kind: Bench):
     bench = of_kind
     rows = bench.rows()
     for _ in range(3):

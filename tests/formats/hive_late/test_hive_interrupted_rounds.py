@@ -156,7 +156,7 @@ def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_t
     assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
-def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_not_there_then(bench: Bench):
+def test_rule_5_files_that_are_overwritten_before_they_are_moved_back_are_not_restored(bench: Bench):
     overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     write(here(bench), 900, 910)

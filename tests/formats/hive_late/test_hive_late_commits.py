@@ -118,9 +118,7 @@ def test_rule_11_files_written_to_an_unrecorded_commit_that_was_undone_become_vi
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("again", [True, False])
-def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_was_committed_since(
-    unmoved: Bench, again: bool
-):
+def test_rule_11_files_in_the_location_of_an_undone_commit_are_seen_after_any_later_commit(unmoved: Bench, again: bool):
     """By the plan itself, which was let go with no trace of its commit, or by another one."""
     bench, rows_before = unmoved, in_partition(unmoved)
     before = bench.case.partitions(bench.table)  # type: ignore[attr-defined]

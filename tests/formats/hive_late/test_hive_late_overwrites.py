@@ -92,7 +92,7 @@ def test_rule_2_the_first_of_two_overwrites_is_kept_aside_and_nothing_moves(benc
     assert swept(bench) == SweepReport()
 
 
-def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_along(bench: Bench):
+def test_rule_3_files_added_to_the_new_location_after_the_overwrite_are_moved_back_with_it(bench: Bench):
     place, anew = here(bench), overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     added = write(place, 900, 910)
@@ -103,7 +103,7 @@ def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_al
     assert in_partition(bench) == sorted(anew + added)
 
 
-def test_rule_3_what_was_added_to_the_new_place_before_the_overwrite_is_kept_aside(bench: Bench):
+def test_rule_3_files_added_to_the_new_location_before_the_overwrite_are_kept_aside(bench: Bench):
     place = here(bench)
     write(place, 900, 910)
     wait_a_tick(place)

@@ -139,7 +139,7 @@ def large(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return moved
 
 
-def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_once_when_it_is_left(
+def test_changed_locations_of_a_large_table_are_listed_and_each_one_once_after_it_was_left(
     large: Bench, listed: Counter[str]
 ):
     look, before = looks(large), in_partition(large)
@@ -154,7 +154,9 @@ def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_o
     assert in_partition(large) == sorted(before + late)
 
 
-def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch):
+def test_every_location_of_a_large_table_is_listed_in_turn(
+    large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(recent, "_ROTATION_SIZE", 1)
     look = looks(large)
     for _ in range(4):

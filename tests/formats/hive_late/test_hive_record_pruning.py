@@ -101,7 +101,7 @@ def worn(known: Bench) -> Bench:
     return known
 
 
-def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
+def test_the_records_of_a_partition_and_of_its_table_are_bounded(known: Bench):
     bench, rows = known, known.rows()
     sizes = []
     for count in (ROUNDS, 1, 1):

@@ -358,7 +358,7 @@ def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped
     assert sorted(home(bench).iterdir()) == files
 
 
-def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_and_nothing_is_deleted(
+def test_rule_7_nothing_is_deleted_while_a_table_of_a_database_can_not_be_read(
     bench: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
 ):
     names = MetastoreClient.partition_names

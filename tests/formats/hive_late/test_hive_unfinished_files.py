@@ -223,9 +223,7 @@ def test_a_new_file_is_checked_again_before_its_copy_and_delays_nothing(bench: B
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted([*before, *late]))
 
 
-def test_what_readers_see_whole_never_leaves_their_sight_while_a_commit_takes_it_along(
-    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_complete_file_stays_visible_while_a_commit_copies_it(unmoved: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(unmoved)
     assert during(unmoved, Step.VERIFY, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED

@@ -100,7 +100,7 @@ def test_rule_2_an_overwrite_during_the_move_moves_the_table_back_with_later_fil
     assert (swept(bench).copied, bench.rows()) == (1, sorted([*expected, *late]))
 
 
-def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halts_the_table_and_both_stay(bench: Bench):
+def test_rule_2_files_written_after_an_overwrite_removed_all_versions_halt_the_table_and_both_stay(bench: Bench):
     """It may have been added to that overwrite's rows, or have replaced them."""
     place = here(bench)
     shutil.rmtree(own(bench))

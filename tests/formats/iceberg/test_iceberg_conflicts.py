@@ -138,7 +138,7 @@ def appended_and_expired(case: IcebergCase, table: TableRef) -> None:
 
 
 @pytest.mark.parametrize("what", BETWEEN)
-def test_what_a_writer_does_meanwhile_loses_and_doubles_no_row(case: IcebergCase, table: TableRef, what: str):
+def test_writes_during_a_plan_lose_and_double_no_row(case: IcebergCase, table: TableRef, what: str):
     act, commits = BETWEEN[what]
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
