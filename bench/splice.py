@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.lineitem import ROWS_A_SCALE, generate
 from executors.engines.concat import rewrite_task
 from executors.engines.footer import MAGIC
 from executors.engines.stitch.parquet import stitch_task
@@ -457,16 +458,9 @@ def compare(home: Path, rounds: int, codec: str) -> None:
 
 def write_inputs(home: Path, inputs: Path, codec: str) -> None:
     """Cut lineitem into files of about 1 MB."""
-    rows = FILES * ROWS_A_FILE
-    command = [
-        str(Path(sys.executable).parent / "tpchgen-cli"),
-        "parquet",
-        "-s",
-        str(rows / 6_000_000),
-        "--tables=lineitem",
-    ]
-    subprocess.run([*command, f"--output-dir={home}"], check=True)
-    table = pq.read_table(home / "lineitem.parquet")
+    generate(home, FILES * ROWS_A_FILE / ROWS_A_SCALE, 1)
+    (whole,) = (home / "lineitem").glob("*.parquet")
+    table = pq.read_table(whole)
     inputs.mkdir()
     for number in range(FILES):
         part = table.slice(number * table.num_rows // FILES, table.num_rows // FILES)

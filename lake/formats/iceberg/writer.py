@@ -110,7 +110,6 @@ class IcebergWriter:
             paths = (*paths, canonical_location(self._staged.directory))
         self.fence()
         self.journal(StagedWork(token=token, paths=paths))
-        has_lineage = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
         return PreparedPlan(
             plan=plan,
             epoch=epoch,
@@ -119,7 +118,7 @@ class IcebergWriter:
             skipped=skipped,
             notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
             preconditions=inputs,
-            volatile_columns=footers.LINEAGE_COLUMNS if has_lineage else frozenset(),
+            volatile_columns=footers.LINEAGE_COLUMNS if inputs.has_lineage else frozenset(),
         )
 
     def _with_engines(
@@ -198,11 +197,11 @@ class IcebergWriter:
         self._require_outputs(paths)
         if different := footers.different_files(inputs.columns, paths):
             raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
-        if prepared.volatile_columns and (without := footers.files_without_lineage(paths)):
-            raise Rejected(
-                f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
-            )
-        if prepared.volatile_columns:
+        if inputs.has_lineage:
+            if without := footers.files_without_lineage(paths):
+                raise Rejected(
+                    f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
+                )
             self._require_same_ids(inputs, prepared.live_groups, paths)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
@@ -248,7 +247,7 @@ class IcebergWriter:
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
-            if inputs.format_version >= refusals.MIN_LINEAGE_VERSION:
+            if inputs.has_lineage:
                 self._require_row_ids(table, base, new)
 
         snapshot_id, _ = commit_snapshot(java_table, update, check, self.fence)
@@ -298,8 +297,7 @@ class IcebergWriter:
                 f"{self._ref.name}: the table has format version {base.format_version} now, and had "
                 f"{inputs.format_version} when the plan was prepared"
             )
-        numbers_rows = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
-        if numbers_rows and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
+        if inputs.has_lineage and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
             raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
 
     def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:

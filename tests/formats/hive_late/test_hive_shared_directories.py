@@ -535,6 +535,16 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
     assert (list(home(bench).iterdir()), in_partition(bench), halted(bench)) == ([], rows, None)
 
 
+def its_rows_are_not_those_of_its_former_directory(bench: Bench) -> None:
+    rows, place = in_partition(bench), here(bench)
+    added = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(added) <= set(rows_in(home(bench)))
+
+
 def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its_former_directory(
     bench: Bench, tmp_path: Path
 ):
@@ -545,13 +555,7 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its
         owner.add(table_name(bench.table), "7", home(bench))
     bench.request(partitions=[PARTITION])
     assert bench.run().result is RunResult.COMPLETED
-    rows, place = in_partition(bench), here(bench)
-    added = write(home(bench), 900, 910)
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
-    assert set(added) <= set(rows_in(home(bench)))
+    its_rows_are_not_those_of_its_former_directory(bench)
 
 
 @pytest.mark.parametrize("change", ["ADD PARTITION", "SET LOCATION"])
@@ -570,13 +574,7 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_another_table_that_got_its_
     with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
         assert shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))]) == {}
     (pointed if change == "SET LOCATION" else published)(other, home(bench))
-    rows, place = in_partition(bench), here(bench)
-    added = write(home(bench), 900, 910)
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
-    assert set(added) <= set(rows_in(home(bench)))
+    its_rows_are_not_those_of_its_former_directory(bench)
 
 
 def test_rule_2_files_that_two_tables_have_replaced_are_deleted_when_the_retention_of_both_has_passed(
