@@ -74,15 +74,15 @@ def matrix(beginning: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_file_that_a_page_names_is_there(page: Path):
+def test_every_file_that_a_page_names_exists(page: Path):
     assert missing_paths(page.read_text()) == []
 
 
-def test_a_file_that_is_not_there_would_be_found():
+def test_a_missing_file_would_be_found():
     assert missing_paths("see `tests/formats/test_gone.py` and `deploy/helm/`") == ["tests/formats/test_gone.py"]
 
 
-def test_every_test_that_a_page_names_by_its_function_or_file_is_there():
+def test_every_test_that_a_page_names_by_its_function_or_file_exists():
     files = list((ROOT / "tests").rglob("test_*.py"))
     known = {path.name for path in files}
     known |= {name for path in files for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)}
@@ -91,7 +91,7 @@ def test_every_test_that_a_page_names_by_its_function_or_file_is_there():
     assert sorted(entry for entry in named if entry[1] not in known) == []
 
 
-def test_the_files_in_the_first_column_of_deploys_table_are_there():
+def test_the_files_in_the_first_column_of_deploys_table_exist():
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
     named = [path for row in rows for path in re.findall(r"`([\w./@-]+)`", row)]
     assert len(named) > 7

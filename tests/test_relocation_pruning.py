@@ -40,7 +40,7 @@ def test_the_first_move_and_the_last_two_stay_and_of_those_between_the_last_one(
     assert forgotten(past(HOME, "v1")) == []
 
 
-def test_a_move_stays_whose_former_place_is_there_or_that_is_not_over() -> None:
+def test_an_unfinished_relocation_and_one_whose_former_location_exists_are_kept() -> None:
     places = [HOME, *(f"v{number}" for number in range(1, 9))]
     assert forgotten(past(*places)) == [1, 2, 3, 4]
     assert forgotten(past(*places), "v2") == [3, 4]
@@ -70,7 +70,7 @@ def test_a_relocation_without_a_plan_keeps_the_records_that_the_actions_page_nee
     st.sets(st.sampled_from(["v1", "v2", "v3", "v4", "v5", "v6"])),
     st.sets(st.integers(1, 12)),
 )
-def test_every_former_place_that_may_be_there_is_known_with_what_was_last_replaced_in_it(
+def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_files_in_it(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))

@@ -60,7 +60,7 @@ class WholeTables(Forgotten):
         orders = [row["written_order"] for row in rows]
         assert set(orders) == {None} or new["written_order"] == max(orders)
 
-    def test_a_place_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
+    def test_a_location_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
         nowhere = replace(table, location=str(tmp_path / "nowhere"))
         for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.find_commit(ref, "p")):
             with pytest.raises(LakefoldError):

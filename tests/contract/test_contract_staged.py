@@ -76,7 +76,7 @@ def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_foun
     assert (bench.sweep(), staged(bench), bench.rows()) == (0, [], before)
 
 
-def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
+def test_p2_the_files_of_a_commit_never_count_as_abandoned(bench: Bench):
     plan = bench.request()
     bench.format.hooks["landed"] = die
     with pytest.raises(Killed):

@@ -62,7 +62,7 @@ def test_an_instant_that_another_process_ended_cancels_the_plan(bench: Bench):
     assert "no longer pending" in (bench.store.plan(plan.plan_id).error or "")
 
 
-def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: Bench):
+def test_a_rescuer_withdraws_begun_work_and_requests_the_plan_again(bench: Bench):
     plan, claim = bench.adopt("7"), bench.claim("dead")
     with bench.format.writer(bench.table, no_spark) as writer:
         writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
@@ -130,7 +130,7 @@ def test_plus_work_of_an_attempt_that_failed_halfway_is_rolled_back(bench: Bench
     assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
 
 
-def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(bench: Bench):
+def test_a_plan_whose_work_can_not_be_withdrawn_stays_inflight_until_it_can(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks |= {"rewritten": raising(Transient("a node went away")), "discard": raising(Transient("locked"))}
     assert bench.run().result is RunResult.INFLIGHT

@@ -374,7 +374,7 @@ def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_ke
         assert report.deleted_files == 0
 
 
-def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left_alone_for_the_round(
+def test_a_partition_that_the_sweep_needs_is_released_at_once_and_left_alone_for_the_round(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     bench.format.capabilities -= {Capability.TABLE_LOCK}

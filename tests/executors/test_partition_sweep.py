@@ -237,7 +237,7 @@ def test_a_file_that_a_suspended_sweep_moved_and_can_not_move_back_is_kept_and_h
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
 
 
-def test_an_existing_directory_with_a_dangling_link_is_not_taken_for_a_missing_one(table: RelocatedTable):
+def test_an_existing_directory_with_a_dangling_link_does_not_count_as_missing(table: RelocatedTable):
     """As a file does that its writer removes, or names, while the directory is listed."""
     (table.root / PARTITION / "link").symlink_to("nowhere")
     table.put(f"{PARTITION}/f", "late")

@@ -215,7 +215,7 @@ def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quara
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
 
-def test_a_database_that_is_away_for_a_moment_costs_nothing(bench: Bench):
+def test_a_short_database_outage_costs_nothing(bench: Bench):
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
     flaky.down = {"record_step": 4, "complete": 2}

@@ -184,7 +184,7 @@ def test_c2_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_s
         case.prove(MergingWriter(lost))
 
 
-def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
+def test_the_verification_ends_when_its_lease_check_fails(tmp_path: Path):
     case = Case(tmp_path)
     case.input(table(range(100)))
     case.output(table(range(100)))

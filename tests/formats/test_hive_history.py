@@ -55,7 +55,7 @@ def told(files: list[ListedFile], *superseded: SupersededVersion, partition: str
     return reconstruct_history(LAKE, [listing], superseded, SINCE, NOW)
 
 
-def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginning():
+def test_files_of_one_job_are_one_commit_and_older_files_are_the_initial_state():
     found = told(
         [live("dt=1/a", MIB, -5), live("dt=1/b", MIB, 3), live("dt=1/c", 2 * MIB, 3.005), live("dt=1/d", MIB, 4)]
     )

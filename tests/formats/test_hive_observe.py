@@ -280,7 +280,7 @@ def test_files_that_can_not_be_listed_or_read_are_named(hive: MetastoreServer, t
     broken.unlink()
 
 
-def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: MetastoreServer, tmp_path: Path):
+def test_a_source_is_explained_but_not_planned_until_access_is_declared(hive: MetastoreServer, tmp_path: Path):
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     home.config.write_text(
         f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{hive.uri}"\ndatabase = "SHOP"\n'

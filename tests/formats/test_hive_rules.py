@@ -309,7 +309,7 @@ def test_rule_11_changes_by_the_owner_meanwhile_are_not_overwritten(
     assert case.partitions(table)["dt=0"] == before
 
 
-def test_rule_11_a_commit_changes_a_partitions_place_and_its_own_properties_only(case: HiveCase, table: TableRef):
+def test_rule_11_a_commit_changes_only_a_partitions_location_and_lakefolds_properties(case: HiveCase, table: TableRef):
     altered(case, table, "dt=0", **{"owner.says": "keep"})
     before = case.partitions(table)["dt=0"]
     run(case, plan_all(case.format, table, "p"))
@@ -398,7 +398,7 @@ def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case:
     assert counts(case.partitions(table)["dt=0"]) == {"numFiles": "1", "totalSize": str(output.bytes)}
 
 
-def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(
+def test_rule_14_a_table_is_planned_only_where_a_rule_declares_access_by_the_catalog(
     case: HiveCase, table: TableRef, tmp_path: Path
 ):
     assert table.catalog is not None

@@ -146,7 +146,7 @@ def test_a_file_is_named_by_its_instant_and_says_what_hudis_row_writer_says(lake
     assert (file.rows, file.bytes) == (206, Path(file.path).stat().st_size)
 
 
-def test_a_marker_is_there_before_its_file_and_each_attempt_has_its_own(lake: Lake) -> None:
+def test_a_marker_exists_before_its_file_and_each_attempt_has_its_own(lake: Lake) -> None:
     task = lake.task(outputs=2)
     first, second = lake.rewrite(task), lake.rewrite(task)
     paths = [file.path for file in (*first, *second)]

@@ -192,7 +192,7 @@ def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_wo
     assert withdrawn == [T3] * 3
 
 
-def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_it(table: ByHand) -> None:
+def test_f3_an_attempt_that_wrongly_counted_as_ended_does_not_roll_back_the_next_one(table: ByHand) -> None:
     asleep = begin(table)
     for path in (table.base / DIRECTORY).iterdir():
         os.utime(path, (1e9, 1e9))

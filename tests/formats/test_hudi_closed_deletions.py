@@ -83,9 +83,7 @@ def test_c5_rows_of_a_commit_that_was_rolled_back_are_closed_and_hold_no_archivi
     assert undone(trips, commit)
 
 
-def test_c5_no_file_of_a_recreated_table_is_taken_for_an_old_one_of_the_same_name(
-    table: NewTable, tmp_path: Path
-) -> None:
+def test_c5_no_file_of_a_recreated_table_counts_as_an_old_one_of_the_same_name(table: NewTable, tmp_path: Path) -> None:
     trips = table()
     backup = copy(Path(trips.base), tmp_path / "backup")
     before = trips.rows()

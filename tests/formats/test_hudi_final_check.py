@@ -144,7 +144,7 @@ def test_a_metadata_table_that_a_writer_switches_off_meanwhile_is_not_made_again
     FORMAT.check(trips.ref)
 
 
-def test_no_rewrite_is_committed_whose_instant_another_process_is_taking_back(table: NewTable) -> None:
+def test_no_rewrite_is_committed_whose_instant_another_process_is_rolling_back(table: NewTable) -> None:
     """A writer's inline clustering first takes back what is begun, without a lock: here it has stopped half-way."""
     trips = table()
     before = trips.rows()

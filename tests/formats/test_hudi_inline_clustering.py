@@ -359,7 +359,7 @@ def commit_while_a_writer_waits(trips: Table) -> tuple[str | None, str]:
 
 
 @pytest.mark.slow
-def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take_its_commit_back(
+def test_plus_a_writer_that_waits_for_the_lock_to_roll_a_plan_back_does_not_roll_its_commit_back(
     spark: Any, tmp_path: Path
 ) -> None:
     """Hudi looks at the instant before it waits for the lock and not after it."""
@@ -379,7 +379,7 @@ def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", ["rollback", "restore"])
-def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_path: Path, act: str) -> None:
+def test_plus_an_owner_can_roll_back_a_guarded_commit(spark: Any, tmp_path: Path, act: str) -> None:
     trips = make_table(spark, tmp_path, "metadata", LOCK)
     before = trips.rows(), trips.other_rows()
     with trips.writer() as owner:
@@ -465,7 +465,7 @@ def schedule_rollback(trips: Table, writer: HudiWriter, instant: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back_as_the_message_says(
+def test_a_commit_with_a_dead_writers_pending_rollback_is_rolled_back_by_the_commands_of_the_message(
     trips: Table,
 ) -> None:
     before, plan = (trips.rows(), trips.other_rows()), trips.plan()

@@ -194,7 +194,7 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
 
 
 @pytest.mark.parametrize("sign", ["none", "marker", "file", "before", "long after"])
-def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_shows_itself(
+def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_without_evidence_of_a_writer(
     table: ByHand, sign: str
 ) -> None:
     storage = TableStorage(str(table.base))

@@ -92,7 +92,7 @@ def test_a_recycled_process_id_is_not_the_process_of_the_entry(journal, holder):
 
 
 @pytest.mark.parametrize("where", ["host", "boot", "namespace"])
-def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(journal, holder, where):
+def test_a_process_that_cannot_be_seen_from_here_does_not_count_as_dead(journal, holder, where):
     elsewhere = replace(identity(holder.pid), **{where: "another"})
     kill(holder)
     hold(journal, elsewhere)
@@ -128,7 +128,7 @@ def test_a_process_that_died_while_it_waited_does_not_make_anothers_lock_an_orph
     assert journal.lock.exists()
 
 
-def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holder, monkeypatch):
+def test_a_lock_with_a_new_holder_at_the_last_moment_is_put_back(journal, holder, monkeypatch):
     hold(journal, identity(holder.pid))
     kill(holder)
     rename = os.rename
@@ -234,7 +234,7 @@ def _ref(base: Path, **options: str) -> TableRef:
         ({"provider": "y.DynamoDBBasedLockProvider"}, "its provider is y.DynamoDBBasedLockProvider"),
     ],
 )
-def test_a_lock_that_is_not_free_is_reported_with_its_place(
+def test_a_lock_that_is_not_free_is_reported_with_its_location(
     tmp_path: Path, options: dict[str, str], note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert describe_lock(_ref(tmp_path, **options)) == note

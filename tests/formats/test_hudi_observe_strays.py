@@ -88,7 +88,7 @@ def test_d8_a_foreign_parquet_file_refuses_no_table_and_is_named(
     assert strays == tuple(sorted(("exports/part-00000.parquet", f"{partition}/exports/part-00000.parquet")))
 
 
-def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until_it_is_back(
+def test_d9_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_its_repair(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")

@@ -34,7 +34,7 @@ def begin_to_unwrite(client: HudiClient) -> Callable[[], None]:
     return end
 
 
-def test_no_compaction_is_committed_with_rows_that_an_owner_is_taking_back(table: NewTable) -> None:
+def test_no_compaction_is_committed_with_rows_that_an_owner_is_rolling_back(table: NewTable) -> None:
     trips = table("mor", **LOCK)
     before = trips.rows()
     trips.upsert(0, 120, 5, "id % 3 = 0")

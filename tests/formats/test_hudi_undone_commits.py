@@ -85,7 +85,7 @@ def table(tmp_path: Path) -> Compacted:
     return Compacted(tmp_path / "t")
 
 
-def test_a_commit_whose_files_are_there_is_sound_and_the_history_is_not_read(
+def test_a_commit_with_all_its_files_is_sound_and_the_history_is_not_read(
     table: Compacted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undone_commits, "active_history", None)

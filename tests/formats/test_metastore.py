@@ -73,7 +73,7 @@ def test_partitions_have_the_names_that_hive_gives_to_odd_values(client: Metasto
         assert one.storage.location.endswith(f"/orders/{name}")
 
 
-def test_partitions_change_their_place_and_properties_together(client: MetastoreClient):
+def test_partitions_change_their_location_and_properties_together(client: MetastoreClient):
     names = ["dt=d0", "dt=d1"]
     before = {name: partition(client, "plain", name) for name in names}
     changed = [

@@ -231,7 +231,7 @@ def test_a_lock_file_on_s3_is_refused_with_the_providers_that_lock_there(bucket:
     assert lock_file_path(ref(location, **provider)) is None
 
 
-def test_a_prefix_is_searched_and_a_place_without_anything_is_refused(bucket: str, s3_server: S3Server) -> None:
+def test_a_prefix_is_searched_and_an_empty_one_is_refused(bucket: str, s3_server: S3Server) -> None:
     for name in ("sales/orders", "sales/eu/trips"):
         put_table(s3_server, f"s3://{bucket}/lake/{name}")
     before = len(s3_server.requests())

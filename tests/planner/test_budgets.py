@@ -261,7 +261,7 @@ def test_a_live_plan_and_a_quiet_period_precede_a_budget_and_the_files_stay_redu
     assert planning.reducible_files == 3
 
 
-def test_the_bound_of_a_plan_that_a_budget_lowers_is_said_to_be_the_budgets():
+def test_the_bound_of_a_plan_that_a_budget_lowers_names_the_budget():
     files = [File(id=f"{n}", bytes=10 * MIB, partition=f"dt={n // 2}") for n in range(4)]
     planning = limited(files, "25MiB")
     assert reasons(planning) == {"0": "chosen", "1": "chosen", "2": "next_plan_bytes", "3": "next_plan_bytes"}

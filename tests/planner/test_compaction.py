@@ -222,7 +222,7 @@ BOTH = [
 ]
 
 
-def test_compaction_goes_first_and_gets_what_both_want() -> None:
+def test_compaction_precedes_clustering_and_gets_the_slices_of_both() -> None:
     planning = plan(BOTH)
     assert planning.plan is not None
     assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
@@ -236,7 +236,7 @@ def test_compaction_goes_first_and_gets_what_both_want() -> None:
     assert reasons(after)["due"] == "held"
 
 
-def test_clustering_goes_first_where_the_policy_says_so_and_takes_the_logs_along() -> None:
+def test_clustering_precedes_compaction_and_merges_the_logs_where_the_policy_says_so() -> None:
     planning = plan([*BOTH, sliced("large", 9, MIB)], {"rewrite_first": "clustering"})
     assert planning.plan is not None
     assert planning.plan.kind is PlanKind.CLUSTERING

@@ -115,7 +115,7 @@ def test_an_evaluation_is_valid_for_a_limited_time_and_then_unknown(later: int, 
 
 
 @given(LOOKS, st.integers(1, DAY))
-def test_a_clock_that_goes_back_takes_nothing_away_and_counts_nothing_twice(looks, back: int):
+def test_a_clock_that_is_set_back_loses_nothing_and_counts_nothing_twice(looks, back: int):
     found = seen(looks)
     again = found.with_observation(found.observed_at_ms - back, is_met=False, valid_for_ms=DAY)
     assert (again.observed_at_ms, again.met_ms, again.missed_ms, again.buckets) == (

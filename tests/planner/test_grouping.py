@@ -325,7 +325,7 @@ def test_groups_without_gain_do_not_take_the_places_of_a_hudi_plan() -> None:
     assert reasons(planning)["lone3"] == "alone"
 
 
-def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None:
+def test_a_hudi_group_that_exceeds_a_plan_with_its_logs_has_that_reason() -> None:
     files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
     planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}

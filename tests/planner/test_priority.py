@@ -57,7 +57,9 @@ def test_no_plan_is_overtaken_by_an_urgent_one_made_later_than_a_hundred_times_t
 
 
 @given(RATIOS, WEIGHTS, RATIOS, WEIGHTS, st.floats(-10, 1))
-def test_the_plan_of_a_table_that_misses_an_objective_goes_before_all_made_then(ours, weight, theirs, other, left):
+def test_the_plan_of_a_table_that_misses_an_objective_precedes_plans_made_at_the_same_time(
+    ours, weight, theirs, other, left
+):
     assert priority_offset(ours, weight, HOUR) + objective_urgency([left], HOUR) >= priority_offset(theirs, other, HOUR)
 
 

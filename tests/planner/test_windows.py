@@ -37,7 +37,7 @@ def test_without_windows_plans_start_at_any_time():
     assert RunSchedule().next_open_at(MONDAY) == MONDAY
 
 
-def test_hours_go_by_the_clock_of_their_zone_in_summer_too():
+def test_hours_follow_the_clock_of_their_zone_in_summer_too():
     berlin = RunSchedule.parse(["22:00-06:00"], "Europe/Berlin")
     winter, summer = datetime(2026, 1, 5, 12, tzinfo=UTC), datetime(2026, 7, 6, 12, tzinfo=UTC)
     assert berlin.next_open_at(winter) == winter.replace(hour=21)

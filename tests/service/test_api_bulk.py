@@ -212,7 +212,7 @@ def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, 
     assert [context.store.plan(plan).decision for plan in (seen, *later)] == ["approved", None]
 
 
-def test_how_late_it_is_says_the_database_which_says_when_plans_were_made(context, client):
+def test_the_default_time_limit_of_a_bulk_action_is_the_databases_time(context, client):
     propose(context.store, "dt=1", table=SALES)
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000")
     dry = client.post("/v1/plans/approve", json={"proposed": True, "until": "2099-01-01", "dry_run": True}).json()
@@ -318,7 +318,7 @@ def test_a_token_limited_to_tables_means_plans_of_these_only(context):
     assert context.store.plan_state(others) is PlanState.REQUESTED
 
 
-def test_times_are_said_as_dates_times_and_ages(client, context):
+def test_times_are_given_as_dates_times_and_ages(client, context):
     plan = add(context.store, "dt=1", table=SALES).plan_id
     today = datetime.now(UTC)
     for since, found in (

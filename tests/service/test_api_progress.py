@@ -157,7 +157,7 @@ def test_silence_is_broken_by_comments(context, server, monkeypatch):
     assert len(listener.events) == 1
 
 
-def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, monkeypatch):
+def test_a_short_database_outage_ends_no_stream(context, server, monkeypatch):
     from service.control.store import DatabaseUnreachable
 
     plan = add(context.store, "dt=1")

@@ -318,7 +318,7 @@ def test_errors_of_the_framework_are_problem_documents_too(context):
         assert document["detail"].startswith("query.limit: ")
 
 
-def test_the_type_of_a_problem_leads_to_a_heading_of_the_page_that_explains_it(context):
+def test_the_type_of_a_problem_names_a_heading_of_the_page_that_explains_it(context):
     with client_of(context) as client:
         page, _, heading = client.get("/v1/nothing").json()["type"].partition("#")
         answer = client.get(page)
@@ -337,7 +337,7 @@ def test_an_unexpected_error_shows_the_caller_no_internals(context, monkeypatch,
     assert "the secret inside" in caplog.text
 
 
-def test_a_database_that_is_away_is_503_for_who_has_a_token_too(context):
+def test_an_unavailable_database_is_503_for_callers_with_a_token_too(context):
     from service.control.store import DatabaseUnreachable
 
     def away(*_, **__):

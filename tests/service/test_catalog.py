@@ -128,7 +128,7 @@ def test_overlapping_sources_serve_a_table_once_under_its_first_name(catalog, tm
     assert found.problems == []
 
 
-def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(catalog, tmp_path):
+def test_d2_a_table_with_two_names_is_served_once_under_the_name_of_its_real_location(catalog, tmp_path):
     table(tmp_path / "lake/trips")
     (tmp_path / "lake/alias").symlink_to(tmp_path / "lake/trips")
     (tmp_path / "other").symlink_to(tmp_path / "lake")
@@ -150,7 +150,7 @@ def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(c
     assert remembered.find(str(tmp_path / "elsewhere/orders")).name == "o.orders"
 
 
-def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
+def test_d2_a_bind_mount_is_the_same_location_as_its_source(tmp_path):
     for name in ("trips", "mounted"):
         (tmp_path / name).mkdir()
     places = (
@@ -266,9 +266,7 @@ def test_a_table_that_a_scan_misses_is_searched_for_at_once(catalog, tmp_path, s
     assert (len(searched), store.table_state("after").name) == (2, "after")
 
 
-def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_seconds(
-    catalog, tmp_path, store, monkeypatch
-):
+def test_an_unavailable_source_or_database_is_tried_again_within_seconds(catalog, tmp_path, store, monkeypatch):
     table(tmp_path / "lake/a")
     half = tmp_path / "lake/half/.hoodie"
     half.mkdir(parents=True)

@@ -226,7 +226,7 @@ def test_a_bad_configuration_is_1_with_file_and_line_from_every_command(run, hom
     assert json.loads(err)["type"] == "docs/problems.md#configuration"
 
 
-def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(run, home):
+def test_config_check_finds_bad_rules_idle_rules_and_missing_sources(run, home):
     file = home / "lakefold.toml"
     base = file.read_text()
     file.write_text(base + '[[sources]]\npath = "gone"\n[[tables]]\nmatch = "x.*"\nmode = "compact"\n')
@@ -245,7 +245,7 @@ def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(
     assert run("config", "check")[0] == 0
 
 
-def test_config_check_says_aloud_what_is_allowed_and_seldom_meant(run, home):
+def test_config_check_warns_of_valid_settings_that_are_seldom_meant(run, home):
     with (home / "lakefold.toml").open("a") as file:
         file.write('[defaults]\nretention = "0d"\nsmall_file_limit = "300B"\n')
     code, _, err = run("config", "check")
@@ -458,7 +458,7 @@ def test_a_count_that_is_not_zero_is_always_visible_in_a_bar():
     assert lines == [" a │▏ 1", "bb │  ← limit", " c │██████████ 100,000"]
 
 
-def test_former_names_of_commands_and_options_work_are_hidden_and_say_the_present_name(run):
+def test_former_names_of_commands_and_options_work_are_hidden_and_name_the_present_one(run):
     later = "; the next release will not accept the old name\n"
     for words in (("tables", "home", "t"), ("tables", "restore-locations", "t")):
         code, _, err = run(*words)

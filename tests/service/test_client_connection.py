@@ -81,7 +81,7 @@ def test_a_problem_only_a_newer_service_knows_keeps_its_exit_code():
     assert (error.problem.slug, error.problem.code, str(error)) == ("frozen", ExitCode.HALTED, "it froze")
 
 
-def test_a_call_that_may_be_repeated_is_repeated_where_the_service_is_away_for_a_moment(naps):
+def test_a_repeatable_call_is_repeated_if_the_service_is_briefly_unavailable(naps):
     http, calls = http_of(httpx.Response(503), httpx.ReadError("cut"), ok({"a": 1}))
     assert http.get("/v1/x") == {"a": 1}
     assert (len(calls), len(naps)) == (3, 2)

@@ -42,7 +42,7 @@ def test_the_file_is_searched_for_in_four_places_nearest_first(monkeypatch, tmp_
     assert find_config_file(by_option) == by_option
 
 
-def test_a_named_file_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_named_file_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"--config names nowhere\.toml, which is not a file"):
         load_config(Path("nowhere.toml"))
     monkeypatch.setenv("LAKEFOLD_CONFIG", "gone.toml")
@@ -125,7 +125,7 @@ def test_a_pasted_hudi_key_and_our_own_name_are_one_knob():
     assert default_policy(load_config()).small_file_limit_bytes == 100 * MIB
 
 
-def test_the_flink_dialect_changes_defaults_and_says_so():
+def test_the_flink_dialect_changes_defaults_and_states_it():
     written('[defaults]\ndialect = "flink"\n')
     table = configure_table(load_config(), ORDERS)
     assert table.policy.small_file_limit_bytes == 600 * MIB
@@ -279,7 +279,7 @@ def test_the_tables_of_the_configuration_page_are_those_of_the_settings():
     assert "| `small_file_limit` | 300 MiB | a base file strictly below this size is small |" in page
 
 
-def test_a_configuration_page_without_a_place_for_a_section_is_refused():
+def test_a_configuration_page_that_lacks_a_section_is_refused():
     with pytest.raises(ValueError, match=r"the page has places for .*; the sections are \[database\]"):
         render(PAGE.read_text(encoding="utf-8").replace("<!-- generated: [daemon] -->", ""))
 

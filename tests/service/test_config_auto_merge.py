@@ -42,7 +42,7 @@ def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_lin
         ),
     ],
 )
-def test_the_last_place_that_says_a_mode_decides_whether_by_its_name_or_by_the_switch_of_spark(rules, mode):
+def test_the_last_setting_of_a_mode_decides_by_its_name_or_by_the_switch_of_spark(rules, mode):
     written(f'[[tables]]\nmatch = "*"\n{rules}\n')
     assert configure_table(load_config(), ORDERS).mode == mode
 

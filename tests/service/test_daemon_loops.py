@@ -162,7 +162,7 @@ def test_a_leader_cut_off_from_the_database_stops_leading_by_itself(monkeypatch)
     assert leadership.is_leader("scan")
 
 
-def test_a_request_for_a_role_whose_answer_was_lost_is_taken_back_at_the_end():
+def test_a_request_for_a_role_with_a_lost_answer_is_revoked_at_the_end():
     rows = Rows()
     leadership = Leadership(rows, "a", ["scan"], timedelta(seconds=30))
 

@@ -74,7 +74,7 @@ def test_every_metric_in_the_dashboards_is_registered():
     assert named <= set(SPECS)
 
 
-def test_headlines_and_alerts_go_by_files_that_are_worth_a_plan_and_not_by_all_small_ones():
+def test_headlines_and_alerts_count_files_that_are_worth_a_plan_and_not_all_small_ones():
     for name in ("overview", "table"):
         stats = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "stat"]
         figures = "\n".join(target["expr"] for panel in stats for target in panel["targets"])

@@ -44,7 +44,7 @@ def test_a_block_that_is_not_run_says_why():
         assert block.why is None or _WHY.fullmatch(block.why), f"{block}: {block.why}"
 
 
-def test_every_test_that_a_reason_names_is_there():
+def test_every_test_that_a_reason_names_exists():
     for block in blocks():
         for path in re.findall(r"tests/[\w/]+\.py", block.why or ""):
             assert (ROOT / path).is_file(), f"{block}: {path}"

@@ -104,9 +104,7 @@ def test_a_table_that_is_written_all_the_time_is_not_scanned_all_the_time(toys, 
         scheduler.stop()
 
 
-def test_a_database_that_is_away_right_after_a_scan_is_no_unexpected_error(
-    toys, home, store, metrics, monkeypatch, caplog
-):
+def test_a_database_outage_right_after_a_scan_is_no_unexpected_error(toys, home, store, metrics, monkeypatch, caplog):
     config = load_config(write_config(home, policy={"scan_interval": "1h", "quiet_period": "1min"}))
     scheduler = Scheduler(config, store, Catalog(config), metrics, is_leader=lambda: True, actor="test")
 

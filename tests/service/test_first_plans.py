@@ -64,7 +64,7 @@ def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(ru
     assert (answer["plans"][0]["input_files"], answer["reasons"]) == (3, []), "what is planned is not left alone"
 
 
-def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
+def test_a_request_states_that_no_executor_can_run_its_plans(run, store):
     code, _, err = run("plans", "request", "orders")
     assert (code, "Not started: no executor is running; lakefold worker starts one" in err) == (0, True)
 

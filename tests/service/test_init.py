@@ -85,7 +85,7 @@ def test_patterns_are_for_a_metastore(home, run):
     assert not (home / "lakefold.toml").exists()
 
 
-def test_a_metastore_that_does_not_answer_is_said_in_one_line(home, run):
+def test_an_unavailable_metastore_is_reported_in_one_line(home, run):
     code, out, err = run("init", "thrift://127.0.0.1:1")
     assert (code, out) == (10, "")
     assert len(err.splitlines()) == 1

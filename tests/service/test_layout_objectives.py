@@ -106,7 +106,7 @@ def test_a_table_that_misses_its_objective_is_planned_first_and_meets_it_afterwa
     assert (table_rows(held), table_rows(rich)) == before
 
 
-def test_a_plan_that_waits_goes_first_once_its_table_misses_what_it_is_held_to(home):
+def test_a_waiting_plan_is_first_once_its_table_misses_its_objective(home):
     home.table("held", partitions=1, files=4)
     home.table("rich", partitions=4, files=40)
     rule, home.rule = home.rule, ""

@@ -137,7 +137,7 @@ def test_a_missing_directory_and_a_damaged_log_do_not_stop_the_others(tmp_path, 
     assert "can't be listed" in caplog.text
 
 
-def test_the_observed_rate_takes_the_place_of_the_configured_one_and_says_so(tmp_path, store):
+def test_the_observed_rate_replaces_the_configured_one_and_is_named(tmp_path, store):
     (tmp_path / "lakefold.toml").write_text('[[tables]]\nmatch = "sales.orders"\nreads_per_day = 3\n')
     config = load_config()
     table = configure_table(config, store.table_state("sales.orders").ref)

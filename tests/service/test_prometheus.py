@@ -97,7 +97,7 @@ def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_other
     clears(server, "LeasesExpiring")
 
 
-@pytest.mark.shown_by("tests/service/test_incidents.py::test_a_halted_table_leads_to_its_plan_and_is_resumed")
+@pytest.mark.shown_by("tests/service/test_incidents.py::test_the_page_of_a_halted_table_links_its_plan_and_resumes_it")
 def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_table(watched):
     lakefold, server = watched
     folder = lakefold.table("spoilt", "spoiled")

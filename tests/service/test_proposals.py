@@ -161,7 +161,7 @@ def rounds_digest(home: Home) -> str:
         return daemon.scheduler._catalog.find("t1").settings_digest
 
 
-def test_a_request_is_a_yes_also_to_what_was_declined(home):
+def test_a_request_also_approves_declined_plans(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada")
     answer = home.request()
@@ -171,7 +171,7 @@ def test_a_request_is_a_yes_also_to_what_was_declined(home):
     assert (declined.state, declined.epoch) == (PlanState.CANCELLED, 0)
 
 
-def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run_does_not(home):
+def test_a_request_replaces_proposals_for_its_partitions_and_a_dry_run_does_not(home):
     (plan,) = home.scan()
     assert home.request("dt=0", dry_run=True).outcome == "dry_run"
     assert home.store.plan(plan.plan_id).waits_for_approval
@@ -184,7 +184,7 @@ def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run
     assert home.store.plan(newest.plan_id).partitions == ("dt=1",)
 
 
-def test_a_proposal_that_fills_its_tables_budget_makes_way_like_any_other(home):
+def test_a_proposal_that_fills_its_tables_budget_is_replaced_like_any_other(home):
     (first,) = home.scan()
     home.policy = {"budget_bytes_per_day": f"{first.input_bytes}B"}
     second, ended = home.scan()

@@ -251,7 +251,7 @@ def test_a_limit_ends_a_history_and_a_replay_within_them(here, home):
         replay_policy(script, None, small_file_limit_bytes=MIB, check=check)
 
 
-def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
+def test_advice_states_that_no_change_is_worthwhile(tmp_path, run):
     now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
     for hour in range(24):
         table.commit(now - timedelta(hours=23.5 - hour), {f"dt=1/f-{hour}": 400 * MIB})

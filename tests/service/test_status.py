@@ -113,7 +113,7 @@ def test_waiting_plans_report_that_no_executor_runs_and_promise_no_time(store, t
     assert status(store)["backlog_seconds"] is None, "nothing ends while it is paused"
 
 
-def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it_falls_silent(store, told):
+def test_a_process_is_shown_with_its_work_version_and_roles_also_after_it_fell_silent(store, told):
     plan = waiting(store)
     facts = process(spark="running", spark_ui="http://host-1:4040")
     store.register_process(facts, MINUTE)

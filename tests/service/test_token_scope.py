@@ -121,7 +121,7 @@ def test_totals_of_all_tables_are_hidden_from_tokens_for_some_tables(lake, clien
     assert [len(context.store.limited_to(TableScope(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
 
 
-def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_not_there(lake, client):
+def test_every_route_of_a_table_that_the_token_may_not_see_answers_as_for_an_unknown_table(lake, client):
     _, made = lake
     asked = 0
     for method in ("GET", "POST"):

@@ -123,7 +123,7 @@ def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_on
     assert not has_executor_ended(f"{socket.gethostname()}/{unwaited.pid}/19bb0000000"), "a name of an earlier release"
 
 
-def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_taken_for_gone() -> None:
+def test_plus_an_executor_in_another_container_with_the_same_host_name_does_not_count_as_dead() -> None:
     """Real processes in a process namespace of their own, where ids begin at 1 again, and the same host name."""
     own = "import lake.identity as i; print(i.executor_name(), flush=True); input()"
     command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", own]

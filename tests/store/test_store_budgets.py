@@ -216,7 +216,7 @@ def test_a_table_at_its_own_budget_waits_and_other_tables_continue(opened: Opene
     assert store.remaining_table_budget(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
-def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_say_so(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_have_that_reason(opened: Opened) -> None:
     own = {TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))}
     store = opened(budget=bytes_an_hour(2 * PLAN_BYTES), tables=own)
     complete(store, _claimed_after(store, request(store, "dt=1")))
@@ -254,7 +254,9 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
     assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
 
 
-def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_other_plan(opened: Opened) -> None:
+def test_a_plan_larger_than_a_whole_budget_never_starts_has_that_reason_and_delays_no_other_plan(
+    opened: Opened,
+) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
     store.add_plan(

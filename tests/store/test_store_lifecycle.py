@@ -73,7 +73,7 @@ def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(datab
     store.close()
 
 
-def test_a_head_start_goes_before_age_and_is_kept_by_a_retry(store: Store) -> None:
+def test_a_head_start_outranks_age_and_is_kept_by_a_retry(store: Store) -> None:
     plans = {hours: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{hours}")) for hours in (-5, 0, 30, 3)}
     for hours, plan in plans.items():
         store.add_plan(

@@ -185,7 +185,7 @@ def test_each_objective_has_one_row_after_any_number_of_scans(trips: Store, data
     assert sql(database_url, "SELECT count(*) FROM table_objective") == [(1,)]
 
 
-def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Store) -> None:
+def test_an_urgent_plan_precedes_one_that_saves_more_and_has_its_reason(store: Store) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("worth", "urgent")}
     for plan in plans.values():
         store.register_table(plan.table, "compact")

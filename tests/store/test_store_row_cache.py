@@ -121,7 +121,7 @@ def test_unchanged_rows_keep_their_cached_objects(store: Store) -> None:
     assert later.first_ok[NAMES[2]] is scans.first_ok[NAMES[2]]
 
 
-def test_a_plan_goes_by_the_format_that_its_table_has_today(store: Store) -> None:
+def test_a_plan_uses_the_present_format_of_its_table(store: Store) -> None:
     table = TableRef(name="db.t", format="hudi", location="/lake")
     store.register_table(table, "compact")
     add(store, table=table)

@@ -91,7 +91,7 @@ def test_the_models_and_the_migrations_describe_the_same_schema(database_url: st
     assert names == wanted
 
 
-def test_the_migrations_can_be_taken_back(empty_url: str) -> None:
+def test_the_migrations_can_be_downgraded(empty_url: str) -> None:
     store = Store(empty_url)
     store.upgrade()
     database = Database(empty_url)

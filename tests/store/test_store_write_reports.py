@@ -160,7 +160,7 @@ def test_scans_after_plans_take_a_tenth_of_the_time_at_most(store: Store) -> Non
     assert round(entry.due_at.timestamp() * 1000) - entry.report_ms == 15 * 60_000
 
 
-def test_a_plan_that_no_one_has_said_yes_to_keeps_no_scan_waiting(store: Store, database_url: str) -> None:
+def test_a_plan_without_approval_delays_no_scan(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     asked = add(store, "dt=2")
     sql(database_url, "UPDATE plan SET proposed_at_ms = created_at_ms WHERE id = :id", id=asked.plan_id)

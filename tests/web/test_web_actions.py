@@ -46,7 +46,7 @@ def nothing_happened(store, plan_id):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_without_a_token_a_button_leads_to_signing_in_and_from_there_back(fresh, desk, action):
+def test_without_a_token_a_button_requires_signing_in_and_returns_to_its_page(fresh, desk, action):
     path = action.format(desk)
     with client_of(fresh) as client:
         answer = post(client, path)
@@ -360,9 +360,7 @@ def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(
         ([("", "3")], "has no setting"),
     ],
 )
-def test_a_setting_that_can_not_be_used_leads_back_to_the_form_with_what_the_api_says(
-    fresh, signed_in, desk, pairs, words
-):
+def test_an_invalid_setting_returns_to_the_form_with_the_error_of_the_api(fresh, signed_in, desk, pairs, words):
     answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", kind="compaction", **settings(*pairs))
     if words is None:
         assert fresh.store.open_requests()[0].overrides == {}

@@ -79,7 +79,7 @@ def test_set_settings_are_first_and_any_is_found_by_name_value_or_origin(page):
     assert "No changed setting matches." in read(page, "/settings?table=sales.orders&search=row_group").words
 
 
-def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigation(page):
+def test_the_navigation_of_every_page_links_audit_simulation_and_notifications(page):
     html = page.get("/audit").text
     navigation, rest = html.split("</nav>", 1)
     for path in ("/audit", "/simulate", "/notifications"):
@@ -147,7 +147,7 @@ def test_a_wrong_filter_is_an_error_in_lakefolds_words(page):
     assert "since: 'yesterday' is not a time; write 2026-03-01" in words
 
 
-def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_buttons(page):
+def test_dead_messages_are_reported_on_the_first_page_and_listed_with_buttons(page):
     first = read(page, "/")
     assert "2 notifications could not be delivered. The receiver missed these events." in first.words
     assert {"action": "/notifications/retry", "method": "post"} in first.all("form")
@@ -177,7 +177,7 @@ def test_without_a_webhook_the_page_says_how_to_get_one(fresh):
         assert "No webhook and no channel is configured." in read(client, "/notifications").words
 
 
-def test_a_pause_of_everything_is_said_on_every_page_with_who_when_and_why(fresh):
+def test_a_global_pause_is_on_every_page_with_actor_time_and_reason(fresh):
     register(fresh.store, "a.b", "compact")
     paths = ["/", "/plans", "/cleaning", "/settings", "/notifications", "/pause", "/login", "/tables/a.b"]
     with client_of(fresh) as client:
@@ -206,7 +206,7 @@ def test_landmarks_skip_link_captions_and_one_heading_are_on_every_page(page, la
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_chosen_theme_is_there_before_any_script_runs(page, theme):
+def test_the_chosen_theme_is_applied_before_any_script_runs(page, theme):
     page.cookies.set("lakefold_theme", theme)
     assert read(page, "/").all("html")[0]["data-theme"] == theme
 

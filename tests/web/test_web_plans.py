@@ -151,7 +151,7 @@ def test_a_running_plan_shows_its_bytes_and_follows_its_progress(page, lake):
     assert followed == [f"/v1/plans/{lake[1]['inflight']}/progress"]
 
 
-def test_a_running_plan_leads_to_the_spark_ui_of_its_executor_and_nowhere_else(page, lake, fresh):
+def test_a_running_plan_links_the_spark_ui_of_its_executor_and_nothing_else(page, lake, fresh):
     plan_id = lake[1]["inflight"]
     links = [a for a in read(page, f"/plans/{plan_id}").all("a") if a["href"] == "http://host-1.example.org:4040"]
     assert links == [{"href": "http://host-1.example.org:4040", "rel": "noreferrer"}]
@@ -195,7 +195,7 @@ def test_a_running_plan_shows_its_speed_what_is_left_and_its_heartbeat(page, lak
     assert re.search(r"[\d.]+ MiB/s, about \d[\d.smh ]* left, heartbeat [\d.]+ \w+ ago", words)
 
 
-def test_a_plan_outside_the_hours_of_its_table_says_so_on_its_page_and_on_the_first(tmp_path):
+def test_a_plan_outside_its_tables_hours_has_that_reason_on_its_page_and_on_the_first(tmp_path):
     elsewhen = f"{datetime.now(UTC) + timedelta(days=3):%a} 12:00-12:01".lower()
     rules = f'[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\nrun_windows = ["{elsewhen}"]\n'
     found = context_at(tmp_path, rules=rules)

@@ -72,5 +72,5 @@ def test_a_pause_is_hidden_from_callers_without_read_access(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/a\r\nb"])
-def test_signing_in_never_leads_elsewhere(path):
+def test_signing_in_never_redirects_to_another_site(path):
     assert safe_local_path(path) == "/"

@@ -19,7 +19,7 @@ from service.server.web.rendering import table_path
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 
 
-def test_tables_are_listed_worst_first_and_what_needs_a_person_is_said_above(page):
+def test_tables_are_listed_worst_first_below_the_problems_that_need_a_person(page):
     found = read(page, "/")
     names = [a["href"].removeprefix("/tables/") for a in found.all("a") if a.get("href", "").startswith("/tables/")]
     assert names[0] == "crm.contacts", "halted"
@@ -154,7 +154,7 @@ def test_tables_after_the_fiftieth_are_on_the_next_page(fresh):
         assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?name=a."]
 
 
-def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left(page):
+def test_each_partition_is_a_cell_that_links_the_reasons_of_its_files(page):
     found = read(page, "/tables/sales.orders")
     cells = [a for a in found.all("a") if a.get("class", "") in {f"h{step}" for step in range(5)}]
     assert len(cells) == 325
@@ -175,7 +175,7 @@ def test_a_table_with_many_partitions_shows_them_page_by_page(page):
     assert all("start=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
 
 
-def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_scan(tmp_path):
+def test_a_table_without_a_scan_is_shown_as_such_and_one_in_mode_off_announces_no_scan(tmp_path):
     rules = (
         '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "occ"\n[[tables]]\nmatch = "old.*"\nmode = "off"\n'
     )

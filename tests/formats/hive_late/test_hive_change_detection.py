@@ -64,7 +64,7 @@ def test_a_sweep_of_an_unchanged_table_checks_no_partition(bench: Bench, swept: 
     assert len(bench.store.relocated_partitions(bench.table)) == 2
 
 
-def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_sweep(bench: Bench, swept: Swept):
+def test_a_late_append_to_any_former_location_is_found_and_copied_by_the_next_sweep(bench: Bench, swept: Swept):
     before, expected = in_partition(bench), list[str]()
     record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
     places = [bench.home / "lake" / "toy" / former.location for former in record.previous_locations]
@@ -77,7 +77,7 @@ def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_swee
     assert swept() == set()
 
 
-def test_a_late_append_to_a_former_place_that_was_removed_is_found_when_it_is_there_again(bench: Bench, swept: Swept):
+def test_a_late_append_to_a_removed_former_location_is_found_after_its_return(bench: Bench, swept: Swept):
     before, last = in_partition(bench), here(bench)
     bench.clean()
     record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)

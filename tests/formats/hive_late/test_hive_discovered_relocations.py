@@ -156,7 +156,7 @@ def test_rule_2_an_overwrite_that_ended_before_the_database_was_lost_takes_the_p
     assert in_partition(bench) == sorted(anew)
 
 
-def test_rule_7_a_new_table_of_the_name_before_gets_nothing_of_the_renamed_one(known: Bench, tmp_path: Path):
+def test_rule_7_a_new_table_with_the_former_name_gets_nothing_of_the_renamed_one(known: Bench, tmp_path: Path):
     bench, before = known, known.table
     rows = bench.rows()
     old = renamed(bench)

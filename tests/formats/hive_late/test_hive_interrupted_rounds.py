@@ -69,7 +69,7 @@ def killed_at(bench: Bench, failpoint: str) -> None:
 
 
 @pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "carry_told"])
-def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+def test_rule_5_a_round_that_is_killed_while_it_copies_is_finished_once_by_the_next(bench: Bench, failpoint: str):
     rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
     killed_at(bench, failpoint)
     assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
@@ -98,7 +98,7 @@ def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("failpoint", ["carry_copied", "carry_told"])
-def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_removes_what_had_been_seen(
+def test_rule_5_an_overwrite_after_a_round_was_killed_while_it_copied_keeps_only_its_own_rows(
     bench: Bench, failpoint: str
 ):
     write(home(bench), 900, 910)

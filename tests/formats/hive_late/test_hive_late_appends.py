@@ -47,7 +47,7 @@ class AtStep(Observer):
             self._action()
 
 
-def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
+def test_rule_2_a_late_append_is_copied_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = in_partition(bench), here(bench)
     late = write(home(bench), 900, 910)
     assert swept(bench).copied == 1
@@ -60,7 +60,7 @@ def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for
     assert (list(home(bench).glob("*.parquet")), in_partition(bench)) == ([], sorted(before + late))
 
 
-def test_rule_2_a_file_that_is_half_written_is_carried_when_it_is_whole(bench: Bench):
+def test_rule_2_a_half_written_file_is_copied_when_it_is_complete(bench: Bench):
     before = in_partition(bench)
     late = write(home(bench), 900, 910)
     path, whole = half_written(home(bench))

@@ -174,7 +174,7 @@ def test_a_dropped_partition_with_a_late_file_lists_the_table_once(bench: Bench,
     assert len(listed) == 2, "other files may be of a partition that was renamed since then"
 
 
-def test_rule_2_a_partition_that_was_dropped_with_late_files_is_not_taken_for_another_one(bench: Bench):
+def test_rule_2_a_partition_that_was_dropped_with_late_files_does_not_count_as_another_one(bench: Bench):
     """Partitions that were created in the same second have the token of the same plan."""
     there = bench.case.partitions(bench.table)["dt=1"]  # type: ignore[attr-defined]
     rows = rows_in(place_of(bench, "dt=1"))

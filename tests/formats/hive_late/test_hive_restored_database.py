@@ -103,7 +103,7 @@ def why_halted(bench: Bench) -> str:
     return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
 
 
-def test_rule_2_a_late_append_is_not_taken_for_an_overwrite_if_files_were_deleted_after_the_backup(known: Bench):
+def test_rule_2_a_late_append_does_not_count_as_an_overwrite_if_files_were_deleted_after_the_backup(known: Bench):
     bench, to, rows = known, backup(known), in_partition(known)
     bench.clean()
     assert data_files(home(bench)) == []

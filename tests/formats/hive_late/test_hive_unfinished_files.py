@@ -138,9 +138,7 @@ def test_a_file_whose_grown_copy_was_rewritten_is_no_reason_for_a_halt_where_the
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
 @pytest.mark.parametrize("comes_along", [False, True])
-def test_a_file_that_was_carried_and_grew_under_its_name_replaces_its_shorter_copy(
-    bench: Bench, how: str, comes_along: bool
-):
+def test_a_file_that_grew_after_its_copy_replaces_the_shorter_copy(bench: Bench, how: str, comes_along: bool):
     before = in_partition(bench)
     write(home(bench), 900, 905, NAME)
     assert swept(bench).copied == 1

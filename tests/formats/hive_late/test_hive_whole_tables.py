@@ -69,7 +69,7 @@ def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None
         MetastoreClient.alter_table(owner, DATABASE, table_name(table), before.with_changes(storage, kept))
 
 
-def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletion(bench: Bench):
+def test_rule_2_a_late_append_is_copied_once_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = bench.rows(), here(bench)
     late = write(own(bench), 900, 910)
     assert swept(bench).copied == 1
@@ -174,9 +174,7 @@ def test_rule_6_a_table_is_restored_once_the_replaced_files_are_deleted(bench: B
     assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {".lakefold"}
 
 
-def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_for_one_without_that_commit(
-    case: WholeCase, tmp_path: Path
-):
+def test_rule_1_a_table_read_from_a_version_that_is_gone_is_an_integrity_error(case: WholeCase, tmp_path: Path):
     table = case.create(tmp_path / "t", name="t")
     run(case, plan_all(case.format, table, "p"))
     overwrite_by_spark(Path(table.location))

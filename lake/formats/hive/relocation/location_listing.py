@@ -104,8 +104,7 @@ def _states_with_readers(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """Return the states with other readers of the partitions that have a location where such readers matter, and
-    exist."""
+    """Return new states of the partitions that have other readers at a location where these readers matter."""
     found: dict[str, PartitionState] = {}
 
     def look(locations: Mapping[str, str], max_age: timedelta | None) -> None:
@@ -118,7 +117,7 @@ def _states_with_readers(
     if locations := {partition: location for partition, location in archived.items() if location is not None}:
         look(locations, None)
     former = {one.partition: _former_locations(one, states[one.partition]) for one in relocated}
-    # Each look is at one location of a partition.
+    # Each call checks one former location of each partition.
     for number in range(max(map(len, former.values()), default=0)):
         locations = {partition: these[number] for partition, these in former.items() if number < len(these)}
         look(locations, min(_time_since_last_file(states[one].locations[at], now) for one, at in locations.items()))
