@@ -75,7 +75,7 @@ def test_helm_finds_nothing_wrong_with_the_chart():
     run(BIN / "helm", "lint", "--strict", CHART)
 
 
-def test_every_manifest_is_what_kubernetes_expects(manifests):
+def test_every_manifest_is_valid_for_kubernetes(manifests):
     known = [manifest for manifest in manifests if manifest["kind"] != "ServiceMonitor"]  # the operator's own kind
     assert len(known) >= 5
     for manifest in known:

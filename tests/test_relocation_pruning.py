@@ -34,7 +34,7 @@ def forgotten(one: RelocationHistory, *there: str) -> list[int]:
     return [move.relocation_id for move in one.prunable(gone)]
 
 
-def test_the_first_move_and_the_last_two_stay_and_of_those_between_the_last_one() -> None:
+def test_the_first_and_the_last_relocations_of_a_partition_stay() -> None:
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6")) == [1, 2]
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4")) == []
     assert forgotten(past(HOME, "v1")) == []

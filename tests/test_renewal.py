@@ -212,7 +212,7 @@ def test_a_holder_that_waits_for_a_request_which_is_refused_sends_none_of_its_ow
     simulated.run(body)
 
 
-def test_the_end_waits_for_a_request_under_way_so_that_what_follows_is_not_undone(simulated: Simulated):
+def test_the_end_waits_for_a_request_under_way_so_later_changes_are_not_undone(simulated: Simulated):
     def body() -> None:
         with simulated.renewer() as renewer:
             simulated.grantor.takes = 60

@@ -89,7 +89,7 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
 class WholeTables:
     """The obligations between executors and every format, on tables with and without partitions."""
 
-    def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
+    def test_a_plans_life_is_followed_from_its_request_to_the_deletion_of_replaced_files(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         sizes = {item.path: item.bytes for group in plan.groups for item in group.slices}
         outcome = bench.run()
@@ -282,7 +282,7 @@ class WholeTables:
 
     # Cleaning.
 
-    def test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(
+    def test_files_are_deleted_in_the_order_of_replacement_for_any_names_of_commits(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(cleaner, "_MAX_FILES_PER_DELETION", 1)

@@ -114,7 +114,7 @@ def test_an_order_by_the_text_of_commits_is_found(bench: Bench, monkeypatch: pyt
         superseded, "_undeleted", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
     )
     with red("At index 0 diff"):
-        RUN.test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(bench, monkeypatch)
+        RUN.test_files_are_deleted_in_the_order_of_replacement_for_any_names_of_commits(bench, monkeypatch)
 
 
 @pytest.mark.parametrize("write", ["append", "update"])

@@ -152,7 +152,7 @@ def written_late(bench: Bench) -> Plan:
     return plan
 
 
-def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
+def test_the_sweep_locks_the_partitions_of_the_attempts_that_it_withdraws(bench: Bench):
     files, _ = bench.stored(), written_late(bench)
     refused = []
 

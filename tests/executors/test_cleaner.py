@@ -108,7 +108,7 @@ def test_files_that_the_table_still_needs_are_kept_with_the_reason(bench: Bench)
     assert [d.version.path for d in bench.store.awaiting_deletion(bench.table)] == [old[0]]
 
 
-def test_many_kept_versions_do_not_hide_those_behind_them(bench: Bench, monkeypatch):
+def test_many_kept_versions_do_not_hide_the_next_versions(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._PAGE", 2)
     old = compacted(bench)
     (Path(bench.table.location) / "savepoint").write_text(" ".join(old[:4]))
@@ -191,7 +191,7 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     assert bench.recorder.rounds == 1
 
 
-def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_retention(bench: Bench):
+def test_c4_versions_with_an_undone_replacement_stop_waiting_before_their_retention(bench: Bench):
     old, newer = compacted(bench), compacted(bench, plans=2)[6:]
     waiting = bench.store.awaiting_deletion(bench.table)
     undone = {d.version.instant for d in waiting if d.version.path in old}
@@ -210,7 +210,7 @@ def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_
     assert (report.no_longer_awaiting, {v.path for v in report.deleted}) == ((), set(newer))
 
 
-def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_their_instants_are_called(
+def test_p4_versions_are_deleted_in_the_order_of_replacement_for_any_names_of_instants(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)

@@ -108,7 +108,7 @@ def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Be
     assert (bench.commits(plan), bench.pending()) == (0, {})
 
 
-def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_registered_as_now(bench: Bench):
+def test_f6_a_committed_plan_is_recorded_for_any_present_registration_of_its_table(bench: Bench):
     plan = bench.request()
 
     def landed() -> None:

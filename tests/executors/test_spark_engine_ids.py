@@ -111,7 +111,7 @@ def test_orc_files_of_a_table_with_field_ids_are_refused(tmp_path: Path):
 
 
 @pytest.mark.parametrize("changed", ["s", "s.x", "l", "l.element", "m", "m.value"])
-def test_ids_of_what_is_nested_count_as_well(tmp_path: Path, changed: str):
+def test_field_ids_of_nested_columns_count_as_well(tmp_path: Path, changed: str):
     ids = {"s": 1, "s.x": 2, "l": 3, "l.element": 4, "m": 5, "m.value": 6}
     first = write(tmp_path / "1.parquet", ids, "s", "l", "m")
     second = write(tmp_path / "2.parquet", {**ids, changed: 9}, "s", "l", "m")

@@ -40,7 +40,7 @@ def case(metastore: MetastoreServer, hdfs: HadoopCluster) -> HiveCase:
     return HiveCase(uri=metastore.uri, root=hdfs.uri, engines=(ArrowEngine(InProcessBackend()),))
 
 
-def test_pyarrow_reads_writes_lists_and_moves_files_whatever_they_are_called(home: HdfsPath):
+def test_pyarrow_reads_writes_lists_and_moves_files_of_any_name(home: HdfsPath):
     filesystem, path = filesystem_of(str(home))
     rows = pa.table({"id": list(range(1000))})
     filesystem.create_dir(f"{path}/{ODD}")
@@ -96,9 +96,7 @@ def test_sparks_settings_override_those_of_the_configuration_directory(tmp_path:
         native.configure({})
 
 
-def test_rule_13_new_files_and_directories_belong_on_hdfs_to_whom_those_did_that_they_replace(
-    case: HiveCase, tmp_path: Path
-):
+def test_rule_13_new_files_and_directories_on_hdfs_have_the_owners_of_the_replaced_ones(case: HiveCase, tmp_path: Path):
     table = case.create(tmp_path / "t", name="t")
     root = place(table.location)
     client = root.client

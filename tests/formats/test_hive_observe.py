@@ -104,7 +104,7 @@ def test_a_metastores_tables_are_found_by_patterns_with_where_they_are_and_no_vi
     assert load_format("hive") is FORMAT
 
 
-def test_files_are_listed_by_partition_with_size_and_time_whatever_the_values_are(tables: dict[str, TableRef]):
+def test_files_are_listed_by_partition_with_size_and_time_for_all_partition_values(tables: dict[str, TableRef]):
     ref = tables["shop.orders"]
     FORMAT.check(ref)
     found = listed(ref)
@@ -259,7 +259,7 @@ def test_a_view_with_a_tables_former_name_and_a_dropped_table_are_distinguished(
         FORMAT.check(TableRef(name="t", format="hive", location="/t"))
 
 
-def test_a_table_says_who_it_is_and_what_it_is(tables: dict[str, TableRef]):
+def test_a_table_has_its_identity_and_its_facts(tables: dict[str, TableRef]):
     ref = tables["shop.orders"]
     made, _, where = FORMAT.identity(ref).partition(" ")
     assert (where, time.time() - int(made) < 3600) == (ref.location, True)

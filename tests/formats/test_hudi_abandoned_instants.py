@@ -200,7 +200,7 @@ def test_f3_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_sam
     assert attempts(six) == []
 
 
-def test_a_file_of_a_writer_that_begins_what_had_to_stay_is_not_deleted_with_those_of_the_plan(
+def test_a_withdrawal_keeps_files_of_a_writer_that_began_the_remaining_instant(
     six: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, inline = six.compaction(), HudiClient(six.ref, spark)

@@ -203,7 +203,7 @@ def test_f3_an_attempt_that_wrongly_counted_as_ended_does_not_roll_back_the_next
     assert (asleep.is_superseded(), successor.is_superseded()) == (True, False)
 
 
-def test_the_attempt_at_an_adopted_plan_is_opened_once_however_often_the_timeline_moves(table: ByHand) -> None:
+def test_the_attempt_at_an_adopted_plan_is_opened_once_for_any_number_of_timeline_changes(table: ByHand) -> None:
     (entry,) = FORMAT.pending_actions(table.ref)
     plan = Plan(
         plan_id="0198-adopter",

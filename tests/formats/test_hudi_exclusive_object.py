@@ -184,7 +184,7 @@ def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
 
 
 @pytest.mark.parametrize("ignored", ["create", "e_tag"])
-def test_f2_a_store_that_writes_whatever_the_condition_says_is_refused(emptied, process, ignored):
+def test_f2_a_store_that_ignores_write_conditions_is_refused(emptied, process, ignored):
     ours = lock(process.pid)
     put = ours._store.put
 

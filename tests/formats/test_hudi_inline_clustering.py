@@ -148,7 +148,7 @@ def test_plus_a_plan_that_an_inline_clustering_executed_while_we_proved_ours_is_
     check(trips, rewrite.prepared.instant, before)
 
 
-def test_plus_room_is_made_only_of_what_is_still_ours(trips: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plus_only_files_that_are_still_ours_are_deleted(trips: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     before = trips.rows(), trips.other_rows()
 
     def full(*_: Any) -> Any:

@@ -168,7 +168,7 @@ def test_one_of_many_rescuers_removes_the_lock_and_none_removes_the_next_lock(jo
         journal.lock.unlink()
 
 
-def test_entries_go_with_their_lock_and_those_of_the_dead_are_swept(journal, holder):
+def test_entries_are_deleted_with_their_lock_and_entries_of_dead_processes_are_swept(journal, holder):
     waited = journal.open_entry(identity(holder.pid), DOING)
     kill(holder)
     mine = hold(journal, identity(os.getpid()))

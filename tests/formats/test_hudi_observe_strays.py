@@ -107,7 +107,7 @@ def test_d9_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_
 
 
 @pytest.mark.parametrize("pattern", ["*.commit", "history/*.parquet", "history/manifest_*"])
-def test_d9_a_file_of_the_timeline_that_can_t_be_read_is_named_with_what_to_do(
+def test_d9_an_unreadable_file_of_the_timeline_is_named_with_the_remedy(
     templates: Templates, tmp_path: Path, pattern: str
 ) -> None:
     base = templates.copy("archived", tmp_path / "t")

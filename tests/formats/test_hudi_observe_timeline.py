@@ -223,7 +223,7 @@ def test_log_files_are_ordered_by_instant_then_version_as_a_number() -> None:
     assert sorted(names, key=log_sort_key) == [names[2], names[1], names[0]]
 
 
-def test_plan_paths_become_file_names_whatever_scheme_they_have() -> None:
+def test_plan_paths_of_every_scheme_become_file_names() -> None:
     clustering = {
         "clusteringPlan": {
             "inputGroups": [

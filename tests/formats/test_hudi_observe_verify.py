@@ -190,7 +190,7 @@ def test_describe_prints_type_version_timeline_and_indexes_in_words(templates: T
     assert FORMAT.describe(ref(indexed))["metadata table"] == "column_stats, files, partition_stats"
 
 
-def test_plans_of_others_are_described_as_such(templates: Templates, tmp_path: Path) -> None:
+def test_plans_of_other_processes_are_described_as_theirs(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("compaction_pending", tmp_path / "t")
     requested = timeline_file(base, "*.compaction.requested")
     replace(requested, requested.read_bytes().replace(b"lakefold.plan", b"somebody.plan"))

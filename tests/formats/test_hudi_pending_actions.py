@@ -107,7 +107,7 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
         ("compaction", True, f"roll compaction {T3} back .*rollback_to_instant.* instant_time => '{T3}'"),
     ],
 )
-def test_a_pending_rollback_is_finished_by_what_hudi_lets_finish_it(
+def test_a_pending_rollback_is_finished_by_the_commands_that_hudi_accepts(
     table: ByHand, kind: str, is_completed: bool, remedy: str
 ) -> None:
     """A write finishes a dead writer's rollback, but skips those of compactions and clusterings."""

@@ -92,7 +92,7 @@ def test_a_commit_with_all_its_files_is_sound_and_the_history_is_not_read(
     table.check_sound()
 
 
-def test_a_commit_whose_file_is_gone_is_lost_and_what_it_replaced_is_not_deleted(table: Compacted) -> None:
+def test_a_commit_without_its_file_is_lost_and_the_files_that_it_replaced_stay(table: Compacted) -> None:
     (table.base / "p" / table.output).unlink()
     table.check_lost(
         f"compaction {T3} has completed, but its file p/{table.output} is gone: no clean and no later commit"

@@ -83,7 +83,7 @@ def minutes(files: Files, numbers: Sequence[int], ahead: timedelta = timedelta()
     ("hours", "name"),
     [(9.0, "Asia/Tokyo"), (-5.0, "America/New_York"), (5.75, "Asia/Kathmandu"), (-9.5, "Pacific/Marquesas")],
 )
-def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
+def test_writers_in_another_zone_are_detected_and_writers_in_lakefolds_zone_are_accepted(
     tmp_path: Path, zone: Zone, layout: int, hours: float, name: str
 ) -> None:
     files = Files(tmp_path, layout)
@@ -96,7 +96,7 @@ def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
 
 
 @pytest.mark.parametrize("seconds", [-60, 60, -600])
-def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Path, seconds: int) -> None:
+def test_writers_whose_clock_is_off_are_detected_and_have_lakefolds_zone(tmp_path: Path, seconds: int) -> None:
     files = Files(tmp_path)
     minutes(files, range(2), seconds * SECOND)
     found = files.ahead()
@@ -171,7 +171,7 @@ def test_a_small_table_copied_at_a_whole_hour_gives_no_evidence_of_a_clock(tmp_p
 @pytest.mark.parametrize("ahead", [-90 * SECOND, -9 * HOUR, 9 * HOUR])
 @pytest.mark.parametrize("late", [range(1, 2), range(4, 5), range(1, 3), range(0, 5, 2)], ids=str)
 @pytest.mark.parametrize("apart", [2, 60])
-def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
+def test_writers_that_were_suspended_between_a_time_and_its_file_are_detected(
     tmp_path: Path, ahead: timedelta, late: Sequence[int], apart: int
 ) -> None:
     files = Files(tmp_path)

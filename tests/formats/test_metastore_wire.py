@@ -106,7 +106,7 @@ def test_values_of_partitions_are_read_from_names_as_hive_writes_them(value: str
     assert partition_values(f"a={written}/b=x") == (value, "x")
 
 
-def test_addresses_have_one_spelling_and_those_that_are_none_are_refused_with_what_one_is_like():
+def test_addresses_have_one_spelling_and_invalid_ones_are_refused_with_an_example():
     assert normalized_uri(" thrift://Meta1 ,thrift://[fe80::1]:9000/") == "thrift://meta1:9083,thrift://[fe80::1]:9000"
     for wrong in ("", "meta1:9083", "http://meta1:9083", "thrift://meta1:99999", "thrift://a/b"):
         with pytest.raises(ValueError, match="thrift://host:9083"):

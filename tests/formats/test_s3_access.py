@@ -76,7 +76,7 @@ def test_other_stores_are_refused_by_their_scheme(location: str) -> None:
         FORMAT.check(ref(location))
 
 
-def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environment_for_its_metadata_table() -> None:
+def test_settings_of_s3a_are_passed_to_hudi_rs_as_options_and_in_the_environment() -> None:
     settings = KEYS | {"session.token": "t0ken", "endpoint": "http://minio:9000/", "path.style.access": "true"}
     keys = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cret", "aws_session_token": "t0ken"}
     expected = keys | {
@@ -199,7 +199,7 @@ def test_a_store_that_throttles_or_is_unavailable_is_tried_again_later(answers: 
 
 
 @pytest.mark.usefixtures("answers")
-def test_hudi_rs_finds_the_settings_in_the_environment_too_whatever_that_says() -> None:
+def test_hudi_rs_gets_the_settings_through_the_environment_over_existing_values() -> None:
     with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
         with pytest.raises(Exception, match=r"AccessDenied|403|Forbidden"):
             open_table(TableStorage("s3://b/t"))

@@ -111,7 +111,7 @@ def test_identical_input_picks_identical_plans(case: Case):
 
 @QUIET
 @given(cases())
-def test_plans_kept_back_by_the_budget_of_one_table_are_those_that_would_start_without_its_plans(case: Case):
+def test_a_tables_budget_holds_exactly_the_plans_that_would_start_without_its_plans(case: Case):
     kept_back = blocked_by_table_budget(case.queue, case.left, case.of_tables.__getitem__)
     waits_for_own = {plan_id for plan_id, by in kept_back.items() if by.plan_id == plan_id}
     others = [plan for plan in case.queue if plan.plan_id not in waits_for_own]

@@ -163,7 +163,7 @@ def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
     assert (reasons(planning)["a"], texts(planning)["a"]) == ("few_logs", text)
 
 
-def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
+def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file() -> None:
     files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
     assert reasons(plan(files, {"compact_log_files": 1, "compact_delete_files": 1, "rewrite_first": "compaction"})) == {
         "vector": "few_deleted",

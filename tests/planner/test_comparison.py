@@ -46,7 +46,7 @@ def small_files(hours: int) -> TableHistory:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None:
+def test_the_best_policies_are_those_that_no_other_policy_equals_or_beats(seed: int) -> None:
     found = compared(
         generated(80, 4, seed, updates=0.2),
         four=SizingPolicy(min_input_files=4),
@@ -81,7 +81,7 @@ def test_no_policy_is_recommended_where_none_helps() -> None:
     assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NO_COMPACTION
 
 
-def test_write_amplification_is_one_without_compaction_and_grows_with_what_is_rewritten() -> None:
+def test_write_amplification_is_one_without_compaction_and_grows_with_rewritten_bytes() -> None:
     found = {one.variant.name: one for one in compared(small_files(50)).outcomes}
     assert found[NO_COMPACTION].write_amplification == 1.0
     configured = found[CONFIGURED]

@@ -187,7 +187,7 @@ def test_logs_that_are_pending_in_a_foreign_compaction_are_not_counted_as_work()
     assert plan([replace(large, busy="pending compaction 7")]).reducible_bytes == 0
 
 
-def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> None:
+def test_a_plan_has_its_id_its_snapshot_and_the_data_that_the_executor_needs() -> None:
     files = [File(id="a", bytes=3, rows=7), File(id="b", bytes=4, log_bytes=5, logs=(".b.log.1", ".b.log.2"))]
     settings = {"target_file_max": "500MiB", "engine": "spark", "rewrite_first": "clustering"}
     planning = plan(files, settings, plan_id="0198")

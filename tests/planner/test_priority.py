@@ -15,7 +15,7 @@ WEIGHTS = st.floats(1e-6, 1e6)
 MISSED = st.lists(st.floats(-10, 1), max_size=3)
 
 
-def test_each_doubling_of_what_a_plan_saves_for_its_cost_is_worth_so_much_waiting():
+def test_each_doubling_of_a_plans_saving_for_its_cost_equals_a_fixed_waiting_time():
     assert [priority_offset(ratio, 1, HOUR) for ratio in (0.5, 1, 2, 8)] == [-HOUR, 0 * HOUR, HOUR, 3 * HOUR]
 
 

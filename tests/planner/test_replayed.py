@@ -173,7 +173,7 @@ def test_without_compaction_a_history_ends_in_its_own_files(seed: int) -> None:
 
 
 @pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES.keys())
-def test_rows_and_bytes_are_the_same_whatever_the_policy(settings: dict[str, Any]) -> None:
+def test_rows_and_bytes_are_the_same_under_every_policy(settings: dict[str, Any]) -> None:
     told = generated(300, 5, seed=11, updates=0.3)
     without, found = run(told, None), run(told, policy(**settings))
     assert (found.final_totals.rows, found.final_totals.bytes) == (
@@ -227,7 +227,7 @@ def test_files_that_other_processes_clustered_stay_clustered() -> None:
     assert [f["bytes"] for f in files_of(run(told, None).layout)] == [40 * MIB]
 
 
-def test_overwritten_files_are_gone_however_they_were_merged() -> None:
+def test_overwritten_files_are_gone_after_each_kind_of_merge() -> None:
     told = history(
         commit(SINCE + HOUR, written("a", 10 * MIB), written("b", 30 * MIB)),
         commit(

@@ -60,7 +60,7 @@ def test_a_copy_on_write_insert_that_makes_a_file_leaves_at_most_one_small_one_b
 
 
 @given(st.lists(inserts, min_size=1, max_size=8), st.sampled_from([40, 100, 320, 900]))
-def test_no_file_is_far_above_its_maximum_however_wrong_the_estimate_of_a_row_is(batches, row_bytes):
+def test_no_file_is_far_above_its_maximum_for_any_estimate_of_a_row(batches, row_bytes):
     for step in run("hudi-cow", batches, row_bytes).steps:
         for change in step.changes:
             if change.action is FileAction.CREATED:

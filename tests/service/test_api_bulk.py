@@ -196,7 +196,7 @@ def test_a_dry_run_states_its_time_and_later_files_are_not_approved_with_it(cont
 
 
 @pytest.mark.usefixtures("clean_environment")
-def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, run, monkeypatch):
+def test_the_command_decides_on_the_plans_that_it_listed_for_any_until(context, run, monkeypatch):
     seen = propose(context.store, "dt=1", table=SALES)
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
     later, asked = list[str](), list[str]()

@@ -199,7 +199,7 @@ def test_a_table_that_is_not_known_is_a_problem_with_the_nearest_name(lake):
     assert client.get("/v1/settings?table=sales.order").status_code == 404
 
 
-def test_scans_are_listed_newest_first_with_those_that_failed(lake):
+def test_scans_are_listed_newest_first_including_failed_ones(lake):
     context, client, table, _ = lake
     later = context.store.last_scan(table.name).taken_at + timedelta(minutes=5)
     context.store.record_scan(ScanRecord(table=table.name, taken_at=later, outcome="error", error="unreadable"))
@@ -234,7 +234,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
     assert client.get("/v1/plans/ffffffff").json()["title"] == "Not found"
 
 
-def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
+def test_status_and_settings_equal_the_output_of_the_command_line(lake, capsys):
     from service.cli.main import run
 
     context, client, _, _ = lake
@@ -318,7 +318,7 @@ def test_replaced_files_are_listed_by_the_day_of_their_deletion(lake, monkeypatc
     assert asked == [{timedelta(days=7): ["sales.orders"]}]
 
 
-def test_a_trend_has_points_oldest_first_up_to_now_and_what_they_say_of_a_week_and_a_month(lake):
+def test_a_trend_has_points_oldest_first_up_to_now_and_the_changes_of_a_week_and_a_month(lake):
     context, client, table, _ = lake
     store = context.store
     assert client.get("/v1/tables/sales.orders/trend").json()["trends"] == [], "one point is no trend"

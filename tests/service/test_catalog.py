@@ -408,7 +408,7 @@ def test_an_iceberg_catalog_is_searched_by_its_settings_and_patterns(catalog, tm
     assert not catalog('[[sources]]\ncatalog = "prod"\ntable = "x*"\n').covers(ref)
 
 
-def test_a_catalog_without_settings_is_reported_with_what_to_paste(catalog):
+def test_a_catalog_without_settings_is_reported_with_lines_to_paste(catalog):
     found = catalog('[[sources]]\ncatalog = "prod"\n')
     assert names(found) == {}
     (problem,) = found.problems

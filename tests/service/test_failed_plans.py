@@ -120,7 +120,7 @@ def test_f8_a_plan_out_of_attempts_is_tried_again_after_a_day(home, toys):
     assert home.store.plan(failed).state is PlanState.FAILED
 
 
-def test_f8_files_written_since_are_planned_without_those_that_failed(home, toys):
+def test_f8_new_files_are_planned_without_the_failed_ones(home, toys):
     failing(toys, Rejected(UNREADABLE))
     (failed,) = home.scan()
     toys.hooks.clear()

@@ -44,7 +44,7 @@ def fresh(clean_environment, tmp_path):
 
 
 @pytest.mark.slow
-def test_serve_scans_at_start_whatever_a_dry_run_or_an_earlier_process_stored(toys, home, store, run):
+def test_serve_scans_at_start_after_a_dry_run_and_after_an_earlier_process(toys, home, store, run):
     """The next scan of the interval would be in an hour, and the mode has changed since the last one."""
     config = write_config(home, mode="observe", policy={"scan_interval": "1h"})
     assert run("plans", "request", "t1", "-n", "--config", str(config))[0] == 0

@@ -99,7 +99,7 @@ def test_a_plan_outside_its_hours_waits_and_every_view_shows_that_reason(
     assert serializers.held_reason(store, store.plan(plan.plan_id)) is None
 
 
-def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path, table: TableRef, store: Store) -> None:
+def test_the_budget_of_all_tables_and_its_use_are_metrics(tmp_path: Path, table: TableRef, store: Store) -> None:
     path = write_config(tmp_path)
     path.write_text(path.read_text() + '\n[work]\nbytes_per_day = "1GiB"\n')
     with Daemon(load_config(path), "all") as running:

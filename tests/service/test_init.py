@@ -45,7 +45,7 @@ def rule(text: str, concurrency: str) -> str:
     )
 
 
-def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_only_observed(home, run):
+def test_init_shows_the_found_tables_with_their_possible_plans_and_only_observes_them(home, run):
     table(home / "lake/sales/orders")
     table(home / "lake/sales/returns", files=1)
     code, out, err = run("init", "lake")
@@ -237,7 +237,7 @@ def test_the_quick_start_shows_what_its_commands_print(home, run):
     assert shown >= 4
 
 
-def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_written(
+def test_a_bucket_is_read_with_the_settings_of_the_environment_and_no_key_is_written(
     home, run, bucket, s3_server, monkeypatch
 ):
     s3_server.upload(table(home / "here/orders"), f"s3://{bucket}/lake/sales/orders")

@@ -94,7 +94,7 @@ def test_a_history_is_replayed_under_every_combination_and_one_policy_is_recomme
     assert take["toml"].startswith('[[tables]]\nmatch = "t"\nmin_input_files = 8')
 
 
-def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
+def test_the_command_shows_a_line_for_each_policy_and_lines_to_paste(here):
     code, text, _ = here("tables", "replay", "t", "--days", "9", *GRID)
     assert code == 0
     assert "t: 216 commits of writers from " in text

@@ -69,7 +69,7 @@ def test_every_setting_of_a_model_is_on_the_page_with_its_default():
             assert f"`{key}`" in page, key
 
 
-def test_files_are_listed_one_by_one_with_what_became_of_them(run):
+def test_files_are_listed_one_by_one_with_their_outcomes(run):
     code, out, _ = run("simulate", str(ROOT / "docs" / "scenarios" / "hudi-mor.toml"), "--files")
     rows = [line.split() for line in out.splitlines()[3:]]
     assert code == 0

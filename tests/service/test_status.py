@@ -55,7 +55,7 @@ def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure
     assert "reducible files 95 % → 0 % ·" in serializers.summary_line(found)
 
 
-def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_are_off_not_at_all(store):
+def test_observed_tables_are_counted_separately_and_tables_in_mode_off_are_not_counted(store):
     scanned(store, "a", "compact", replace(FOUND, files=200, reducible_files=1))
     scanned(store, "b", "observe", FOUND)
     scanned(store, "c", "off", FOUND)
@@ -265,7 +265,7 @@ def test_a_table_that_is_gone_is_named_for_a_week_unless_it_is_off(store, told):
     assert status(store)["attention"] == []
 
 
-def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
+def test_files_of_other_programs_are_named_in_status_with_the_remedy(store, told):
     scanned(store, "a", "compact", replace(FOUND, foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert (
         "a has 2 files of other programs among its data, ignored by lakefold, such as dt=1/junk.parquet; move them "

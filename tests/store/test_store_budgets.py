@@ -125,7 +125,7 @@ def test_a_plan_that_took_less_gives_nothing_back(opened: Opened) -> None:
     assert store.claim("executor") is None
 
 
-def test_each_attempt_is_charged_and_what_an_attempt_that_failed_has_written(opened: Opened, database_url: str) -> None:
+def test_each_attempt_is_charged_including_bytes_that_a_failed_attempt_wrote(opened: Opened, database_url: str) -> None:
     store = opened(budget=bytes_an_hour(4 * PLAN_BYTES))
     request(store, "dt=1")
     claim = claimed(store)

@@ -80,7 +80,7 @@ def test_the_plan_of_a_silent_executor_is_completed_under_the_new_name_of_its_ta
     assert (store.table_state(RENAMED.name).halted, store.take_over_expired("executor-2")) == (False, None)
 
 
-def test_the_executor_of_such_a_plan_finds_out_that_it_lost_it(store: Store, database_url: str) -> None:
+def test_the_executor_of_a_plan_with_a_discovered_commit_loses_its_lease(store: Store, database_url: str) -> None:
     """Also if it was only slow: its claim would else seem to have made the record."""
     plan = add(store, "dt=1")
     claim = claimed(store)

@@ -186,7 +186,7 @@ ACTS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS)
-def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store: Store, acts: list[tuple[str, int]]):
+def test_a_declined_proposal_is_never_executed(store: Store, acts: list[tuple[str, int]]):
     table = f"t{sum(1 for _ in store.table_states())}"  # of its own for each example
     plans, proposals, approved, declined = list[Plan](), set[str](), set[str](), set[str]()
     claims = []

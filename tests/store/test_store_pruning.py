@@ -85,7 +85,7 @@ def test_a_plan_whose_superseded_versions_wait_for_their_deletion_stays(store: S
     assert store.plan_state(plan_id) is None
 
 
-def test_live_plans_stay_however_old(store: Store, database_url: str) -> None:
+def test_live_plans_of_any_age_stay(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     add(store, "dt=2")
     claimed(store)

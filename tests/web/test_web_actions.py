@@ -195,7 +195,7 @@ def test_many_plans_are_listed_cancelled_once_and_reported_with_the_reason(fresh
     assert {fresh.store.plan_state(plan) for plan in (other, later)} == {PlanState.REQUESTED}
 
 
-def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_are_named(fresh, signed_in):
+def test_failed_plans_are_requested_again_and_plans_with_locked_partitions_are_named(fresh, signed_in):
     again, taken = (failed(fresh.store, "ops.jobs", partition, "no such codec") for partition in ("dt=1", "dt=2"))
     register(fresh.store, "ops.jobs", "compact")
     holder = add_plan(fresh.store, "ops.jobs", "dt=2").plan_id
@@ -232,7 +232,7 @@ def test_proposals_are_on_the_first_page_in_a_tab_and_decided_together(fresh, si
 
 
 @pytest.mark.parametrize("until", ["0s", "2099-01-01"])
-def test_a_button_means_the_plans_that_were_shown_however_the_time_was_said(fresh, signed_in, desk, until):
+def test_a_button_acts_on_the_shown_plans_for_each_form_of_the_time(fresh, signed_in, desk, until):
     asked = proposed(fresh.store, TABLE, "dt=2").plan_id
     question = signed_in.get(f"/bulk/approve?proposed=true&since=1h&until={until}").text
     assert "Approve 1 plan</h1>" in question

@@ -96,7 +96,7 @@ def test_names_of_processes_are_short_and_whole_in_their_title(fresh):
     assert ">host-1/4711/1/a.2" not in html
 
 
-def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
+def test_a_plan_shows_the_result_of_each_attempt_and_the_commands(page, lake):
     found = read(page, f"/plans/{lake[1]['retried']}")
     assert "the lock of the table was not free for 60 s" in found.words
     assert "Connection reset by peer: /data/lake/finance/ledger" in found.words

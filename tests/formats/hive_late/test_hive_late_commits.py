@@ -405,7 +405,7 @@ def test_rule_11_files_where_a_partition_was_written_back_wait_on_if_the_sweep_r
     assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
 
 
-def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
+def test_rule_11_an_overwrite_with_an_entry_read_before_a_move_moves_the_partition_back(unmoved: Bench):
     bench, before = unmoved, as_is(unmoved)
     bench.request()
     assert bench.run().result is RunResult.COMPLETED

@@ -403,7 +403,7 @@ def test_a_delete_by_metadata_keeps_the_rows_that_bounds_leave_out(
 
 
 @pytest.mark.parametrize("error", ["refusal", "interrupt"])
-def test_a_commit_that_took_effect_keeps_its_files_whatever_the_catalog_answers(
+def test_a_commit_that_took_effect_keeps_its_files_after_any_answer_of_the_catalog(
     case: IcebergCase, tmp_path: Path, error: str, monkeypatch: pytest.MonkeyPatch
 ):
     table = case.create(tmp_path / "lake" / "t", name="t")
