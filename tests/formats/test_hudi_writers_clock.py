@@ -114,10 +114,54 @@ def test_requests_alone_reveal_a_clock_that_is_far_behind(tmp_path: Path, second
     assert (found is not None and abs(found - seconds * SECOND) < SECOND) == is_told
 
 
-def test_one_write_or_none_gives_no_evidence_of_a_clock(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", [-9, 5.75])
+def test_begin_and_end_of_a_single_write_show_the_zone_of_its_writer(tmp_path: Path, hours: float) -> None:
     files = Files(tmp_path)
     assert files.ahead() is None
+    files.write(NOON, hours * HOUR)
+    assert zone_difference(files.ahead() or SECOND) == hours * HOUR
+
+
+def test_the_begin_of_a_single_write_shows_nothing_since_its_file_may_be_a_copy(tmp_path: Path) -> None:
+    files = Files(tmp_path, layout=1)
     files.write(NOON, -9 * HOUR)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("off", [timedelta(), -90 * SECOND, 60 * SECOND, -100 * 24 * HOUR])
+def test_a_single_write_shows_no_wrong_clock(tmp_path: Path, layout: int, off: timedelta) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON, off)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("after", [900 * SECOND, 9 * HOUR])
+def test_a_copied_table_with_a_single_write_shows_nothing(tmp_path: Path, layout: int, after: timedelta) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON)
+    files.write(NOON + 10 * SECOND, action="clean")
+    files.copied(NOON + after, SECOND / 100)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_after_a_restore_that_left_one_late_write_cleans_and_the_restore_show_the_zone(
+    tmp_path: Path, layout: int
+) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON, -9 * HOUR, lag=14 * SECOND)
+    assert files.ahead() is None
+    for minute, action in enumerate(["clean", "clean", "restore"], start=1):
+        files.write(NOON + minute * 60 * SECOND, -9 * HOUR, action=action)
+    assert zone_difference(files.ahead() or SECOND) == -9 * HOUR
+
+
+def test_cleans_show_no_wrong_clock_since_they_may_be_lakefolds_own(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    for minute in range(4):
+        files.write(NOON + minute * 60 * SECOND, -90 * SECOND, action="clean")
     assert files.ahead() is None
 
 
