@@ -48,7 +48,7 @@ def fenced(text: str, language: str = "") -> str:
     return match.group(1)
 
 
-def test_readme_says_what_it_is_for_then_how_to_install_it_and_only_later_how_it_is_built():
+def test_readme_gives_purpose_then_installation_and_only_later_the_architecture():
     _, first, second = (line for line in README.splitlines()[:4] if line)
     assert "data lake" in first
     assert "platform teams" in first + second
@@ -191,7 +191,7 @@ def test_ci_fails_on_what_lint_finds_and_on_a_test_that_fails(tmp_path, broken, 
     assert ((tmp_path / "ran").read_text().split(), done.returncode == 0) == (ran, not broken)
 
 
-def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, capsys):
+def test_readmes_configuration_is_valid_and_has_the_stated_defaults(tmp_path, capsys):
     sample = fenced(section("Configuration"), "toml")
     document = tomllib.loads(sample)
     lake = tmp_path / "lake"

@@ -33,7 +33,7 @@ class WholeTables(Forgotten):
 
     # Observing.
 
-    def test_a_snapshot_lists_what_readers_read_with_partition_size_and_time(self, case: Case, table: TableRef):
+    def test_a_snapshot_lists_the_files_of_readers_with_partition_size_and_time(self, case: Case, table: TableRef):
         case.format.check(table)
         snapshot = case.format.snapshot(table)
         assert snapshot.slices.schema.equals(SLICES_SCHEMA)
@@ -169,7 +169,7 @@ class WholeTables(Forgotten):
         assert {plan_id: one.instant for plan_id, one in landed.items()} == {"p": commit.instant, "r": later.instant}
         assert case.format.find_commit(table, "nobody's") is None
 
-    def test_a_verified_table_is_as_its_commits_say_and_a_lost_file_is_named(self, case: Case, table: TableRef):
+    def test_a_verified_table_equals_its_commits_and_a_lost_file_is_named(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p"))
         found = case.format.verify(table, commit.superseded, rows=False)
         assert (found.files, found.bytes) == (len(case.parts), sum(output.bytes for output in commit.outputs))

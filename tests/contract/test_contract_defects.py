@@ -146,7 +146,7 @@ def test_a_withdrawal_that_does_not_prevent_a_suspended_executors_commit_is_foun
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite"], indirect=True)
-def test_a_commit_that_takes_longer_than_it_says_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_that_takes_longer_than_its_declared_time_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(locations.time, "monotonic", lambda: 0.0)
     with red("DID NOT RAISE"):
         withdrawn_under_way(bench)
@@ -215,7 +215,7 @@ def test_a_time_of_writing_that_leaves_out_deltas_is_found(bench: Bench, monkeyp
 
 
 @pytest.mark.parametrize("claims", ["gone", "left"])
-def test_an_expiry_that_says_what_it_has_not_done_is_found(
+def test_an_expiry_that_reports_deletions_it_did_not_make_is_found(
     tmp_path: Path, claims: str, monkeypatch: pytest.MonkeyPatch
 ):
     delete = expiring.ExpiringWriter.delete

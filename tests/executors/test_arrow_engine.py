@@ -84,7 +84,7 @@ def says(path: str) -> tuple[Any, Any]:
 @pytest.mark.slow
 @settings(max_examples=120 if SOAK else 60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables(), data=st.data())
-def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_themselves(
+def test_any_table_keeps_its_rows_their_order_and_the_metadata_of_its_files(
     tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
 ):
     folder = tmp_path_factory.mktemp("any")
@@ -121,7 +121,7 @@ def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_them
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=9))
 @pytest.mark.slow
-def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_are(tmp_path_factory, moments):
+def test_int96_and_other_timestamps_keep_their_types_from_year_1_to_9999(tmp_path_factory, moments):
     folder = tmp_path_factory.mktemp("int96")
     old = pa.table(
         {
@@ -173,7 +173,7 @@ def test_int96_inside_of_lists_that_arrow_s_schema_calls_large_stays_int96(tmp_p
 
 @pytest.mark.parametrize("year_in_microseconds", [253_402_300_799_999_999, -62_135_596_800_000_000])
 @pytest.mark.parametrize("nested", [True, False])
-def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tmp_path, year_in_microseconds, nested):
+def test_a_file_with_years_beyond_nanoseconds_is_left_out_and_reported(tmp_path, year_in_microseconds, nested):
     moments = pa.array([0, None, year_in_microseconds], pa.timestamp("us"))
     column = pa.ListArray.from_arrays([0, 1, 2, 3], moments) if nested else moments
     path = write(
@@ -186,7 +186,7 @@ def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tm
     assert raised.value.args[1][0].quarantine == (path,)
 
 
-def test_a_file_of_spark_with_a_day_that_microseconds_do_not_reach_is_left_out_and_said(tmp_path: Path):
+def test_a_file_of_spark_with_a_day_beyond_microseconds_is_left_out_and_reported(tmp_path: Path):
     """Spark writes a negative Julian day for its last years, which Arrow reads as one of the far future."""
     rows = pa.table({"at": pa.array([0, 86_400_000_000], pa.timestamp("us"))})
     path = write(

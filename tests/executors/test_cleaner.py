@@ -116,7 +116,7 @@ def test_many_kept_versions_do_not_hide_the_next_versions(bench: Bench, monkeypa
     assert (len(report.kept), {v.path for v in report.deleted}) == (4, set(old[4:]))
 
 
-def test_a_dry_run_says_what_it_would_delete_and_deletes_nothing(bench: Bench, monkeypatch):
+def test_a_dry_run_lists_the_files_to_delete_and_deletes_nothing(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._PAGE", 2)
     old = compacted(bench)
     files = on_disk(bench)
@@ -146,7 +146,7 @@ def test_a_version_that_is_read_again_between_check_and_deletion_is_kept(bench: 
     assert report.error is None
 
 
-def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench, monkeypatch):
+def test_an_error_halfway_keeps_finished_work_and_the_next_round_finishes_the_rest(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
     old = compacted(bench, plans=2)
     calls = iter([lambda: None, raising(Transient("the lock is taken"))])

@@ -147,7 +147,7 @@ READERS = {"pyarrow": by_pyarrow, "DuckDB": by_duckdb}
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_rows_and_types_are_kept_or_the_engine_says_why_not(tmp_path: Path, engine: Any, kind: str):
+def test_rows_and_types_are_kept_or_the_engine_gives_the_reason(tmp_path: Path, engine: Any, kind: str):
     path = tmp_path / "old.parquet"
     KEPT[kind](path)
     said = outcome(engine, str(path), READERS)

@@ -47,7 +47,7 @@ def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench
     assert f"plan {plan.plan_id} of toy: engine: a toy" in caplog.messages
 
 
-def test_a_plan_itself_says_which_columns_its_rewrite_may_change(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_names_the_columns_that_its_rewrite_may_change(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     prepare = timeline.ToyWriter.prepare
     monkeypatch.setattr(
         timeline.ToyWriter, "prepare", lambda *given: replace(prepare(*given), volatile_columns=frozenset({"note"}))
@@ -58,7 +58,7 @@ def test_a_plan_itself_says_which_columns_its_rewrite_may_change(bench: Bench, m
     assert "column _file, " in str(outcome.error)
 
 
-def test_a_conflict_cancels_the_plan_and_discards_what_it_wrote(bench: Bench):
+def test_a_conflict_cancels_the_plan_and_discards_its_files(bench: Bench):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(Conflict("a writer was faster"))
     outcome = bench.run()

@@ -66,7 +66,7 @@ def test_run_once_waits_for_the_lease_of_a_silent_executor_and_takes_its_plan_ov
     assert bench.recorder.expired == 1
 
 
-def test_run_once_leaves_to_others_what_becomes_due_after_its_patience(bench: Bench):
+def test_run_once_leaves_plans_that_become_due_after_its_patience_to_others(bench: Bench):
     plan = bench.request()
     bench.claim("alive, with a lease of a minute")
     begun = time.monotonic()
@@ -234,7 +234,7 @@ def test_a_suspended_executor_keeps_its_adopted_plan_and_finishes_it(bench: Benc
     assert (bench.rows(), bench.unowned(), bench.store.plan(plan.plan_id).epoch) == (before, (), 1)
 
 
-def test_an_unknown_failpoint_action_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_failpoint_action_is_refused_with_the_valid_ones(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "here=explode")
     with pytest.raises(ValueError, match="use kill, stop, hold, error, hold:PATH or wait:PATH"):
         failpoint("here")

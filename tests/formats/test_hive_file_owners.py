@@ -91,7 +91,7 @@ def as_nobody(action: Callable[[], None]) -> str:
         return pipe.read()
 
 
-def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to_its_owner():
+def test_rule_13_a_process_without_root_refuses_files_whose_owner_it_could_not_restore():
     assert re.fullmatch(
         "t: / belongs to root, and lakefold runs as .*: its owner could not overwrite lakefold's files; run "
         "lakefold's executors as root",

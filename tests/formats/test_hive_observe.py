@@ -146,7 +146,7 @@ def test_a_table_without_partitions_is_explained_and_left_alone(tables: dict[str
     assert reason.startswith("the table has no partitions")
 
 
-def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_directory_is_empty(
+def test_a_partition_is_listed_at_its_location_in_the_metastore_and_a_missing_directory_is_empty(
     hive: MetastoreServer, tables: dict[str, TableRef], changed: MetastoreClient
 ):
     ref = tables["shop.moved"]

@@ -136,7 +136,7 @@ def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     assert FORMAT.find_commit(six.ref, plan.plan_id) is not None
 
 
-def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version_6(
+def test_a4_a_request_adopts_at_once_the_instant_that_a_plan_left_on_table_version_6(
     six: Table,
     store: Store,
     spark: Any,

@@ -265,7 +265,7 @@ def test_a_plan_that_changed_since_it_was_adopted_is_not_executed(scheduled: Sch
         ({"inputGroups": []}, "names no file slices"),
     ],
 )
-def test_a_plan_whose_result_could_not_be_proved_says_why(
+def test_a_plan_whose_result_could_not_be_verified_has_the_reason(
     scheduled: Scheduled, change: dict[str, Any], refusal: str
 ) -> None:
     table, _ = scheduled()

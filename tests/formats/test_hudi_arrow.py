@@ -423,7 +423,7 @@ def obstacle(trips: Table, plan: Plan | None = None) -> str:
     return found["arrow"]
 
 
-def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
+def test_the_row_writer_gets_plans_whose_settings_exclude_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
     trips = by_engines(table())
     assert chosen(trips).name == "arrow"
     engines, trips.engines = trips.engines, ()

@@ -243,7 +243,7 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_clean_start.py::test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint"
 )
-def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
+def test_f7_the_writers_own_cleaner_deletes_the_same_files_as_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:
     alone = written(spark, tmp_path / "alone/trips", policy, compacting=False)

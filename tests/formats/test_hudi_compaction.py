@@ -256,7 +256,7 @@ def test_slices_of_logs_only_get_a_base_file(table: NewTable) -> None:
     assert sum(trips.other_rows()[1].values()) == len(before), "hudi-rs reads them from now on"
 
 
-def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(table: NewTable) -> None:
+def test_trap_a_compaction_plan_names_files_and_the_sizes_of_their_logs(table: NewTable) -> None:
     trips = table()
     plan = trips.compaction(most=1)
     with trips.writer() as writer:

@@ -118,7 +118,7 @@ STEPS = pytest.mark.parametrize("step", [committed, deleted, withdrawn], ids=lam
 
 
 @STEPS
-def test_a_metadata_table_that_a_writer_builds_meanwhile_knows_what_lakefold_does(
+def test_a_metadata_table_that_a_writer_builds_meanwhile_contains_lakefolds_actions(
     table: NewTable, step: Callable[[Table, Callable[[], None]], None]
 ) -> None:
     trips = table()
@@ -178,7 +178,7 @@ def begin_to_take_back(client: HudiClient, instant: str) -> Callable[[], None]:
     return execute
 
 
-def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_knows_the_commit(table: NewTable) -> None:
+def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_contains_the_commit(table: NewTable) -> None:
     """A lock can be lost, and a writer of a single-writer table takes none."""
     trips = table()
     built: list[bool] = []
@@ -198,7 +198,7 @@ def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_knows_the_com
     assert list(find_faults(timeline.storage, timeline)) == []
 
 
-def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_knows_the_commit(table: NewTable) -> None:
+def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_contains_the_commit(table: NewTable) -> None:
     trips = table("metadata")
 
     def rebuild() -> None:

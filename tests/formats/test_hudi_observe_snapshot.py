@@ -169,7 +169,7 @@ def test_slices_with_logs_equal_hudis_own_view(spark: "SparkSession", templates:
         assert all(logs for _, _, logs, _ in found.values())
 
 
-def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_compaction_would_take(
+def test_a_snapshot_has_the_age_of_the_oldest_log_and_the_delta_commits_of_a_compaction(
     templates: Templates,
 ) -> None:
     before, after = (FORMAT.snapshot(ref(templates.get(name))) for name in ("mor", "compacted"))

@@ -204,7 +204,7 @@ def test_the_timeline_is_listed_once_more_for_all_commits_of_which_a_file_is_gon
     assert (list(undone), f"p/{last} is gone" in undone[T5], len(listed)) == ([T5], True, 2)
 
 
-def test_a_missing_file_keeps_what_its_commit_replaced_in_other_partitions_too(table: Compacted) -> None:
+def test_a_missing_file_keeps_the_replaced_files_of_its_commit_in_all_partitions(table: Compacted) -> None:
     """The remedy rolls the whole commit back: the rows of all its partitions are then in the replaced files only."""
     other = table.base_file(T3, "q/f-1")
     file = table.base / f".hoodie/{T3}.commit"

@@ -150,7 +150,7 @@ def test_errors_of_an_unavailable_metastore_differ_by_whether_the_call_may_have_
         client.close()
 
 
-def test_a_connection_is_used_again_by_one_at_a_time_and_knows_what_others_have_changed(hive: MetastoreServer):
+def test_a_connection_is_reused_by_one_caller_at_a_time_and_sees_changes_of_others(hive: MetastoreServer):
     with pooled_connection(hive.uri) as first, pooled_connection(hive.uri) as second:
         assert first is not second
         for known in (first, second):

@@ -284,7 +284,7 @@ def test_a_slice_whose_logs_no_budget_pays_for_is_over_budget_by_its_own_size():
     st.integers(0, 2000),
     st.booleans(),
 )
-def test_no_budget_changes_what_is_reducible_or_leaves_a_file_without_reason(sizes, most, held):
+def test_no_budget_changes_the_reducible_files_or_leaves_a_file_without_reason(sizes, most, held):
     files = [File(id=f"{n}", bytes=size * MIB, partition=f"p{number}") for n, (size, number) in enumerate(sizes)]
     locked = {"p0": "live"} if held else {}
     limit = PlanSizeLimit(setting="budget_bytes_per_hour", value="", max_bytes=most * MIB)

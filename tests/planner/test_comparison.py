@@ -88,7 +88,7 @@ def test_write_amplification_is_one_without_compaction_and_grows_with_rewritten_
     assert configured.write_amplification == pytest.approx(1 + configured.result.work.rewritten_bytes / (50 * 4 * MIB))
 
 
-def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewritten() -> None:
+def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_the_rewriting() -> None:
     told = history(
         *(
             commit(

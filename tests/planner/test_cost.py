@@ -33,7 +33,7 @@ def worth(files: list[File], terms: CostInputs | None = None, **settings: object
     return estimate_benefit(made, policy, terms or CostInputs())
 
 
-def test_without_history_the_constants_say_what_a_plan_takes():
+def test_without_history_the_constants_predict_the_cost_of_a_plan():
     assert fit_rates("arrow", []) == Rates(
         fixed_seconds=FIXED_SECONDS, seconds_per_byte=1 / BYTES_PER_SECOND["arrow"], plans=0
     )
@@ -126,7 +126,7 @@ def test_the_price_of_storage_may_make_a_rewrite_not_worth_it():
     assert set(reasons(plan(SIXTY, cost_inputs=CostInputs(prices=EUROS))).values()) == {"chosen"}
 
 
-def test_a_slow_installation_leaves_alone_what_a_fast_one_rewrites():
+def test_a_slow_installation_leaves_files_alone_that_a_fast_one_rewrites():
     slow = CostInputs(rates=fit_rates("auto", [(60 * GIB, 1_000_000.0)] * 50))
     pair = [File(id="a", bytes=250 * MIB), File(id="b", bytes=250 * MIB)]
     assert set(reasons(plan(pair, cost_inputs=slow)).values()) == {"no_payback"}

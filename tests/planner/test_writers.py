@@ -152,7 +152,7 @@ def test_shares_add_up_and_none_is_a_whole_one_off(count, weights):
     assert all(abs(share - count * weight / sum(weights)) < 1 for share, weight in zip(shares, weights, strict=True))
 
 
-def test_toml_csv_and_words_say_the_same():
+def test_toml_csv_and_options_give_the_same_scenario():
     toml = parse_toml('writer = "hudi-cow"\n[[batches]]\noperation = "insert"\nbytes = "96MB"\n')
     words = {"writer": "hudi-cow", "batches": parse_batch_words(["insert=96MB"])}
     table = {"writer": "hudi-cow"} | parse_csv("operation,bytes\ninsert,96MB\n")
@@ -217,7 +217,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("document", "words"), REFUSED)
-def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_why(document, words):
+def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_with_the_reason(document, words):
     with pytest.raises(SimulationError) as refusal:
         simulate(parse_scenario(document))
     text = str(refusal.value)

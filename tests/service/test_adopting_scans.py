@@ -59,7 +59,7 @@ def waiting(table: TableRef, instant: str = "7", **changes: Any) -> PendingActio
     return replace(entry, **changes)
 
 
-def test_the_daemon_executes_what_another_process_scheduled(
+def test_the_daemon_executes_a_plan_that_another_process_scheduled(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     before = table_rows(table)

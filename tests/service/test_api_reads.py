@@ -178,7 +178,7 @@ def test_a_table_shows_its_last_scan_its_facts_and_its_policy(lake):
     assert document["policy"]["small_file_limit"] == "1MiB"
 
 
-def test_a_table_that_cannot_be_read_from_here_still_shows_what_the_database_knows(lake, monkeypatch):
+def test_a_table_that_cannot_be_read_from_here_still_shows_its_data_in_the_database(lake, monkeypatch):
     def unreadable(self, table):
         raise PermissionError(13, "Permission denied", table.location)
 

@@ -54,7 +54,7 @@ def ask(client, query="", **body):
 
 
 @pytest.mark.slow
-def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys, tmp_path, context, client):
+def test_a_request_is_accepted_at_once_and_answered_at_its_location(toys, tmp_path, context, client):
     context.store.pause(None, "test")  # so that the scheduler's own first scan plans nothing
     with scheduler(tmp_path):
         wait_for(lambda: context.store.last_scan("t1"), "the first scan")
@@ -141,7 +141,7 @@ def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_word
     assert answer.headers["Link"] == f'</v1/plans/{plan.plan_id}>; rel="related"'
 
 
-def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
+def test_a_dry_run_states_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
     with running(Daemon(load_config(write_config(tmp_path, policy=RARELY, mode="observe")), "scheduler")):
         answer = ask(client, "?dry_run=true").json()["answer"]
     assert (answer["outcome"], len(answer["plans"])) == ("dry_run", 1)

@@ -36,7 +36,7 @@ def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
     assert "missing: " in lakefold("verify", "orders", expect=3)
 
 
-def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
+def test_clean_lists_files_to_delete_with_their_times_and_leaves_live_files(lakefold):
     lakefold("plans", "request", "orders")
     store = lakefold.store
     claim = store.claim("test")

@@ -68,7 +68,7 @@ def test_a_dry_run_prints_the_exact_plan_and_stores_none(lakefold):
     assert (stored["input_files"], stored["input_bytes"]) == (4, sum(planned.values()))
 
 
-def test_a_request_plans_what_is_free_and_exits_11_only_where_nothing_is(lakefold):
+def test_a_request_plans_free_partitions_and_exits_11_only_if_none_is_free(lakefold):
     first = lakefold.json("plans", "request", "orders", "-p", ONE)[0]
     assert (first["outcome"], len(first["plan_ids"])) == ("planned", 1)
     taken = lakefold.problem("plans", "request", "orders", "-p", ONE, expect=11)
@@ -177,7 +177,7 @@ def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
     store.close()
 
 
-def test_a_table_that_cannot_be_read_says_why_and_the_scan_is_remembered(lakefold):
+def test_a_table_that_cannot_be_read_is_shown_with_the_reason_and_the_scan_is_recorded(lakefold):
     (lakefold.base / ".hoodie/hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=42\n")
     (lakefold.base / ".hoodie/.hoodie.properties.crc").unlink(missing_ok=True)
     problem = lakefold.problem("plans", "request", "sales.orders", expect=1)

@@ -143,7 +143,7 @@ UNTRUSTED.verify_message = "self-signed certificate"
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_every_way_not_to_answer_is_one_line_that_says_which(answer, kind, words):
+def test_each_failure_to_answer_is_one_line_with_its_kind(answer, kind, words):
     error = refusal(http_of(answer)[0])
     assert error.problem.slug == kind
     assert "\n" not in str(error)

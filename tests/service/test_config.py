@@ -364,7 +364,7 @@ def test_a_rule_that_matches_nothing_is_a_warning_and_with_strict_an_exit_code(r
     assert run("config", "check", "--strict")[0] == 3
 
 
-def test_settings_that_are_off_at_zero_say_so(run):
+def test_settings_that_zero_turns_off_are_described_so(run):
     written("[defaults]\npayback = 0\nquiet_period = 0\n[database]\nplan_retention = 0\n")
     service = dict(line.split()[:2] for line in run("config", "show")[1].splitlines()[1:])
     assert (service["work.bytes_per_hour"], service["database.plan_retention"]) == ("off", "for")

@@ -239,7 +239,7 @@ def test_the_layout_after_a_plan_is_seen_without_waiting_for_the_next_scan_of_th
         wait_for(lambda: store.write_reports() == [], "nothing left to look at")
 
 
-def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch(toys, home, store, caplog):
+def test_each_change_of_a_plans_state_is_one_line_with_plan_table_and_epoch(toys, home, store, caplog):
     caplog.set_level(logging.INFO)
     lines = io.StringIO()
     handler = logging.StreamHandler(lines)

@@ -58,7 +58,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap(name):
 
 
 @pytest.mark.parametrize(("where", "panel"), PANELS, ids=[where for where, _ in PANELS])
-def test_a_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(where, panel):
+def test_a_panel_has_a_description_a_unit_and_the_chosen_source(where, panel):
     assert panel["type"] in ("stat", "timeseries", "table", "bargauge", "heatmap")
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"] in UNITS

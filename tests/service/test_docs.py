@@ -39,7 +39,7 @@ def blocks() -> list[Block]:
     return [block for page in dict.fromkeys(PAGES) for block in blocks_of(page)]
 
 
-def test_a_block_that_is_not_run_says_why():
+def test_a_block_that_is_not_run_has_its_reason():
     for block in blocks():
         assert block.why is None or _WHY.fullmatch(block.why), f"{block}: {block.why}"
 

@@ -62,7 +62,7 @@ def failing(toys: ToyFormat, error: Exception) -> None:
 
 
 @pytest.mark.parametrize("error", [Rejected(UNREADABLE), Transient(UNREADABLE)], ids=["rejected", "attempts"])
-def test_f8_a_plan_that_failed_is_not_planned_again_unchanged_and_explain_says_why(home, toys, error):
+def test_f8_a_failed_plan_is_not_planned_again_unchanged_and_explain_gives_the_reason(home, toys, error):
     failing(toys, error)
     (failed,) = home.scan()
     assert home.store.plan(failed).state is PlanState.FAILED

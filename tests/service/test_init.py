@@ -215,7 +215,7 @@ def test_no_java_is_started(home, run, monkeypatch):
     assert run("init", "lake")[0] == 0
 
 
-def test_the_quick_start_shows_what_its_commands_print(home, run):
+def test_the_quick_start_shows_the_output_of_its_commands(home, run):
     table(home / "lake/sales/orders", files=2, partitions=("dt=2026-01-01", "dt=2026-01-02"))
     database = home / ".local/share/lakefold"
     database.mkdir(parents=True)

@@ -159,7 +159,7 @@ def test_a_removed_objective_is_not_reported(home):
     assert home.samples() == {}
 
 
-def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
+def test_commands_show_a_tables_objectives(home, run, monkeypatch):
     home.table("held", partitions=1, files=4)
     home.table("other")
     home.run("scheduler")

@@ -91,7 +91,7 @@ def test_the_signature_is_that_of_standard_webhooks():
     }
 
 
-def test_a_message_arrives_once_signed_over_exactly_what_arrives(rig, receiver):
+def test_a_message_arrives_once_signed_over_exactly_its_bytes(rig, receiver):
     rig.tell("disk full")
     rig.delivery.tick()
     rig.delivery.tick()

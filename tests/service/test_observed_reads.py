@@ -226,7 +226,7 @@ def test_ids_of_queries_are_kept_for_a_day_and_tables_that_are_not_served_leave_
 
 
 @pytest.mark.parametrize(("observed", "word"), [(True, "observed"), (False, "configured")])
-def test_the_savings_of_a_plan_say_which_rate_they_count_with(observed, word):
+def test_the_savings_of_a_plan_name_their_read_rate(observed, word):
     worth = estimate_benefit(
         make_plan("dt=1"), SizingPolicy(reads_per_day=5.0), CostInputs(are_reads_observed=observed)
     )

@@ -136,7 +136,7 @@ def test_a_stale_proposal_without_a_successor_is_withdrawn(home):
     assert plan.cancel_reason == "withdrawn: the settings of its table changed"
 
 
-def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_says_who_said_no(home):
+def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_names_the_user(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada", "month end")
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
@@ -228,7 +228,7 @@ def test_a_paused_table_keeps_its_proposals(home):
     assert home.scan()[0].plan_id != plan.plan_id
 
 
-def test_how_writers_work_must_be_said_in_mode_propose_too(home):
+def test_the_writers_must_be_declared_in_mode_propose_too(home):
     home.concurrency = None
     assert home.scan() == []
     assert home.store.last_scan("t1").not_planned.startswith("mode propose needs concurrency to be set")

@@ -268,7 +268,7 @@ def test_advice_states_that_no_change_is_worthwhile(tmp_path, run):
     assert found["text"].startswith("nothing is worth changing at the writer (hoodie.parquet.small.file.limit = ")
 
 
-def test_the_page_draws_a_line_for_each_policy_and_says_what_to_paste(here, home):
+def test_the_page_draws_a_line_for_each_policy_and_has_lines_to_paste(here, home):
     context = context_at(home, rules=RULES)
     with client_of(context) as client:
         answer = client.get("/replay", params={"table": "t", "days": 9, "set": ["min_input_files=2,8", ""]})

@@ -37,7 +37,7 @@ def test_a_shipped_scenario_prints_its_files_and_over_http_has_the_same_document
     assert (answer.status_code, answer.json()) == (200, found)
 
 
-def test_the_page_shows_what_the_command_prints(run):
+def test_the_page_shows_the_output_of_the_command(run):
     (block,) = [block for block in blocks_of(PAGE) if "lakefold simulate" in block.text]
     words = block.text.replace("\\\n", " ").split()[1:]
     code, out, err = run(*words)

@@ -130,7 +130,7 @@ def test_a_run_of_a_plan_is_a_lineage_run_with_the_table_as_input_and_output_and
     assert {r.headers["authorization"] for r in receiver.requests if "lineage" in r.path} == {"Bearer pl4nted-key"}
 
 
-def test_runs_that_do_not_complete_say_so(config, receiver):
+def test_incomplete_runs_report_their_result(config, receiver):
     telemetry = Telemetry(config, "test")
     observer = telemetry.combined_with(Observer())
     for epoch, result in enumerate(
@@ -236,7 +236,7 @@ def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, 
     context.store.close()
 
 
-def test_without_the_extra_the_configuration_says_what_to_install(config, monkeypatch):
+def test_without_the_extra_the_configuration_names_the_package_to_install(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     monkeypatch.delitem(sys.modules, "service.server.observability.tracing", raising=False)
     monkeypatch.delattr("service.server.observability.tracing", raising=False)

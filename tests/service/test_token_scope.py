@@ -184,7 +184,7 @@ def test_metrics_of_all_tables_are_refused_where_they_need_a_token(tmp_path):
     context.store.close()
 
 
-def test_a_limited_token_writes_what_it_may_see(lake, client):
+def test_a_limited_token_writes_only_to_visible_tables(lake, client):
     context, made = lake
     assert client.post(f"/v1/tables/{SEEN}/pause", json={"reason": "a backfill"}).status_code == 200
     assert client.post(f"/v1/plans/{made[SEEN]['plan_id']}/cancel").status_code == 200

@@ -98,7 +98,7 @@ def test_a_plan_starts_only_while_the_budget_of_the_hour_has_room(opened: Opened
     assert store.work_budget().usage.day.bytes == 3 * PLAN_BYTES
 
 
-def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened) -> None:
+def test_a_budget_of_cpu_counts_the_predicted_cost_of_plans(opened: Opened) -> None:
     store = opened(budget=Budget.from_settings(0, 0, 0, 25 / 3600))
     for number in range(3):
         request(store, f"dt={number}")

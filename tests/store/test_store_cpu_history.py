@@ -51,7 +51,7 @@ def test_history_has_bytes_and_cpu_seconds_of_completed_plans_of_the_format_and_
     store.close()
 
 
-def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> None:
+def test_a_plan_shows_its_prediction_beside_its_result(store: Store) -> None:
     plan = completed(store, "dt=1")
     view = store.plan(plan.plan_id)
     worth = plan_cost(view)

@@ -203,7 +203,7 @@ def test_an_urgent_plan_precedes_one_that_saves_more_and_has_its_reason(store: S
     assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; runs first: it has to"
 
 
-def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wait_again_when_it_does_not(
+def test_waiting_plans_are_advanced_only_while_their_table_misses_its_objective(
     store: Store,
 ) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("a", "b", "c")}

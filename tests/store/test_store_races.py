@@ -164,7 +164,7 @@ def test_one_of_many_concurrent_processes_gets_a_role(stores: list[Store]) -> No
         assert sorted(won) == [False, False, False, True]
 
 
-def test_a_thread_that_waits_too_long_for_another_ones_write_says_that_the_database_is_locked(
+def test_a_thread_that_waits_too_long_for_another_threads_write_reports_a_locked_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(tmp_path)

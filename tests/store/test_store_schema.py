@@ -119,7 +119,7 @@ def test_a_schema_that_is_not_this_lakefolds_is_refused_in_one_line(database_url
     store.close()
 
 
-def test_any_use_of_a_database_without_the_schema_says_what_to_run(empty_url: str, tmp_path: Path) -> None:
+def test_any_use_of_a_database_without_the_schema_names_the_command_to_run(empty_url: str, tmp_path: Path) -> None:
     if empty_url.startswith("sqlite"):
         (tmp_path / "deep" / "er").mkdir(parents=True)
         (tmp_path / "deep" / "er" / "lakefold.db").touch()

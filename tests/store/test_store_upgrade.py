@@ -156,7 +156,7 @@ def test_an_upgrade_derives_reducible_files_of_scans_without_waiting_files(datab
     store.close()
 
 
-def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefold_does_not_know(
+def test_a_downgrade_keeps_tokens_for_all_tables_and_drops_new_fields_of_scans(
     database_url: str,
 ) -> None:
     store = Store(database_url)

@@ -214,7 +214,7 @@ def test_a_keyboard_reaches_everything_and_the_focus_is_seen(browser, address):
         assert {"crm.contacts", "sales.orders", "inventory.stock"} <= seen
 
 
-def test_a_time_is_in_utc_and_says_on_hover_what_it_is_here(browser, address, lake):
+def test_a_time_is_in_utc_and_shows_the_local_time_on_hover(browser, address, lake):
     with opened(browser, address, timezone_id="Asia/Tokyo", locale="en-GB") as page:
         page.goto(f"/plans/{lake[1]['completed']}")
         time = page.locator(".history time").first

@@ -253,7 +253,7 @@ def test_an_objective_shows_the_missed_time_and_the_budget_of_one_window(lake: L
         assert "10 minof 6.72 h in 28 d (goal 99 %) 98 %" in read(client, "/tables/orders").words
 
 
-def test_the_oldest_waiting_plan_says_what_it_waits_for_and_when_it_is_tried(lake: Lake) -> None:
+def test_the_oldest_waiting_plan_is_shown_with_its_reason_and_the_time_of_its_next_attempt(lake: Lake) -> None:
     lake.scan()
     name = lake.store.plans()[0].plan_id
 

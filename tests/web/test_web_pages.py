@@ -89,7 +89,7 @@ def test_the_navigation_of_every_page_links_audit_simulation_and_notifications(p
 
 
 @pytest.mark.parametrize("path", ["/databases", "/report"])
-def test_without_tables_no_page_says_that_none_match(fresh, path):
+def test_without_tables_no_page_states_that_none_match(fresh, path):
     with client_of(fresh) as client:
         assert "No tables yet." in read(client, path).words
         assert "No tables match. Show all" in read(client, f"{path}?name=none").words
@@ -104,7 +104,7 @@ def test_settings_are_grouped_by_the_sections_of_the_configuration(page):
         assert setting in section.replace("<wbr>", "")
 
 
-def test_an_empty_database_says_how_to_begin(fresh):
+def test_the_page_of_an_empty_database_explains_how_to_begin(fresh):
     with client_of(fresh) as client:
         words = read(client, "/").words
         assert "No table yet" in words
@@ -172,7 +172,7 @@ def test_messages_after_the_fiftieth_are_on_the_next_page(fresh):
     assert "Newest" in rest.words
 
 
-def test_without_a_webhook_the_page_says_how_to_get_one(fresh):
+def test_without_a_webhook_the_page_explains_how_to_configure_one(fresh):
     with client_of(fresh) as client:
         assert "No webhook and no channel is configured." in read(client, "/notifications").words
 

@@ -19,7 +19,7 @@ from service.server.web.charts import sparkline
 MIB = 1 << 20
 
 
-def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, lake):
+def test_a_proposal_shows_its_cost_saving_and_effect_on_each_partition(page, lake):
     words = read(page, f"/plans/{lake[1]['proposed']}").words
     assert "Waits for approval. It was proposed" in words
     assert "pays back after" in words
@@ -27,7 +27,7 @@ def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, l
     assert "dt=0 192 2 1.5 GiB 8.0 MiB → 768 MiB" in words
 
 
-def test_a_proposal_lists_cost_saving_and_payback_and_says_what_decline_and_cancel_mean(page, lake):
+def test_a_proposal_lists_cost_saving_and_payback_and_explains_decline_and_cancel(page, lake):
     plan = page.get(f"/v1/plans/{lake[1]['proposed']}").json()
     predicted = plan["cost_benefit"]["predicted"]
     costs, saves = (format_elapsed(predicted[name]) for name in ("cpu_seconds", "cpu_seconds_saved_per_day"))
@@ -107,7 +107,7 @@ def test_a_plan_shows_the_result_of_each_attempt_and_the_commands(page, lake):
     assert "lakefold plans cancel" not in failed
 
 
-def test_starting_spark_is_a_step_and_each_event_says_how_long_after_the_one_before_it_was(page, lake):
+def test_starting_spark_is_a_step_and_each_event_has_the_time_since_the_previous_one(page, lake):
     words = read(page, f"/plans/{lake[1]['completed']}").words
     assert "startstarts Spark, unless it is running 6.4 s prepare" in words
     begun = r"[\d-]{10} [\d:]{8} UTC"
@@ -134,7 +134,7 @@ def test_plans_are_found_by_part_of_a_table_error_and_time_and_one_by_any_part_o
         assert f"{failed}" in read(page, f"/plans/{part}").words
 
 
-def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
+def test_a_plan_shows_its_prediction_beside_its_result(page, lake):
     waits, done = (read(page, f"/plans/{lake[1][state]}").words for state in ("requested", "completed"))
     assert "of CPU a day" in waits
     assert "(default estimate)" in waits
@@ -190,7 +190,7 @@ def test_a_proposal_waits_for_approval_and_for_no_executor(page, lake):
     assert "waitingwaiting for approval" in words
 
 
-def test_a_running_plan_shows_its_speed_what_is_left_and_its_heartbeat(page, lake):
+def test_a_running_plan_shows_its_speed_remaining_time_and_heartbeat(page, lake):
     words = read(page, f"/plans/{lake[1]['inflight']}").words
     assert re.search(r"[\d.]+ MiB/s, about \d[\d.smh ]* left, heartbeat [\d.]+ \w+ ago", words)
 

@@ -39,7 +39,7 @@ def test_no_string_is_ever_markup(page, lake, which):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_forbids_what_the_page_does_not_need(page, path):
+def test_every_answer_forbids_resources_that_the_page_does_not_need(page, path):
     policy = page.get(path).headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
