@@ -198,6 +198,8 @@ def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that
         found = trips.timeline().find(prepared.instant)
         assert found is not None
         (Path(trips.base) / trips.timeline().directory / str(found.inflight_file)).touch()
+        for path in trips.files_of(prepared.instant):  # as if the other process had written them
+            (Path(trips.base) / path).touch()
         return stats
 
     monkeypatch.setattr(execute, "_run_write", taken_over)

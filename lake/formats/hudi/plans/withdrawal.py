@@ -86,7 +86,8 @@ def withdraw_plan(
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback covers these files; see ``pending.late_files``. Rollbacks that a dead process left are finished.
+    No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay.
+    Rollbacks that a dead process left are finished.
     """
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
@@ -140,7 +141,7 @@ def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Co
 def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> list[str]:
     known = read_instant_record(client.storage, time)
     instant = timeline.find(time)
-    if known is None or (instant is not None and instant.pending):
+    if known is None:
         return []
     paths = list_late_files(client.storage, timeline, known)
     if paths:
@@ -153,7 +154,8 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     client.assert_lock_held(_DELETING_LATE_FILES)
     for path in paths:
         client.remove_file(path)
-    client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
+    if instant is None or not instant.pending:
+        client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
     return paths
 
 
