@@ -71,15 +71,25 @@ def withdraw_plan(
             check_preconditions(
                 client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, instant, _WITHDRAWING)
             )
-            if instant.kind == "compaction":
-                withdrawn += compaction.withdraw_compaction(client, instant, partitions)
-            else:
-                withdrawn += _withdraw_clustering(client, instant)
-            _remove_remaining_files(client, instant, partitions)
-            record_withdrawal(client.storage, instant.time)
+            withdrawn += withdraw_instant(client, instant, partitions)
             delete_ended_attempts(client.storage, instant.time)
         for time in {*(instants or ()), *([] if own_attempt is None else [own_attempt.attempt.instant])}:
             _remove_late_files_of(client, timeline, time)
+    return withdrawn
+
+
+def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+    """Withdraw a pending clustering or compaction and delete its files; call it under the lock, after its checks.
+
+    Returns True if it was rolled back or removed from the timeline. Files in other directories than ``partitions`` are
+    not looked for, except by Hudi's rollback.
+    """
+    if instant.kind == "compaction":
+        withdrawn = compaction.withdraw_compaction(client, instant, partitions)
+    else:
+        withdrawn = _withdraw_clustering(client, instant)
+    _remove_remaining_files(client, instant, partitions)
+    record_withdrawal(client.storage, instant.time)
     return withdrawn
 
 
