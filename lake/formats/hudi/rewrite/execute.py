@@ -410,7 +410,7 @@ def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # A repeated task's file may have no marker, by which Hudi's commit finds it.
+        # Hudi's commit finds the files of repeated tasks by their markers, but such a file may have none.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )
