@@ -28,15 +28,15 @@ from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
 from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
+from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.jvm.staged_rewrite import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.read import footers, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
-from lake.formats.iceberg.read.ref_files import deletion_blockers
 from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
 from lake.model import TableRef
 from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known

@@ -12,7 +12,7 @@ from executors.commit_status import CommitStatus
 from executors.context import RunContext
 from executors.lease import CANCEL_REASON, Lease
 from executors.outcome import RunOutcome, RunResult
-from executors.retry import retry_store_call
+from executors.repeated_calls import retry_store_call
 from executors.uncommitted import UncommittedWork
 from lake.errors import (
     CancelRequested,
