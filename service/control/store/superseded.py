@@ -113,7 +113,10 @@ class SupersededVersions(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """Close these rows with their reasons, without a deletion. Rows that no longer wait do not change."""
+        """Record that these rows no longer wait for deletion, each with its reason, though no file was deleted.
+
+        Rows that do not wait stay unchanged.
+        """
         ordered = sorted(rows)
         with self._database.write() as connection:
             for start in range(0, len(ordered), _BATCH_SIZE):
