@@ -202,7 +202,7 @@ class PlanningSession:
         )
 
     def _with_created_plans(self, last: PlanningResult) -> PlanningResult:
-        """Return ``last``; in partitions of this session's plans it has the decisions of the plan's own planning."""
+        """Return ``last``; for the partitions of this session's plans it has the decisions that made these plans."""
         decisions = last.decisions
         held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
         for made in self._planned:
@@ -242,7 +242,7 @@ def snapshot_partitions(snapshot: Snapshot) -> set[str]:
 
 
 def _replaced_quarantined_files(state: TableState, snapshot: Snapshot) -> dict[str, int]:
-    """Return the quarantined paths that have another file now, each with the size that was quarantined."""
+    """Return the quarantined paths that have another file now, each with the size of the quarantined file."""
     known = state.quarantined_bytes
     if not known:
         return {}

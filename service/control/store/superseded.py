@@ -113,9 +113,9 @@ class SupersededVersions(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """Record that these rows no longer wait for deletion, each with its reason, though no file was deleted.
+        """Stop tracking these rows, each with its reason: lakefold may no longer delete their files.
 
-        Rows that do not wait stay unchanged.
+        Rows that do not wait for their deletion stay unchanged.
         """
         ordered = sorted(rows)
         with self._database.write() as connection:
