@@ -246,8 +246,8 @@ class TableSettings:
         default=timedelta(minutes=5),
         metadata={
             "meaning": "how often a table is scanned; it is also scanned at the start of the service, after a change "
-            "of its settings, at the end of its last live plan, and at the end of a `quiet_period` in which nothing else "
-            "could be planned"
+            "of its settings, at the end of its last live plan, and at the end of a `quiet_period` in which nothing "
+            "else could be planned"
         },
     )
     slo_small_file_share: float = field(
