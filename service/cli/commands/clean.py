@@ -169,7 +169,7 @@ def verify(
     commits, that each commit was built on the newest files before it, and that it wrote as many rows as these files and
     its inserts and deletes give.
     """
-    from service.control.planning.scan import naming_missing_directory, refuse_missing_directory
+    from service.control.planning.missing_directory import naming_missing_directory, refuse_missing_directory
 
     with command_run(json, config) as run:
         found = run.table(table)
