@@ -166,7 +166,7 @@ def read_or_raise(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any
     try:
         return read()
     except OSError as error:
-        # An expiry may have removed it since the metadata was read.
+        # An expiry may have removed the file since the metadata was read.
         raise Transient(f"{table.ref.name}: {path} can't be read ({first_line(error)})") from error
     except (ValueError, TypeError, KeyError, EOFError, AssertionError) as error:
         raise Rejected(f"{table.ref.name}: {path} can't be read: {first_line(error)}") from error
