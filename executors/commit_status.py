@@ -23,7 +23,7 @@ class CommitStatus:
         self.is_own_commit_possible = False
 
     def find_commit(self) -> Commit | None:
-        """Return the commit in the table. Raises CommitUnknown if the check fails although a commit is possible.
+        """Return the commit in the table. Raises CommitUnknown if the check fails and a commit is possible.
 
         CommitLost passes through.
         """

@@ -107,7 +107,7 @@ class RunFailure:
             self._uncommitted.withdraw_own()
 
     def _error_or_cancellation(self, error: Exception) -> Exception:
-        """Return ``error``, or CancelRequested if an operator requested to cancel and the error is less important."""
+        """Return CancelRequested if a cancel was requested and is more important than ``error``; else ``error``."""
         if not self._lease.is_cancel_requested:
             return error
         if isinstance(error, TableGone):
