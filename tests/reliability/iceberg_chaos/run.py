@@ -18,15 +18,14 @@ from harness import iceberg_installation
 from hive_chaos.database import Database
 from hive_chaos.processes import variables
 from hive_race.ledger import in_short
+from iceberg_tables import observing
 
-import lake.formats
 from iceberg_chaos.catalogs import Catalog
 from iceberg_chaos.ledger import Ledger, Snapshot, as_read, difference
 from iceberg_chaos.processes import WriterProcess
 from iceberg_chaos.readers import Reader, by_pyiceberg, by_spark, lineage
 from iceberg_chaos.writer import MAX_AGE_SECONDS, MIN_KEPT, TABLE
 from lake.errors import Transient
-from lake.formats.iceberg import FORMAT
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
 
@@ -118,8 +117,8 @@ class IcebergChaos:
         )
         for key, value in catalog.settings.items():
             spark.conf.set(key, value)
-        lake.formats.configure(dict(catalog.settings))
-        FORMAT.configure(dict(catalog.settings))
+        # Commands in this process configure the adapter that they share.
+        self._format = observing(dict(catalog.settings))
         self._readers: dict[str, Reader] = {"PyIceberg": by_pyiceberg, "Spark": by_spark(spark, TABLE)}
         self._ref: TableRef | None = None
         self._looked = 0
@@ -303,19 +302,18 @@ class IcebergChaos:
 
     def _follow(self) -> None:
         if self._ref is None:
-            found = FORMAT.discover_in_catalog("prod", "lake", "t")
+            found = self._format.discover_in_catalog("prod", "lake", "t")
             (self._ref,) = [one for one in found if isinstance(one, TableRef)]
         location = self._location(self._ref)
         if location != self.ledger.location:
             self.ledger.follow(location)
 
-    @staticmethod
-    def _location(ref: TableRef) -> str:
+    def _location(self, ref: TableRef) -> str:
         """Where the table's metadata is; the catalog's server may have been started just now."""
         deadline = time.monotonic() + _ANSWERS_WITHIN_SECONDS
         while True:
             try:
-                return load_table(FORMAT._settings, ref).metadata_location
+                return load_table(self.catalog.settings, ref).metadata_location
             except Transient:
                 if time.monotonic() > deadline:
                     raise
