@@ -29,7 +29,7 @@ from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
 
-_GAP_SECONDS = 8.0
+_GAP_SECONDS = 20.0
 _SHORT, _LONG = (0.2, 3.0), (8.0, 14.0)
 _QUIET_SECONDS = 8.0
 _ANSWERS_WITHIN_SECONDS = 30.0

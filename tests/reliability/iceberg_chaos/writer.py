@@ -21,7 +21,7 @@ from iceberg_chaos.ledger import ACT, Ledger
 TABLE = "prod.lake.t"
 DAYS = ("d0", "d1", "d2", "d3")
 BUCKETS = "id_bucket_2"
-EXPIRES_AFTER_SECONDS = 15
+EXPIRES_AFTER_SECONDS = 40
 MAX_AGE_SECONDS, MIN_KEPT = 20, 3
 """``history.expire.max-snapshot-age-ms`` and ``history.expire.min-snapshots-to-keep`` of the table."""
 _PROPERTIES = {
@@ -33,7 +33,7 @@ _PROPERTIES = {
 _MODES = ("copy-on-write", "merge-on-read", "merge-on-read")
 _RETRY_SECONDS = 0.5
 #: between two acts, on average: most plans are to find that none of their files has changed
-_PAUSE_SECONDS = 2.0
+_PAUSE_SECONDS = 1.5
 _TAGS = 2
 
 
@@ -61,21 +61,21 @@ class Writer:
         )
 
     def step(self) -> None:
-        """One act; appends are the most frequent one."""
+        """One act; appends are the most frequent one, since most others cancel the plan that runs."""
         acts: list[tuple[int, Callable[[], None]]] = [
-            (40, self.append),
-            (10, self.update),
-            (8, self.merge),
-            (10, self.delete),
-            (2, self.clear),
-            (4, self.overwrite),
-            (3, self.compact),
-            (5, self.expire),
-            (3, self.rollback),
+            (60, self.append),
+            (5, self.update),
+            (5, self.merge),
+            (5, self.delete),
+            (1, self.clear),
+            (2, self.overwrite),
+            (1, self.compact),
+            (3, self.expire),
+            (1, self.rollback),
             (2, self.tag),
-            (4, self.branch),
-            (2, self.schema),
-            (2, self.spec),
+            (3, self.branch),
+            (1, self.schema),
+            (1, self.spec),
         ]
         act = self.chance.choices([one for _, one in acts], [weight for weight, _ in acts])[0]
         act()
