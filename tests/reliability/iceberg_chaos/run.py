@@ -19,6 +19,7 @@ from hive_chaos.database import Database
 from hive_chaos.processes import variables
 from hive_race.ledger import in_short
 from iceberg_tables import observing
+from waiting import wait_for
 
 from iceberg_chaos.catalogs import Catalog
 from iceberg_chaos.ledger import Ledger, Snapshot, as_read, difference
@@ -373,13 +374,20 @@ class IcebergChaos:
 
     def _unname(self) -> None:
         """Remove tags and branches, which keep replaced files."""
+        wait_for(self._is_unnamed, "the table keeps its tags and branches", 30, every=0.5)
+
+    def _is_unnamed(self) -> bool:
         iceberg = self.spark._jvm.org.apache.iceberg
         java = iceberg.spark.Spark3Util.loadIcebergTable(self.spark._jsparkSession, TABLE)
         for name, ref in dict(java.refs()).items():
-            if ref.isTag():
-                java.manageSnapshots().removeTag(name).commit()
-            elif name != "main":
-                java.manageSnapshots().removeBranch(name).commit()
+            if name != "main":
+                update = java.manageSnapshots()
+                try:
+                    (update.removeTag(name) if ref.isTag() else update.removeBranch(name)).commit()
+                except Exception:  # Iceberg does not repeat this if a plan was faster
+                    return False
+                java.refresh()
+        return True
 
     def _rest(self) -> None:
         """Wait until no plan is under way and no replaced file waits, for several scans."""
