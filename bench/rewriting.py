@@ -10,7 +10,7 @@ process; CPU seconds include a JVM, its workers and a metastore. Peak memory is 
 each way are compared with the inputs. Queries then run on the new files in DuckDB and Spark.
 
 ``--sets`` chooses sets, ``--ways`` chooses ways. Files and results are kept in ``--keep``; if a run is interrupted, the
-next run goes on after the last complete set. Exits 1 if a bar is missed.
+next run continues after the last complete set. Exits 1 if a bar is missed.
 """
 
 import argparse
@@ -32,7 +32,7 @@ if __name__ == "__main__":
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from bench.lineitem import SETS, write_set
-from bench.ways import CORES, LABELS, SPARK, WayProcess, partitions
+from bench.ways import CORES, LABELS, SPARK, WayProcess, link_files, partitions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -173,11 +173,7 @@ def measure(source: Path, kinds: list[str], rounds: int, work: Path) -> tuple[di
     results: dict[str, Any] = {kind: [] for kind in kinds}
     readers: dict[str, Any] = {}
     warm = work / "warm"
-    for files in partitions(source)[:WARM_PARTITIONS]:
-        directory = warm / Path(files[0]).parent.name
-        directory.mkdir(parents=True)
-        for file in files:
-            os.link(file, directory / Path(file).name)
+    link_files(source, warm, WARM_PARTITIONS)
     sources = [Path(path) for files in partitions(source) for path in files]
     expected = rows_of(sources)
     print(f"{'':<38} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'files':>6} {'row groups':>10} {'out MB':>7}")

@@ -11,7 +11,6 @@ import time
 import uuid
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +20,7 @@ from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, EngineUnavailable, LakefoldError, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
+from lake.spark_jobs import cancel_jobs
 from lake.storage import hdfs, s3
 
 if TYPE_CHECKING:
@@ -119,8 +119,7 @@ class _SparkJob:
 
     def __exit__(self, *_: object) -> None:
         if not self.finished.is_set():
-            with suppress(Exception):  # any error that py4j raises for a dead JVM
-                self._context.cancelJobsWithTag(self._tag)
+            cancel_jobs(self._context, self._tag)
         self._thread.join(_ENDS_SECONDS)
 
     def results(self) -> list[GroupResult]:

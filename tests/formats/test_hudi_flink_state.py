@@ -9,8 +9,9 @@ from hudi_writing import FORMAT, NewTable
 
 from lake.errors import Rejected
 from lake.plan import Plan, PlanKind
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
+from planner.result import PlanningResult
 
 pytestmark = pytest.mark.spark
 #: what Flink's sink leaves in a table; a job with a client id adds it to the name
@@ -46,7 +47,7 @@ def test_a_merge_on_read_table_that_flink_upserts_is_compacted_and_not_clustered
         trips.run(trips.plan("0198-after-the-compaction"))
 
 
-def test_a_table_whose_writers_are_said_to_have_flinks_index_is_compacted_and_not_clustered(table: NewTable) -> None:
+def test_a_table_declared_to_have_flinks_index_is_compacted_and_not_clustered(table: NewTable) -> None:
     trips = table("mor", **{"hoodie.index.type": "FLINK_STATE"})
     before = trips.rows()
     FORMAT.check(trips.ref)

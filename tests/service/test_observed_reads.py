@@ -137,7 +137,7 @@ def test_a_missing_directory_and_a_damaged_log_do_not_stop_the_others(tmp_path, 
     assert "can't be listed" in caplog.text
 
 
-def test_the_observed_rate_takes_the_place_of_the_configured_one_and_says_so(tmp_path, store):
+def test_the_observed_rate_replaces_the_configured_one_and_is_named(tmp_path, store):
     (tmp_path / "lakefold.toml").write_text('[[tables]]\nmatch = "sales.orders"\nreads_per_day = 3\n')
     config = load_config()
     table = configure_table(config, store.table_state("sales.orders").ref)
@@ -150,6 +150,8 @@ def test_the_observed_rate_takes_the_place_of_the_configured_one_and_says_so(tmp
     assert found.policy.reads_per_day == float(f"{125 / days:.2g}")
     assert describe_reads(found).endswith(f"(observed: 125 reads since {today - timedelta(days=3)}, Spark event logs)")
     assert found.settings_digest == table.settings_digest, "a rate that changes all the time is no other setting"
+    again = with_observed_reads(store, found)
+    assert (again.settings_digest, again.configured_reads_per_day) == (table.settings_digest, 3), "explain observes it"
     other = configure_table(config, store.table_state("sales.items").ref)
     assert with_observed_reads(store, other) == other
 
@@ -226,7 +228,7 @@ def test_ids_of_queries_are_kept_for_a_day_and_tables_that_are_not_served_leave_
 
 
 @pytest.mark.parametrize(("observed", "word"), [(True, "observed"), (False, "configured")])
-def test_the_savings_of_a_plan_say_which_rate_they_count_with(observed, word):
+def test_the_savings_of_a_plan_name_their_read_rate(observed, word):
     worth = estimate_benefit(
         make_plan("dt=1"), SizingPolicy(reads_per_day=5.0), CostInputs(are_reads_observed=observed)
     )

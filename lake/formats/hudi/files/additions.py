@@ -20,7 +20,7 @@ from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, BloomFilter, BloomFilterSettings
-from lake.formats.hudi.files.names import MARKER_DIRECTORY, relative_path
+from lake.formats.hudi.files.names import marker_path, relative_path
 from lake.formats.hudi.files.storage import TableStorage
 
 KEY_COLUMN, FILE_NAME_COLUMN = "_hoodie_record_key", "_hoodie_file_name"
@@ -46,7 +46,8 @@ class BaseFileAdditions:
     partition: str
     bloom_filter: BloomFilterSettings
     spark_version: str
-    #: the inflight file of the instant and its modification time, by which a task knows that the rewrite goes on
+    #: the inflight file of the instant and its modification time, by which a task detects that the rewrite is still
+    #: pending
     inflight_file: tuple[str, datetime] | None = None
 
     #: Hudi's row writer has this name; its Avro writer names the root after the table's record
@@ -74,13 +75,12 @@ class BaseFileAdditions:
     def create_file(self, path: str) -> "BaseFile":
         """See ``lake.engines.FileAdditions``.
 
-        The marker is written first, as by Hudi. By the markers a rollback finds the files to delete, and a commit finds
-        the files that it does not name.
+        The marker is written first, as by Hudi.
         """
         # Hudi's tokens are three numbers. The last one is this attempt's own.
         written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
         name = written.rpartition("/")[2]
-        marker = f"{MARKER_DIRECTORY}/{self.instant}/{relative_path(self.partition, name)}.marker.CREATE"
+        marker = marker_path(self.instant, relative_path(self.partition, name))
         self.check_pending()
         try:
             TableStorage(self.location).create_empty(marker)

@@ -3,10 +3,9 @@
 
 Hudi's rollback of a begun clustering deletes the files, writes to the metadata table, deletes the clustering from the
 timeline, and completes last. If its process dies before that, a pending rollback without a target remains. Hudi's
-writes finish pending rollbacks, except those of clusterings and compactions, which they leave to the next execution of
-the plan; and without the target there is none. Its withdrawal would not find the target, either.
-
-Such a rollback loses no row. But the metadata table archives nothing from its time on, and up to table version 6 its
+writes finish pending rollbacks, but they leave rollbacks of clusterings and compactions to the next execution of the
+plan. Without the target the plan is never executed again, and a withdrawal does not find the target, either. The
+pending rollback loses no row. But the metadata table archives nothing from its time on, and up to table version 6 its
 compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pending``) every write fails.
 """
 
@@ -15,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
 from lake.formats.hudi.pending.late_files import read_instant_record
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
+from lake.model import TableRef
 
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
@@ -41,6 +42,25 @@ def rollback_action(plan: Mapping[str, Any] | None) -> str:
     return str(((plan or {}).get("instantToRollback") or {}).get("action") or "")
 
 
+def find_running_rollback(
+    table: TableRef, storage: TableStorage, timeline: Timeline, target: str = ""
+) -> Instant | None:
+    """Return the pending rollback that a live process executes; of ``target``, '' for any. None if there is none.
+
+    Hudi executes rollbacks without the table's lock. Under optimistic concurrency, the process of a rollback renews a
+    heartbeat, by which Hudi keeps other processes away. A second execution would make the first one fail.
+    """
+    for instant in timeline.pending:
+        if instant.kind != "rollback" or not has_live_heartbeat(table, storage, instant.time):
+            continue
+        try:
+            if not target or rollback_target(timeline.plan(instant)) == target:
+                return instant
+        except FileNotFoundError:  # it ended after the timeline was listed
+            continue
+    return None
+
+
 def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
     """Yield the pending rollbacks of clusterings and compactions that are no longer on the timeline."""
     for instant in timeline.pending:
@@ -56,5 +76,6 @@ def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
 
 
 def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[LeftRollback]:
-    """Return those of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database."""
+    """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any
+    database."""
     return [left for left in find_left_rollbacks(timeline) if read_instant_record(storage, left.target) is not None]
