@@ -340,7 +340,8 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Also finishes withdrawals whose process died.
+        Also mends what else ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began
+        meanwhile, and commits that another process may drop from the table's log too early.
         """
 
 
@@ -355,7 +356,9 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
-        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline.
+        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline, and
+        instants that a writer began while their plan was being removed, and commits whose superseded files another
+        process counts as deleted.
         Every sweep calls this, so it must be cheap: each instant is checked at growing intervals, then no longer.
         """
 

@@ -162,7 +162,33 @@ def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heart
     assert maintain(trips, "rollback") == [], "its heartbeat is fresh"
     with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
         roll_back(trips, DEAD)
+    (trips.base / f".hoodie/timeline/{DEAD}.inflight").unlink()
+    with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
+        roll_back(trips, DEAD)  # its writer looks up keys
     assert trips.rows() == rows
+
+
+def test_a_rollback_that_a_writer_is_executing_is_left_to_that_writer(table: NewTable) -> None:
+    """Hudi executes rollbacks without the table's lock, with a heartbeat of their own."""
+    trips = table(**FS_LOCK)
+    begun(trips)
+    with trips.writer() as other:
+        client = other._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        dead = java.getActiveTimeline().filterInflights().firstInstant().get()
+        java.scheduleRollback(client.context, client.new_instant(), dead, False, False, False)
+    rollback = trips.timeline().pending[-1]
+    heartbeat = trips.base / ".hoodie/.heartbeat" / rollback.time
+    heartbeat.parent.mkdir(exist_ok=True)
+    heartbeat.write_bytes(b"")
+    assert maintain(trips, "rollback") == [
+        f"nothing is rolled back now: a writer is executing rollback {rollback.time}"
+    ]
+    assert trips.timeline().find(DEAD) is not None
+    os.utime(heartbeat, (0, 0))
+    (line,) = maintain(trips, "rollback")
+    assert DEAD in line
+    assert trips.timeline().pending == ()
 
 
 def test_a_live_plan_is_not_rolled_back_where_writers_let_clusterings_expire(table: NewTable) -> None:

@@ -235,6 +235,8 @@ def test_f4_the_rollback_command_names_no_command_that_can_not_help(
     store.request_cancel("own", "operator")
     with pytest.raises(ProblemError, match=r"plan own, which is cancelled; the sweep of lakefold serve withdraws it"):
         _check_rollback(run, "t1", [lost, known], "8")
+    store.halt_table(table, "its commit was lost")
+    _check_rollback(run, "t1", [lost, known], "8")  # the sweep does not withdraw it on a halted table
 
 
 def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but_not_at_each_scan(

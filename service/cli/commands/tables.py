@@ -167,8 +167,9 @@ def rollback(
     """Roll back an action that another process began on a table and abandoned: a write, clustering or compaction.
 
     A write is removed. A clustering or compaction stays scheduled; the files written for it are deleted. An instant of
-    a lakefold plan that this database does not know is withdrawn. The command refuses completed instants, actions whose
-    process is still alive (exit 1), and instants of this database's plans (exit 11).
+    a lakefold plan that this database does not know is withdrawn, and on a halted table also one of a plan that has
+    ended. The command refuses completed instants, actions whose process is still alive (exit 1), and other instants of
+    this database's plans (exit 11).
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
@@ -203,7 +204,9 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
         raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
-    if entry.plan_id is not None:
+    # The sweep leaves a halted table as it is. Its owner withdraws the plan after rolling its commit back.
+    is_halted = any(known.halted for known in run.store.table_states([table]))
+    if entry.plan_id is not None and not is_halted:
         by_itself = (
             "the next scan creates a plan that executes it"
             if entry.must_execute

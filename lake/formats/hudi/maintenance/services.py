@@ -16,7 +16,12 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT, is_executed_by_writer, list_pending_actions
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
+from lake.formats.hudi.pending.rollbacks import (
+    describe_obsolete_rollback,
+    find_left_rollbacks,
+    find_live_rollback,
+    find_obsolete_rollback,
+)
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
@@ -24,7 +29,12 @@ from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged
 from lake.formats.hudi.plans.rollback import finish_rollback
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.read.commits import plan_id_of
-from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
+from lake.formats.hudi.read.deletion_blockers import (
+    REPLACING_KINDS,
+    can_bound_archival,
+    find_retained_files,
+    readable_since,
+)
 from lake.formats.hudi.read.restores import find_commits_undone_by_restores
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
@@ -71,6 +81,9 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
     if not client.optimistic:
         # Single writers have no heartbeats, so live and dead writers can't be distinguished.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
+    live = find_live_rollback(client.table, client.storage, client.read_timeline())
+    if live is not None:
+        return f"nothing is rolled back now: a writer is executing rollback {live.time}"
     before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
     try:
@@ -93,7 +106,8 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
-    if undone_by_restores := find_commits_undone_by_restores(timeline):
+    bound = readable_since(timeline, client.table.write_options)
+    if undone_by_restores := find_commits_undone_by_restores(timeline, bound):
         superseded_at = find_superseding_instants(client.storage, timeline, wanted.keys())
         kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
     deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
@@ -210,6 +224,11 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
         if (left := next((one for one in find_left_rollbacks(timeline) if one.instant == instant), None)) is not None:
             finish_rollback(client, left)
             return f"rollback {time} of {left.action} {left.target} is finished"
+        if (obsolete := find_obsolete_rollback(timeline, instant)) is not None:
+            raise Rejected(
+                f"{client.table.name}: rollback {time} must not be finished; "
+                f"{describe_obsolete_rollback(timeline, obsolete)}"
+            )
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "
@@ -243,7 +262,8 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
         raise Conflict(f"{name}: {what}; only pending instants can be rolled back")
     entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
-    if entry.is_alive and (entry.is_begun or entry.plan_id is not None):
+    is_write = entry.kind is None and instant.kind in COMMIT_ACTIONS  # its writer may look up keys for minutes
+    if entry.is_alive and (entry.is_begun or is_write or entry.plan_id is not None):
         sign = f"last active at {entry.last_activity:%H:%M:%S} UTC"
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")
@@ -254,10 +274,12 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
                 f"of the table, {sign}; the writer counts as dead {format_duration(WRITER_TIMEOUT)} after that, and "
                 "then the plan continues by itself"
             )
-        owner = f"{at_work[-1].attempt.process}, {sign}" if at_work else sign
+        if not at_work:
+            # Each attempt signs in the lock section in which it publishes or begins its instant.
+            return instant
         raise Conflict(
             f"{name}: {entry.action} {time} of plan {entry.plan_id} may be executed by another lakefold: "
-            f"{owner}; it counts as dead once its process is known to have ended, or "
+            f"{at_work[-1].attempt.process}, {sign}; it counts as dead once its process is known to have ended, or "
             f"{format_duration(ATTEMPT_TIMEOUT)} after its last activity"
         )
     return instant

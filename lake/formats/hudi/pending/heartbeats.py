@@ -48,6 +48,12 @@ def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -
     return last is None or _is_timed_out(table, last)
 
 
+def has_live_heartbeat(table: TableRef, storage: TableStorage, instant: str) -> bool:
+    """True if a writer keeps a heartbeat for ``instant`` and has renewed it within the timeout."""
+    last = last_heartbeat(storage, instant)
+    return last is not None and not _is_timed_out(table, last)
+
+
 def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
     """True if ``instant`` is a failed delete_partition whose request and heartbeat still exist.
 

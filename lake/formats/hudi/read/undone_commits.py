@@ -17,7 +17,7 @@ from lake.errors import CommitLost, Transient
 from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import REWRITE_KINDS, plan_id_of
-from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
+from lake.formats.hudi.read.unsafe_commits import describe_stale_plan, refuse_lost_writes
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.file_history import (
     CommittedFile,
@@ -162,7 +162,7 @@ def _remedy(commit: Instant) -> str:
     return (
         "readers do not see its rows. Stop the writers and roll it back with the table's own writer "
         f"(CALL rollback_to_instant(table => …, instant_time => '{commit.time}')), before its cleaner deletes the "
-        "replaced files: the rows are in these files"
+        f"replaced files: the rows are in these files; {describe_stale_plan(commit.time)}"
     )
 
 

@@ -67,7 +67,15 @@ def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
         f"clustering {time} replaced file groups that {writers} changed meanwhile, since the table's lock was lost: "
         "readers no longer see those changes. Stop the writers and roll the clustering back with the "
         f"table's own writer (CALL rollback_to_instant(table => …, instant_time => '{time}')), before its cleaner "
-        "deletes the replaced files"
+        f"deletes the replaced files; {describe_stale_plan(time)}"
+    )
+
+
+def describe_stale_plan(time: str) -> str:
+    """Describe, for a message, what the owner of a table does after the rollback of the completed rewrite ``time``."""
+    return (
+        "then, before a writer starts again, withdraw its plan, which is pending again and may be outdated: "
+        f"lakefold tables rollback TABLE {time}"
     )
 
 

@@ -45,7 +45,7 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_commit,
 )
-from lake.formats.hudi.pending.markers import write_rollback_guard
+from lake.formats.hudi.pending.markers import mark_files, write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
 from lake.formats.hudi.plans.cleaning import await_passing_clean, hold_back_archival
@@ -110,6 +110,8 @@ def write_files(
                 elif client.sorts_after_begin:
                     java.setWriteStatuses(sort_inputs(client, prepared.instant))
                 stats = _run_write(client, java)
+                if client.engine.is_copy:
+                    mark_files(client.storage, prepared.instant, [str(stat.getPath()) for stat in stats])
             _refuse_taken_over(client, prepared)
             rows = sum(stat.getNumWrites() for stat in stats)
             progress.finish(rows)
