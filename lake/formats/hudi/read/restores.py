@@ -3,9 +3,9 @@
 
 Hudi lists the files of a savepoint by the times at which commits were requested: a commit that was requested before the
 saved commit counts as older, even if it completed later. But a restore rolls back every commit that completed after the
-saved commit. A rewrite that runs while a writer commits is such a commit if that writer's commit is saved afterwards,
-and it is saved if nothing else is named, since it is the newest one by its time. The savepoint then keeps what the
-rewrite wrote, and the restore deletes it: the rows are only in the files that the rewrite superseded.
+saved commit. A rewrite during which a writer commits is such a commit if the writer's commit is saved afterwards. By
+default Hudi saves the writer's commit, because its time is the newest. The savepoint then keeps the files that the
+rewrite wrote, but the restore deletes them: the rows are only in the files that the rewrite superseded.
 
 So these files stay while such a savepoint exists or can be created. Hudi creates no savepoint of a commit before the
 earliest retained instant of the newest clean; cleans by lakefold therefore state one after these commits, see
