@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from hudi_other_writer import OtherWriter
 from hudi_tables import METADATA
-from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, ignore, insert
+from hudi_writing import FORMAT, NewTable, Table, ignore, insert
 from py4j.protocol import Py4JJavaError
 from waiting import wait_for
 
@@ -16,8 +16,6 @@ from executors.context import RunContext
 from executors.sweep import sweep_table
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.pending.late_files import DIRECTORY
-from lake.formats.hudi.pending.request_copies import copy_request
-from lake.formats.hudi.plans import requests
 from lake.formats.hudi.timeline.timeline import Instant, InstantState
 from lake.plan import Plan
 from service.control.store import Store
@@ -159,36 +157,3 @@ def test_a_plan_that_a_writer_begins_while_hudi_rolls_it_back_keeps_its_request(
         assert (left.state, bool(trips.timeline().plan(left))) == (InstantState.INFLIGHT, True)
     insert(trips, 1, start=5000)
     assert [row for row in trips.rows() if row in before] == before
-
-
-def test_a_commit_of_a_writer_that_began_just_after_the_withdrawal_can_be_archived(
-    table: NewTable, store: Store, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    trips = table("metadata")
-    before, plan = trips.rows(), trips.plan()
-    inline, begun = HudiClient(trips.ref, trips.spark), []
-
-    def begun_late(storage: Any, timeline: Any, instant: Instant) -> None:
-        copy_request(storage, timeline, instant)
-        begun.append(inline.write_client.cluster(instant.time, False))
-
-    with trips.writer() as writer:
-        instant = writer.prepare(plan, 1).instant
-    monkeypatch.setattr(requests, "copy_request", begun_late)
-    monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "request_deleted=error")  # dies before it looks for a writer
-    with trips.writer() as writer, pytest.raises(Exception, match="failpoint request_deleted"):
-        writer.withdraw(plan.plan_id, None)
-    inline.bundle.run_write(inline.write_client, begun[0])
-    java = trips.spark._jvm.org.apache.hudi.table.HoodieSparkTable.create(inline.write_config, inline.context)
-    inline.bundle.commit_clustering(inline.write_client, begun[0], java, instant)
-    inline.close()
-    left = pending(trips, instant)
-    assert (left.state, left.requested_file) == (InstantState.COMPLETED, None)
-    assert trips.rows() == before
-    sweep(trips, store)
-    assert (pending(trips, instant).requested_file is not None, copies(trips)) == (True, [])
-    insert(trips, 8, start=5000, **ARCHIVING | {"hoodie.clean.automatic": "true"})
-    insert(trips, 4, start=7000, **ARCHIVING | {"hoodie.clean.automatic": "true"})
-    assert trips.timeline().find(instant) is None, "it is archived"
-    assert [row for row in trips.rows() if row in before] == before
-    assert FORMAT.instants_with_stragglers(trips.ref) == []

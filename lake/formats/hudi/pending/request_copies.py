@@ -26,14 +26,13 @@ def copy_request(storage: TableStorage, timeline: Timeline, instant: Instant) ->
 
 
 def find_lost_requests(storage: TableStorage, timeline: Timeline) -> Iterator[Instant]:
-    """Yield the begun or completed rewrites without a request, of whose request there is a copy.
+    """Yield the begun rewrites without a request, of whose request there is a copy.
 
-    Hudi's archiver removes request and inflight file of a completed instant before the instant itself, under the lock.
-    So only the caller that has the lock may act on the result.
+    Needs no lock, so nothing may be changed without a second check under the lock.
     """
-    for instant in timeline.instants:
-        is_begun = instant.inflight_file is not None and instant.requested_file is None
-        if is_begun and instant.action in COMMIT_ACTIONS and storage.is_file(request_copy_path(instant.time)):
+    for instant in timeline.pending:
+        is_rewrite = instant.inflight_file is not None and instant.action in COMMIT_ACTIONS
+        if is_rewrite and instant.requested_file is None and storage.is_file(request_copy_path(instant.time)):
             yield instant
 
 
