@@ -9,7 +9,7 @@ import pytest
 from hudi_tables import FS_LOCK
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.plans.clean_bounds import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.formats.hudi.timeline.timeline import Timeline, extra_metadata
@@ -162,33 +162,36 @@ def test_a_dead_write_is_rolled_back_by_command_and_where_heartbeats_exist_by_th
     assert maintain(trips, "rollback") == [], "its heartbeat is fresh"
     with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
         roll_back(trips, DEAD)
-    (trips.base / f".hoodie/timeline/{DEAD}.inflight").unlink()
+    (trips.base / f".hoodie/timeline/{DEAD}.inflight").unlink()  # it still looks keys up
     with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
-        roll_back(trips, DEAD)  # its writer looks up keys
+        roll_back(trips, DEAD)
     assert trips.rows() == rows
 
 
-def test_a_rollback_that_a_writer_is_executing_is_left_to_that_writer(table: NewTable) -> None:
-    """Hudi executes rollbacks without the table's lock, with a heartbeat of their own."""
+def test_a_rollback_that_a_live_process_executes_is_left_to_it(table: NewTable) -> None:
+    """Hudi executes rollbacks without the table's lock, and keeps other processes away by a heartbeat."""
     trips = table(**FS_LOCK)
+    rows = trips.rows()
     begun(trips)
-    with trips.writer() as other:
-        client = other._open()
+    with trips.writer() as writer:
+        client = writer._open()
         java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
-        dead = java.getActiveTimeline().filterInflights().firstInstant().get()
-        java.scheduleRollback(client.context, client.new_instant(), dead, False, False, False)
-    rollback = trips.timeline().pending[-1]
-    heartbeat = trips.base / ".hoodie/.heartbeat" / rollback.time
+        inflight = client.meta.reloadActiveTimeline().filterInflights().lastInstant().get()
+        time = client.new_instant()
+        assert java.scheduleRollback(client.context, time, inflight, False, True, False).isPresent()
+    heartbeat = trips.base / ".hoodie/.heartbeat" / time
     heartbeat.parent.mkdir(exist_ok=True)
     heartbeat.write_bytes(b"")
-    assert maintain(trips, "rollback") == [
-        f"nothing is rolled back now: a writer is executing rollback {rollback.time}"
-    ]
-    assert trips.timeline().find(DEAD) is not None
-    os.utime(heartbeat, (0, 0))
-    (line,) = maintain(trips, "rollback")
-    assert DEAD in line
+    pending = {entry.time for entry in trips.timeline().pending}
+    assert pending == {DEAD, time}
+    assert maintain(trips, "rollback") == [f"nothing is rolled back: another process is executing rollback {time}"]
+    with pytest.raises(Transient, match=f"another process is executing rollback {time} of {DEAD}, by its heartbeat"):
+        roll_back(trips, DEAD)
+    assert {entry.time for entry in trips.timeline().pending} == pending
+    os.utime(heartbeat, (1e9, 1e9))
+    assert DEAD in maintain(trips, "rollback")[0]
     assert trips.timeline().pending == ()
+    assert trips.rows() == rows
 
 
 def test_a_live_plan_is_not_rolled_back_where_writers_let_clusterings_expire(table: NewTable) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The markers of a rewrite: those of its files, and the guard of a completed rewrite against a writer's rollback.
+"""The guard against a writer that rolls back a rewrite which lakefold committed while the writer waited for the lock.
 
 A writer with inline clustering or compaction executes all pending plans. If it finds an instant begun, it takes the
 lock, plans a rollback of the instant and executes it. Under the lock Hudi does not check again whether the instant has
@@ -12,7 +12,6 @@ deletes the markers when it archives the instant.
 """
 
 import logging
-from collections.abc import Collection
 
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import MARKER_DIRECTORY
@@ -29,16 +28,6 @@ def write_rollback_guard(storage: TableStorage, instant: str) -> None:
         storage.write(f"{MARKER_DIRECTORY}/{instant}/{_TYPE}", _CONTENT)
     except (LakefoldError, OSError) as error:
         log.warning("%s: can't write the rollback guard under %s: %s", storage.location, instant, error)
-
-
-def mark_files(storage: TableStorage, instant: str, paths: Collection[str]) -> None:
-    """Create the markers of the base files ``paths`` that were written under ``instant``, as Hudi's writers do.
-
-    By the markers the rollback of another process finds the files to delete, and its commit the files that it does not
-    name. Hudi's stream copy creates none.
-    """
-    markers = [f"{MARKER_DIRECTORY}/{instant}/{path}.marker.CREATE" for path in paths]
-    storage.map_parallel(storage.create_empty, markers)
 
 
 def has_markers(storage: TableStorage, instant: str) -> bool:

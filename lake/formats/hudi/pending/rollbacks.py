@@ -64,16 +64,23 @@ def rollback_action(plan: Mapping[str, Any] | None) -> str:
     return str(((plan or {}).get("instantToRollback") or {}).get("action") or "")
 
 
-def find_live_rollback(
-    table: TableRef, storage: TableStorage, timeline: Timeline, target: str | None = None
+def find_running_rollback(
+    table: TableRef, storage: TableStorage, timeline: Timeline, target: str = ""
 ) -> Instant | None:
-    """Return a pending rollback that a writer is executing, of the instant ``target`` or, if None, of any instant.
+    """Return the pending rollback that a live process executes; of ``target``, '' for any. None if there is none.
 
-    Hudi 1.2 executes rollbacks without the table's lock. Its writers keep a heartbeat for each, and leave a rollback
-    with a live heartbeat alone: if two processes execute one, the one that ends second fails.
+    Hudi executes rollbacks without the table's lock. Under optimistic concurrency, the process of a rollback renews a
+    heartbeat, by which Hudi keeps other processes away. A second execution would make the first one fail.
     """
-    live = (i for i in timeline.pending if i.kind == "rollback" and has_live_heartbeat(table, storage, i.time))
-    return next((i for i in live if target is None or rollback_target(timeline.plan(i)) == target), None)
+    for instant in timeline.pending:
+        if instant.kind != "rollback" or not has_live_heartbeat(table, storage, instant.time):
+            continue
+        try:
+            if not target or rollback_target(timeline.plan(instant)) == target:
+                return instant
+        except FileNotFoundError:  # it ended after the timeline was listed
+            continue
+    return None
 
 
 def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:

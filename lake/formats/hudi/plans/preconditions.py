@@ -30,6 +30,7 @@ from lake.formats.hudi.pending.rollbacks import (
     describe_obsolete_rollback,
     find_left_rollbacks,
     find_obsolete_rollback,
+    find_running_rollback,
     rollback_target,
 )
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
@@ -139,12 +140,13 @@ def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -
 def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -> Callable[[Timeline], None]:
     """Return a check for ``check_preconditions``: the pending instant ``expected`` is unchanged.
 
-    The check raises Transient otherwise.
+    The check raises Transient otherwise, or if another process is executing a rollback of the instant.
     """
 
     def check(timeline: Timeline) -> None:
         now = timeline.find(expected.time, action=expected.action)
         if now == expected:
+            refuse_running_rollback(client, timeline, expected.time, doing)
             return
         became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
         raise Transient(
@@ -152,6 +154,16 @@ def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -
         )
 
     return check
+
+
+def refuse_running_rollback(client: HudiClient, timeline: Timeline, target: str, doing: str) -> None:
+    """Raise Transient if a live process executes a rollback of ``target``; see ``find_running_rollback``."""
+    rollback = find_running_rollback(client.table, client.storage, timeline, target)
+    if rollback is not None:
+        raise Transient(
+            f"{client.table.name}: another process is executing rollback {rollback.time} of {target}, by its "
+            f"heartbeat; {doing} waits for its end"
+        )
 
 
 class _ObservedTimelines(NamedTuple):

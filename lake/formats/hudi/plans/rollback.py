@@ -11,10 +11,9 @@ from lake.formats.hudi.pending.rollbacks import (
     LeftRollback,
     find_left_rollbacks,
     find_left_rollbacks_of_lakefold,
-    find_live_rollback,
     record_failed_try,
 )
-from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.plans.preconditions import check_preconditions, refuse_running_rollback
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import PlanKind
 
@@ -27,7 +26,6 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
 
     Raises Transient if a writer is executing that rollback.
     """
-    _refuse_live_rollback(client, time)
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     known = _constant_function(client, service.getPendingRollbackInfo(client.meta, time, False))
@@ -38,13 +36,6 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
         method = "rollbackInflightCompaction"
     client.bundle.roll_back_rewrite(service, getattr(table, method), inflight, known)
     client.meta.reloadActiveTimeline()
-
-
-def _refuse_live_rollback(client: HudiClient, target: str) -> None:
-    """Raise Transient if a writer is executing a rollback of the instant ``target``."""
-    live = find_live_rollback(client.table, client.storage, client.read_timeline(), target)
-    if live is not None:
-        raise Transient(f"{client.table.name}: a writer is executing rollback {live.time}, by its heartbeat")
 
 
 def finish_left_rollbacks(client: HudiClient) -> None:
@@ -77,7 +68,7 @@ def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
         if left not in find_left_rollbacks(now):
             raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
 
-    _refuse_live_rollback(client, left.target)
+    refuse_running_rollback(client, client.read_timeline(), left.target, _FINISHING)
     generator = client.meta.getInstantGenerator()
     target = {
         "clustering": generator.getClusteringCommitInflightInstant,
