@@ -340,8 +340,9 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Of an instant that a writer has taken over, the files from before are deleted. Also finishes withdrawals whose
-        process died.
+        Of an instant that a writer has taken over, the files from before are deleted. Also mends what else
+        ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits that
+        another process may drop from the table's log too early.
         """
 
 
@@ -357,8 +358,9 @@ class FindsStragglers(Protocol):
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
         Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline, and
-        instants that a writer has taken over, if they have files from before. Every sweep calls this, so it must be
-        cheap: each ended instant is checked at growing intervals, then no longer.
+        instants that a writer has taken over, if they have files from before, instants that a writer began while their
+        plan was being removed, and commits whose superseded files another process counts as deleted. Every sweep calls
+        this, so it must be cheap: each ended instant is checked at growing intervals, then no longer.
         """
 
 

@@ -410,6 +410,10 @@ class HudiClient:
         """Raise Transient unless the lock of ``locked`` is verified to have been held since it was taken."""
         self._lock.assert_held(doing)
 
+    def assert_lakefold_lock_held(self, doing: str) -> None:
+        """Raise Transient unless lakefold's own lock of ``locked`` is verified to have been held since it was taken."""
+        self._lock.assert_lakefold_held(doing)
+
     def lock_loss_reason(self) -> str | None:
         """Return how the writers' shared lock of ``locked`` was lost; None if it is verified to be held."""
         return self._lock.loss_reason()
