@@ -94,6 +94,27 @@ def test_rule_11_a_call_after_a_suspension_halts_the_table_and_says_what_it_may_
     assert (bench.state(plan), bench.rows()) == ("completed", rows_before)
 
 
+def test_rule_11_a_call_of_the_sweep_after_a_suspension_halts_its_partition(bench: Bench, tmp_path: Path):
+    """Only commits were checked: the owner's move was undone without a word."""
+    slept, alter = [0.0], MetastoreClient.alter_partitions
+    (tmp_path / "elsewhere").mkdir()
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+
+    def altered(*arguments: Any) -> None:
+        with mock.patch.object(MetastoreClient, "alter_partitions", alter):
+            point_at(bench, tmp_path / "elsewhere")
+        slept[0] = 3600.0
+        alter(*arguments)
+
+    with (
+        mock.patch.object(MetastoreClient, "alter_partitions", altered),
+        mock.patch("lake.stopwatch.time.time", side_effect=lambda: time.time_ns() / 1e9 + slept[0]),
+    ):
+        swept(bench)
+    assert "a change of a partition's location or properties in between is undone" in str(halted(bench))
+    assert in_partition(bench) == rows
+
+
 def test_rule_11_a_change_that_meets_a_call_of_the_sweep_halts_the_table(bench: Bench, tmp_path: Path):
     (tmp_path / "elsewhere").mkdir()
     write(home(bench), 900, 910)
