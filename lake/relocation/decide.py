@@ -68,7 +68,7 @@ class RelocationDecision:
     recorded files are no longer expected. ``copies_to_remove`` are copies of superseded files that the overwrite did
     not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
     all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
-    replaced.
+    replaced. ``given_away_locations`` are previous locations whose new files are not the partition's.
     """
 
     action: RelocationAction
@@ -80,6 +80,7 @@ class RelocationDecision:
     copies_to_remove: tuple[str, ...] = ()
     concerns_table: bool = False
     modified_files: tuple[ModifiedFile, ...] = ()
+    given_away_locations: tuple[str, ...] = ()
 
 
 def decide(
@@ -191,12 +192,10 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     if (state.location, state.token) in record.earlier_locations:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
-    previous_locations = {previous.location for previous in record.previous_locations}
-    return (
-        (state.location, state.token)
-        if state.token in tokens - {None} and state.location in previous_locations
-        else None
-    )
+    # If the partition was renamed after a relocation, its record does not have the token, which names the location.
+    is_known = state.token is not None and (state.token in tokens or state.token in state.location.split("/"))
+    is_at_previous = any(state.location == previous.location for previous in record.previous_locations)
+    return (state.location, state.token) if is_known and is_at_previous else None
 
 
 def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -286,12 +285,16 @@ def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice:
     if not changed:
         return _decide_changed_partition(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
-    late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if choice is LocationChoice.CURRENT:
+        # The owner may use a directory for something else after it has moved the partition away.
+        former = {one.location for one in record.previous_locations if one.is_before_owner_move}
         return RelocationDecision(
             action=RelocationAction.NOTHING,
             reason=f"{location_label(state.location)} was chosen",
-            superseded_files=_sorted_by_path(late),
+            superseded_files=_sorted_by_path(
+                file for one in changed if one.location not in former for file in one.late_files
+            ),
+            given_away_locations=tuple(one.location for one in changed if one.location in former and one.late_files),
         )
     if len(changed) > 1:
         both, here = (
@@ -418,12 +421,15 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
+    if state.is_another:
+        return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
     if state.token != last.token:
         decision = _halt(
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
         )
-        return replace(decision, concerns_table=True)
+        # A partition that was created anew came with the token, as one of another table does by EXCHANGE PARTITION.
+        return replace(decision, concerns_table=state.created_at in (last.partition_created_at, NO_CREATION_TIME))
     if state.location != last.location:
         if any(state.location == previous.location for previous in record.previous_locations):
             return _halt(

@@ -204,8 +204,7 @@ def _inspect_previous_location(
 ) -> LocationFinding:
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
-    if previous.is_before_owner_move and there.read_by is not None:
-        # The owner has moved the partition away, and given the location to another one, which shows the files there.
+    if previous.is_given_away or _is_given_away_now(previous, there):
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.
@@ -241,6 +240,10 @@ def _inspect_previous_location(
     if not late:
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
+    if previous.is_before_owner_move and len(gone) == len(previous.expected_files) > 0:
+        # The owner may have removed them after its move, and use the directory for something else.
+        reason = f"{count} since the table's owner moved the partition away, and files were written there"
+        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if grown and is_part and set(gone) <= grown.keys():
@@ -261,6 +264,22 @@ def _inspect_previous_location(
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
 
 
+def given_away_locations(record: RelocatedPartition, state: PartitionState) -> Sequence[PreviousLocation]:
+    """Return previous locations that are read by another partition or table since the owner moved the partition away.
+
+    Their files are the other one's from then on, also after it is dropped or moved.
+    """
+    return [
+        previous
+        for previous in record.previous_locations
+        if not previous.is_given_away and _is_given_away_now(previous, state.locations[previous.location])
+    ]
+
+
+def _is_given_away_now(previous: PreviousLocation, there: LocationState) -> bool:
+    return previous.is_before_owner_move and there.read_by is not None
+
+
 def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
     return any(not late_copy.is_done for late_copy in record.late_copies) or any(
@@ -278,6 +297,8 @@ def _late_files(
 ) -> Mapping[LocatedFile, int]:
     """Return the files of a previous location that are neither recorded nor copied, each with its arrival time."""
     there = state.locations[previous.location]
+    if previous.is_given_away:
+        return {}
     # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}

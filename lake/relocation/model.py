@@ -19,7 +19,8 @@ class PreviousLocation:
     ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
-    partition to a location that lakefold had never used.
+    partition to a location that lakefold had never used. ``is_given_away``: after that move another partition or table
+    was read from the location, or a person has decided that new files there are not the partition's.
     """
 
     location: str
@@ -31,6 +32,7 @@ class PreviousLocation:
     plan_id: str = ""
     partition_created_at: int | None = None
     is_before_owner_move: bool = False
+    is_given_away: bool = False
 
     @property
     def files_in_place(self) -> tuple[LocatedFile, ...]:
@@ -304,6 +306,8 @@ class PartitionState:
     renamed_to: str | None = None
     #: the renamed partition has left ``location``, which is one of its own previous locations now
     is_moved_on: bool = False
+    #: the partition that has the name now was relocated under another name, and then renamed
+    is_another: bool = False
 
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:
