@@ -35,10 +35,6 @@ WRITER_GRACE = timedelta(hours=1)
 """Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
 
 
-NO_CREATION_TIME = 0
-"""The creation time of a partition that a program without this field has written, in seconds."""
-
-
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
@@ -183,9 +179,9 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     """
     if state.location is None or _is_at_latest(record, state):
         return None
-    is_same = state.created_at == record.latest.partition_created_at
+    is_same = state.is_created_with(record.latest)
     is_written_anew = (state.location, state.token) == (record.latest.location, None)
-    if is_written_anew and (is_same or state.created_at == NO_CREATION_TIME):
+    if is_written_anew and (is_same or not state.has_creation_time):
         return state.location, state.token
     if not is_same:
         return None
@@ -377,11 +373,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
 
 def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if the owner has dropped a partition, and added it again at a location that the owner had once set."""
-    return (
-        state.token is None
-        and state.location in record.owner_locations
-        and state.created_at != record.latest.partition_created_at
-    )
+    return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -419,7 +411,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             "its own"
         )
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
-    if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
+    if state.token is None and (state.location != last.location or not state.is_created_with(last)):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.is_another:
         return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
@@ -429,7 +421,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             "an executor that was suspended, or another lakefold, has moved it"
         )
         # A partition that was created anew came with the token, as one of another table does by EXCHANGE PARTITION.
-        return replace(decision, concerns_table=state.created_at in (last.partition_created_at, NO_CREATION_TIME))
+        return replace(decision, concerns_table=state.is_created_with(last) or not state.has_creation_time)
     if state.location != last.location:
         if any(state.location == previous.location for previous in record.previous_locations):
             return _halt(

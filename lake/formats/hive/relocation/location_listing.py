@@ -73,6 +73,7 @@ def list_locations(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
             token=None if at is None else relocation_token(at.parameters),
             created_at=0 if at is None else at.created_at,
+            has_creation_time=at is None or at.has_creation_time,
             locations={
                 **{location: seen[location] for location in one.locations},
                 **_cleaned_locations(ref, one, seen),
