@@ -424,7 +424,7 @@ def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_e
     published(other, tmp_path / "other" / "dt=1", "1")
     directory_index.clear_directory_caches()
     monkeypatch.setattr(MetastoreClient, "partitions", slow)
-    monkeypatch.setattr(directory_index, "time", SimpleNamespace(monotonic=lambda: seconds[0], time=time.time))
+    monkeypatch.setattr("lake.stopwatch.time", SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0]))
 
     def look() -> int:
         with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
@@ -437,6 +437,29 @@ def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_e
     assert look() == 1
     seconds[0] += 20
     assert [look(), look()] == [2, 2], "read again after three times the duration of a load"
+
+
+def test_rule_7_directories_that_were_read_before_a_machine_was_suspended_are_read_again(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """CLOCK_MONOTONIC stands still meanwhile, so they counted as just read: files that a table reads were deleted."""
+    slept = [0.0]
+    clocks = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + slept[0])
+    monkeypatch.setattr("lake.stopwatch.time", clocks)
+    published(other, tmp_path / "other" / "dt=0")
+    directory_index.clear_directory_caches()
+
+    def readers() -> Any:
+        with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            return shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))])
+
+    assert readers() == {}
+    pointed(other, home(bench))
+    slept[0] = 2 * 3600
+    assert f"is read from {home(bench)}" in readers()[str(home(bench))]
+    slept[0] = 0
+    other.drop(OTHER, "0")
+    assert readers() == {}
 
 
 def _table(bench: Bench) -> Any:
