@@ -367,16 +367,11 @@ class PartitionSweep:
             self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):
                 raise Conflict("files to be carried along are missing")
+            # From here on, another reader of the location would see the copies.
+            self._confirm(decision)
             self._writer.publish_copies(along)
             failpoint("carry_copied")
-        record, state = self._inspect()
-        new_decision = self._decide(record, state, timedelta())
-        if (new_decision.action, new_decision.target_location, new_decision.files_to_copy) != (
-            decision.action,
-            location,
-            decision.files_to_copy,
-        ):
-            raise Conflict("another writer changed the partition meanwhile")
+        record, state = self._confirm(decision)
         over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
@@ -402,6 +397,18 @@ class PartitionSweep:
         self._supersede_files(record, [file for file in decision.superseded_files if file.directory in elsewhere])
         self._end_accompanying_copies(along, elsewhere)
         self._report.relocated_back += 1
+
+    def _confirm(self, decision: RelocationDecision) -> tuple[RelocatedPartition, PartitionState]:
+        """Decide again about relocating back. Raises Conflict if the decision is another one now."""
+        record, state = self._inspect()
+        now = self._decide(record, state, timedelta())
+        if (now.action, now.target_location, now.files_to_copy) != (
+            decision.action,
+            decision.target_location,
+            decision.files_to_copy,
+        ):
+            raise Conflict("another writer changed the partition meanwhile")
+        return record, state
 
     def _end_accompanying_copies(
         self, along: Iterable[tuple[LocatedFile, str]], elsewhere: Mapping[str, PreviousLocation]
