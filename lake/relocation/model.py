@@ -319,7 +319,8 @@ class PartitionState:
     created_at: int = 0
     #: False if a program has written the entry without the creation time; ``created_at`` is that of the write, or 0
     has_creation_time: bool = True
-    #: the name under which the catalog has the partition now; only looked up while it has late files
+    #: the name under which the catalog has the partition now; only looked up while it has late files, or replaced
+    #: files in its own directory
     renamed_to: str | None = None
     #: the renamed partition has left ``location``, which is one of its own previous locations now
     is_moved_on: bool = False
