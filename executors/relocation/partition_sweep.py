@@ -25,7 +25,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
-from lake.relocation.evidence import unrecorded_growth
+from lake.relocation.evidence import given_away_locations, location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
 
@@ -152,6 +152,9 @@ class PartitionSweep:
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()
+        if given_away := given_away_locations(record, state):
+            self._record_given_away(given_away)
+            record, state = self._inspect()
         if grown := unrecorded_growth(record, state):
             for previous, files in grown:
                 self._fenced_store.supersede_files(self._table, self._partition, previous, files)
@@ -175,6 +178,9 @@ class PartitionSweep:
         elif decision.action in (RelocationAction.WAIT, RelocationAction.REPLACE_COPIES):  # the writer is still at work
             self._report.waiting += 1
         else:
+            self._record_given_away(
+                [one for one in record.previous_locations if one.location in decision.given_away_locations]
+            )
             self._record_removed_files(record, state, decision.emptied_locations)
             shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
@@ -361,16 +367,11 @@ class PartitionSweep:
             self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):
                 raise Conflict("files to be carried along are missing")
+            # From here on, another reader of the location would see the copies.
+            self._confirm(decision)
             self._writer.publish_copies(along)
             failpoint("carry_copied")
-        record, state = self._inspect()
-        new_decision = self._decide(record, state, timedelta())
-        if (new_decision.action, new_decision.target_location, new_decision.files_to_copy) != (
-            decision.action,
-            location,
-            decision.files_to_copy,
-        ):
-            raise Conflict("another writer changed the partition meanwhile")
+        record, state = self._confirm(decision)
         over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
@@ -396,6 +397,18 @@ class PartitionSweep:
         self._supersede_files(record, [file for file in decision.superseded_files if file.directory in elsewhere])
         self._end_accompanying_copies(along, elsewhere)
         self._report.relocated_back += 1
+
+    def _confirm(self, decision: RelocationDecision) -> tuple[RelocatedPartition, PartitionState]:
+        """Decide again about relocating back. Raises Conflict if the decision is another one now."""
+        record, state = self._inspect()
+        now = self._decide(record, state, timedelta())
+        if (now.action, now.target_location, now.files_to_copy) != (
+            decision.action,
+            decision.target_location,
+            decision.files_to_copy,
+        ):
+            raise Conflict("another writer changed the partition meanwhile")
+        return record, state
 
     def _end_accompanying_copies(
         self, along: Iterable[tuple[LocatedFile, str]], elsewhere: Mapping[str, PreviousLocation]
@@ -439,6 +452,16 @@ class PartitionSweep:
                     self._table, self._partition, previous, by_location[previous.location]
                 )
         self._report.superseded += len(files)
+
+    def _record_given_away(self, previous_locations: Iterable[PreviousLocation]) -> None:
+        for previous in previous_locations:
+            self._fenced_store.record_given_away(self._table, self._partition, previous)
+            log.warning(
+                "table %s, %s: another partition or table uses its former directory %s, which is no longer watched",
+                self._table.name,
+                partition_label(self._partition),
+                location_label(previous.location),
+            )
 
     def _record_removed_files(
         self, record: RelocatedPartition, state: PartitionState, locations: Collection[str]

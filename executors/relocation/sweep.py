@@ -27,7 +27,7 @@ from lake.relocation.decide import (
     decide_restore_location,
     orphaned_inputs,
 )
-from lake.relocation.evidence import unrecorded_growth
+from lake.relocation.evidence import given_away_locations, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 from lake.stopwatch import Stopwatch
@@ -37,11 +37,8 @@ log = logging.getLogger(__name__)
 #: if one of 10,000 partitions can't be inspected, about 14 calls fail until it is found; without a metastore all fail
 _MAX_FAILED_INSPECTIONS = 40
 
-_MAX_LOOK_AGE = timedelta(seconds=5)
-"""Maximum time between a check of the readers of a directory and the restore of a partition there."""
-
 _LOOKS_APART = 3
-"""If a check takes long, the next one follows after this many times its duration."""
+"""The readers of directories are looked for again after this many times the duration of the last search."""
 
 
 def partitions_awaiting_sweep(
@@ -187,7 +184,7 @@ class _ReaderLook:
         return decide_restore_location(record, replace(state, locations={**state.locations, target: there}))
 
     def _find_reader(self, partition: str, location: str) -> str | None:
-        max_age = max(_MAX_LOOK_AGE.total_seconds(), _LOOKS_APART * self._look_seconds)
+        max_age = _LOOKS_APART * self._look_seconds
         if self._looked_for.get(partition) != location or self._since_look.elapsed_seconds > max_age:
             self._looked_for, self._since_look = {**self._directories, partition: location}, Stopwatch()
             self._readers = self._format.other_readers(self._table, self._looked_for)
@@ -273,6 +270,7 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)
         and not orphaned_inputs(record, state)
+        and not given_away_locations(record, state)
         and not unrecorded_growth(record, state)
     )
     decision = decide(record, state, timedelta())
@@ -312,6 +310,8 @@ def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | No
         return f"{partition_label(record.partition)}: a round of the sweep is not finished"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
+    if given_away_locations(record, state):
+        return f"{partition_label(record.partition)} had a directory that another partition or table is read from now"
     if unrecorded_growth(record, state):
         return f"{partition_label(record.partition)} has replaced files that have grown since they were recorded"
     decision = decide(record, state, timedelta())

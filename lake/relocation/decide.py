@@ -35,10 +35,6 @@ WRITER_GRACE = timedelta(hours=1)
 """Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
 
 
-NO_CREATION_TIME = 0
-"""The creation time of a partition that a program without this field has written, in seconds."""
-
-
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
@@ -68,7 +64,7 @@ class RelocationDecision:
     recorded files are no longer expected. ``copies_to_remove`` are copies of superseded files that the overwrite did
     not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
     all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
-    replaced.
+    replaced. ``given_away_locations`` are previous locations whose new files are not the partition's.
     """
 
     action: RelocationAction
@@ -80,6 +76,7 @@ class RelocationDecision:
     copies_to_remove: tuple[str, ...] = ()
     concerns_table: bool = False
     modified_files: tuple[ModifiedFile, ...] = ()
+    given_away_locations: tuple[str, ...] = ()
 
 
 def decide(
@@ -183,21 +180,19 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     """
     if state.location is None or _is_at_latest(record, state):
         return None
-    is_same = state.created_at == record.latest.partition_created_at
+    is_same = state.is_created_with(record.latest)
     is_written_anew = (state.location, state.token) == (record.latest.location, None)
-    if is_written_anew and (is_same or state.created_at == NO_CREATION_TIME):
+    if is_written_anew and (is_same or not state.has_creation_time):
         return state.location, state.token
     if not is_same:
         return None
     if (state.location, state.token) in record.earlier_locations:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
-    previous_locations = {previous.location for previous in record.previous_locations}
-    return (
-        (state.location, state.token)
-        if state.token in tokens - {None} and state.location in previous_locations
-        else None
-    )
+    # If the partition was renamed after a relocation, its record does not have the token, which names the location.
+    is_known = state.token is not None and (state.token in tokens or state.token in state.location.split("/"))
+    is_at_previous = any(state.location == previous.location for previous in record.previous_locations)
+    return (state.location, state.token) if is_known and is_at_previous else None
 
 
 def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -287,12 +282,16 @@ def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice:
     if not changed:
         return _decide_changed_partition(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
-    late = {file: arrived_ms for one in changed for file, arrived_ms in one.late_files.items()}
     if choice is LocationChoice.CURRENT:
+        # The owner may use a directory for something else after it has moved the partition away.
+        former = {one.location for one in record.previous_locations if one.is_before_owner_move}
         return RelocationDecision(
             action=RelocationAction.NOTHING,
             reason=f"{location_label(state.location)} was chosen",
-            superseded_files=_sorted_by_path(late),
+            superseded_files=_sorted_by_path(
+                file for one in changed if one.location not in former for file in one.late_files
+            ),
+            given_away_locations=tuple(one.location for one in changed if one.location in former and one.late_files),
         )
     if len(changed) > 1:
         both, here = (
@@ -320,6 +319,8 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
     is read from its own directory, whose readers would see these files as well.
     """
+    if state.renamed_to is not None:
+        return _do_nothing(f"{partition_label(record.partition)} was renamed to {state.renamed_to}")
     decision = decide(record, state, timedelta())
     original = record.owner_location or record.original_location
     if (
@@ -375,11 +376,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
 
 def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if the owner has dropped a partition, and added it again at a location that the owner had once set."""
-    return (
-        state.token is None
-        and state.location in record.owner_locations
-        and state.created_at != record.latest.partition_created_at
-    )
+    return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -417,14 +414,17 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             "its own"
         )
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
-    if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
+    if state.token is None and (state.location != last.location or not state.is_created_with(last)):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
+    if state.is_another:
+        return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
     if state.token != last.token:
         decision = _halt(
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
         )
-        return replace(decision, concerns_table=True)
+        # A partition that was created anew came with the token, as one of another table does by EXCHANGE PARTITION.
+        return replace(decision, concerns_table=state.is_created_with(last) or not state.has_creation_time)
     if state.location != last.location:
         if any(state.location == previous.location for previous in record.previous_locations):
             return _halt(

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from types import MappingProxyType
 
+from lake.model import partition_label
 from lake.plan import LocatedFile
 from lake.relocation.model import LocationState, PartitionState, PreviousLocation, RelocatedPartition, UnreadyReason
 
@@ -204,8 +205,7 @@ def _inspect_previous_location(
 ) -> LocationFinding:
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
-    if previous.is_before_owner_move and there.read_by is not None:
-        # The owner has moved the partition away, and given its location to another partition, which shows the files.
+    if previous.is_given_away or _is_given_away_now(previous, there):
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.
@@ -216,6 +216,16 @@ def _inspect_previous_location(
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
+    unclear = {
+        file for file in late if latest_arrival_ms(file, late[file], state) < _recreation_ms(previous, record)[1]
+    }
+    if unclear:
+        reason = (
+            f"{min(file.path for file in unclear)} arrived before or after {partition_label(record.partition)} was "
+            "dropped and added again: the metastore's clock is ahead of the storage's, since the partition is newer "
+            "than the files that were compacted in it later"
+        )
+        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     waits = {file for file in late if file.path in there.unready}
     is_at_work = {there.unready[file.path] for file in waits} & {UnreadyReason.DIRECTORY, UnreadyReason.WRITING}
     if waits and (gone or is_at_work):
@@ -241,6 +251,10 @@ def _inspect_previous_location(
     if not late:
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
+    if previous.is_before_owner_move and len(gone) == len(previous.expected_files) > 0:
+        # The owner may have removed them after its move, and use the directory for something else.
+        reason = f"{count} since the table's owner moved the partition away, and files were written there"
+        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if grown and is_part and set(gone) <= grown.keys():
@@ -261,6 +275,22 @@ def _inspect_previous_location(
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
 
 
+def given_away_locations(record: RelocatedPartition, state: PartitionState) -> Sequence[PreviousLocation]:
+    """Return previous locations that are read by another partition or table since the owner moved the partition away.
+
+    Their files are the other one's from then on, also after it is dropped or moved.
+    """
+    return [
+        previous
+        for previous in record.previous_locations
+        if not previous.is_given_away and _is_given_away_now(previous, state.locations[previous.location])
+    ]
+
+
+def _is_given_away_now(previous: PreviousLocation, there: LocationState) -> bool:
+    return previous.is_before_owner_move and there.read_by is not None
+
+
 def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
     return any(not late_copy.is_done for late_copy in record.late_copies) or any(
@@ -278,6 +308,8 @@ def _late_files(
 ) -> Mapping[LocatedFile, int]:
     """Return the files of a previous location that are neither recorded nor copied, each with its arrival time."""
     there = state.locations[previous.location]
+    if previous.is_given_away:
+        return {}
     # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
@@ -287,15 +319,27 @@ def _late_files(
         for file, arrived_ms in there.files.items()
         if file not in recorded and file not in sources and file.name not in targets
     }
-    if previous.partition_created_at in (None, record.latest.partition_created_at):
-        return late
-    # The partition was dropped since then: files that had arrived before it was recreated were dropped with it.
-    recreated_ms = record.latest.partition_created_at * 1000
+    # Files that had arrived before the partition was recreated were dropped with it.
+    earliest_ms, _ = _recreation_ms(previous, record)
     return {
         file: arrived_ms
         for file, arrived_ms in late.items()
-        if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
+        if latest_arrival_ms(file, arrived_ms, state) >= earliest_ms
     }
+
+
+def _recreation_ms(previous: PreviousLocation, record: RelocatedPartition) -> tuple[int, int]:
+    """Return the earliest and the latest time at which a partition was recreated since it left a location, in ms.
+
+    Both are 0 if it was not. Files' times are compared with the creation time, which is by the catalog's clock. If the
+    files that the latest relocation wrote are older than the partition, this clock is ahead of the storage's by an
+    unknown time.
+    """
+    if previous.partition_created_at in (None, record.latest.partition_created_at):
+        return 0, 0
+    created_ms = record.latest.partition_created_at * 1000
+    written_ms = max((file.modified_ms for file in record.latest.files), default=created_ms)
+    return (created_ms, created_ms) if created_ms <= written_ms else (0, written_ms)
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:

@@ -19,7 +19,8 @@ class PreviousLocation:
     ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
-    partition to a location that lakefold had never used.
+    partition to a location that lakefold had never used. ``is_given_away``: after that move another partition or table
+    was read from the location, or a person has decided that new files there are not the partition's.
     """
 
     location: str
@@ -31,6 +32,7 @@ class PreviousLocation:
     plan_id: str = ""
     partition_created_at: int | None = None
     is_before_owner_move: bool = False
+    is_given_away: bool = False
 
     @property
     def files_in_place(self) -> tuple[LocatedFile, ...]:
@@ -156,21 +158,20 @@ class RelocationHistory:
         A discarded relocation may be pruned if it is cleaned up and its location is missing, or was left by another
         relocation. The first relocation that was made stays, since it shows which directory was the partition's own;
         the last two stay as well. Any other relocation may be pruned if it is cleaned up and its previous location is
-        missing, or if that location is the own directory and a later relocation left it again. Of consecutive prunable
-        relocations the last one stays and stands for the earlier ones. If a relocation that no plan made stays, the
-        relocation before it stays as well, and so do the relocations after it up to the next one that a plan made or
-        that led to the own directory: only they show in a table that it was made. If the relocation itself led to the
-        own directory, those after it need not stay.
+        missing, or if that location is the own directory, or another one to which the owner had moved the partition,
+        and an earlier and a later relocation left it as well. Of consecutive prunable relocations the last one stays
+        and stands for the earlier ones. If a relocation that no plan made stays, the relocations before and after it
+        stay as well, because only they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
+        first_left = self._first_left_owner_locations()
         may_go = [
             relocation.is_cleaned_up
             and 0 < index < len(relocations) - 2
             and (
-                last_left[original] > index
-                if relocation.previous_location == original
-                else relocation.previous_location in missing_locations
+                (relocation.previous_location in missing_locations and relocation.previous_location != original)
+                or first_left.get(relocation.previous_location, index) < index < last_left[relocation.previous_location]
             )
             for index, relocation in enumerate(relocations)
         ]
@@ -183,6 +184,20 @@ class RelocationHistory:
                 if relocations[index].location != original:
                     goes -= _indexes_until_plan(relocations, index + 1)
         return [*(relocations[index] for index in sorted(goes)), *self._prunable_discarded(missing_locations)]
+
+    def _first_left_owner_locations(self) -> Mapping[str, int]:
+        """Return the first relocation that left each location to which no relocation had led before, by its index.
+
+        These are the own directory and locations to which the owner had moved the partition, or versions before which
+        relocations were pruned.
+        """
+        found: dict[str, int] = {}
+        known = set[str]()
+        for index, relocation in enumerate(self.relocations):
+            if relocation.previous_location not in known:
+                found[relocation.previous_location] = index
+            known |= {relocation.previous_location, relocation.location}
+        return found
 
     def _prunable_discarded(self, missing_locations: Collection[str]) -> Iterator[PastRelocation]:
         watched = {relocation.previous_location for relocation in self.relocations}
@@ -302,10 +317,21 @@ class PartitionState:
     locations: Mapping[str, LocationState]
     #: when the catalog's partition was created, in seconds
     created_at: int = 0
-    #: the name under which the catalog has the partition now; only looked up while it has late files
+    #: False if a program has written the entry without the creation time; ``created_at`` is that of the write, or 0
+    has_creation_time: bool = True
+    #: the name under which the catalog has the partition now; only looked up while it has late files, or replaced
+    #: files in its own directory
     renamed_to: str | None = None
     #: the renamed partition has left ``location``, which is one of its own previous locations now
     is_moved_on: bool = False
+    #: the partition that has the name now was relocated under another name, and then renamed
+    is_another: bool = False
+
+    def is_created_with(self, relocation: Relocation) -> bool:
+        """True if the catalog's partition is the one that was relocated, judged by its creation time."""
+        created_at = relocation.partition_created_at
+        # Earlier releases recorded 0 for an entry without the time.
+        return self.created_at == created_at or (created_at == 0 and not self.has_creation_time)
 
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:

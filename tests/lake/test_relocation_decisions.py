@@ -228,7 +228,8 @@ def test_rule_1_a_partition_that_names_an_unrecorded_relocation_halts_the_table(
 def test_rule_11_a_partition_that_is_written_anew_in_its_location_without_its_properties_gets_them_again():
     for created_at in (0, 5):
         record = replace(relocated(PREVIOUS), latest=replace(relocated(PREVIOUS).latest, partition_created_at=5))
-        lost = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=created_at)
+        there = partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES)
+        lost = replace(there, created_at=created_at, has_creation_time=created_at != 0)
         decision = decide(record, lost, NO_TIME)
         assert (decision.action, "without its properties" in decision.reason) == (RelocationAction.REAPPLY, True)
     again = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=6)
@@ -273,23 +274,29 @@ def test_rule_6_a_partition_that_was_recreated_at_its_location_needs_no_action_f
 
 def test_rule_6_late_files_of_a_dropped_partition_are_not_copied_into_its_successor():
     record, recreated = relocated(replace(PREVIOUS, partition_created_at=7)), 9
-    record = replace(record, latest=replace(record.latest, partition_created_at=recreated))
+    published = two_files("current", recreated * 1000 + 500)
+    record = replace(record, latest=replace(record.latest, partition_created_at=recreated, files=published))
+    current = location_with(*published)
     later = file("original/later", recreated * 1000)
     for changed, files in ((0, (later,)), (recreated * 1000, (later, LATE_FILE))):
         original = LocationState(
             files=location_with(*PREVIOUS.expected_files, LATE_FILE, later).files, directory_changed_ms=changed
         )
-        assert decide(record, partition_at(original=original, current=PUBLISHED_FILES), NO_TIME).files_to_copy == files
-    assert (
-        decide(
-            record,
-            partition_at(original=location_with(*PREVIOUS.expected_files, LATE_FILE), current=PUBLISHED_FILES),
-            NO_TIME,
-        ).action
-        is RelocationAction.NOTHING
-    )
-    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=PUBLISHED_FILES), NO_TIME)
+        assert decide(record, partition_at(original=original, current=current), NO_TIME).files_to_copy == files
+    original = location_with(*PREVIOUS.expected_files, LATE_FILE)
+    assert decide(record, partition_at(original=original, current=current), NO_TIME).action is RelocationAction.NOTHING
+    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=current), NO_TIME)
     assert replaced.action is RelocationAction.WAIT, "an expected file is missing"
+
+
+def test_rule_6_a_late_file_is_not_taken_for_one_of_a_dropped_partition_by_a_catalogs_clock_that_is_ahead():
+    record, published = relocated(replace(PREVIOUS, partition_created_at=7)), two_files("current", 5000)
+    record = replace(record, latest=replace(record.latest, partition_created_at=9, files=published))
+    for at, action in ((5000, RelocationAction.COPY_LATE_FILES), (4999, RelocationAction.HALT)):
+        original = location_with(*PREVIOUS.expected_files, file("original/late", at))
+        decision = decide(record, partition_at(original=original, current=location_with(*published)), NO_TIME)
+        assert decision.action is action
+    assert "original/late arrived before or after partition p was dropped and added again" in decision.reason
 
 
 @pytest.mark.parametrize(("location", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])

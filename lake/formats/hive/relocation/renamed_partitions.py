@@ -10,21 +10,26 @@ partition.
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from posixpath import basename
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.commit_record import CommitRecord
-from lake.formats.hive.commit.version_names import relocation_token, version_of_directory
+from lake.formats.hive.commit.version_names import relocation_token, version_of_directory, version_of_output
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
+from lake.relocation.decide import orphaned_inputs
 from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
+
+PartitionLookup = Callable[[Collection[str] | None], Sequence[CatalogPartition]]
+"""Returns the table's partitions with these names, or all of them."""
 
 _MAX_SEARCHES = 100_000
 
@@ -36,33 +41,68 @@ def find_renamed_partitions(
     ref: TableRef,
     relocated: Sequence[RelocatedPartition],
     states: Mapping[str, PartitionState],
-    list_all_partitions: Callable[[], Sequence[CatalogPartition]],
+    list_partitions: PartitionLookup,
 ) -> Mapping[str, PartitionState]:
-    """Return the states of the partitions that have another name now and whose late files are not copied yet.
+    """Return the states of the partitions that have another name now.
 
-    If the partition is at its latest location, or a later relocation has moved it from there, the state is that of a
-    partition at its latest location. A partition without another name is searched for once an hour in each process, and
-    when other files are in its previous locations. Raises Transient.
+    They are looked for while their late files are not copied yet, or replaced files are in their own directory: a
+    writer may still add a late file there. If the partition is at its latest location, or a later relocation has moved
+    it from there, the state is that of a partition at its latest location. A partition without another name is searched
+    for once an hour in each process, and when other files are in its previous locations. Raises Transient.
     """
-    absent = [
-        one
-        for one in relocated
-        if states[one.partition].location is None
-        and has_unhandled_files(one, states[one.partition])
-        and not _known_as_dropped.has(_search_key(ref, one, states[one.partition]))
-    ]
-    partitions = list_all_partitions() if absent else ()
-    records = _Records(ref)
-    found = {}
-    for one in absent:
-        for partition in partitions:
-            if partition.created_at == one.latest.partition_created_at and partition.name != one.partition:
-                state = _state_if_renamed(ref, one.latest, states[one.partition], partition, records)
-                if state is not None:
-                    found[one.partition] = state
+    records, found = _Records(ref), {}
+    absent = {}
+    for one in relocated:
+        state = states[one.partition]
+        if state.location is None and (has_unhandled_files(one, state) or orphaned_inputs(one, state)):
+            key = _search_key(ref, one, state)
+            name = _searches.result(key)
+            if name is not None:
+                absent[one.partition] = one, key, name
+    names = {name for _, _, name in absent.values()} - {""}
+    partitions = {one.name: one for one in list_partitions(names)} if names else {}
+    unknown = {partition for partition, (_, _, name) in absent.items() if name not in partitions}
+    every = list_partitions(None) if unknown else ()
+    for partition, (one, key, name) in absent.items():
+        state = states[partition]
+        for other in every if partition in unknown else (partitions[name],):
+            if other.created_at == one.latest.partition_created_at and other.name != partition:
+                renamed = _state_if_renamed(ref, one.latest, state, other, records)
+                # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
+                if renamed is not None and (renamed.location is not None or has_unhandled_files(one, state)):
+                    found[partition] = renamed
+                    _searches.add(key, other.name)
                     break
         else:
-            _known_as_dropped.add(_search_key(ref, one, states[one.partition]))
+            _searches.add(key, None)
+    return found
+
+
+def find_other_partitions(
+    ref: TableRef,
+    relocated: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
+    partitions: Mapping[str, CatalogPartition],
+) -> Mapping[str, PartitionState]:
+    """Return the states of the names that another partition has now, which was relocated before it was renamed.
+
+    Such a partition has another creation time, and the token of a relocation that led to its location. Reads the
+    records of these tokens only. Raises Transient.
+    """
+    records, found = _Records(ref), {}
+    for one in relocated:
+        state = states[one.partition]
+        if state.token in (None, one.latest.token) or state.created_at == one.latest.partition_created_at:
+            continue
+        partition = partitions.get(one.partition)
+        if state.token is None or partition is None or state.renamed_to is not None:
+            continue
+        present = _present_directory(ref, partition)
+        if any(
+            move.partition_created_at == state.created_at and present.may_be_of(move)
+            for move in records.relocations(state.token)
+        ):
+            found[one.partition] = replace(state, is_another=True)
     return found
 
 
@@ -75,27 +115,33 @@ def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionSt
 
 
 class _Searches:
-    """Searches that found nothing; at most ``_MAX_SEARCHES``. Thread-safe."""
+    """The results of searches for the present names of partitions; at most ``_MAX_SEARCHES``. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._searched_at: dict[Hashable, float] = {}
+        self._searched: dict[Hashable, tuple[float, str | None]] = {}
 
-    def has(self, key: Hashable) -> bool:
-        """True if the search with this key found nothing in the last ``_SEARCHES_APART`` seconds."""
+    def result(self, key: Hashable) -> str | None:
+        """Return the name that the last search with this key found; '' if there was no search.
+
+        Returns None if the search found nothing in the last ``_SEARCHES_APART`` seconds.
+        """
         with self._lock:
-            return time.monotonic() - self._searched_at.get(key, -float("inf")) < _SEARCHES_APART
+            searched_at, name = self._searched.get(key, (-float("inf"), None))
+        if name is None and time.monotonic() - searched_at >= _SEARCHES_APART:
+            return ""
+        return name
 
-    def add(self, key: Hashable) -> None:
-        """Add a search that found nothing. The oldest one is dropped if there are too many."""
+    def add(self, key: Hashable, name: str | None) -> None:
+        """Add a search and the name that it found, if any. The oldest one is dropped if there are too many."""
         with self._lock:
-            self._searched_at.pop(key, None)
-            self._searched_at[key] = time.monotonic()
-            if len(self._searched_at) > _MAX_SEARCHES:
-                del self._searched_at[next(iter(self._searched_at))]
+            self._searched.pop(key, None)
+            self._searched[key] = time.monotonic(), name
+            if len(self._searched) > _MAX_SEARCHES:
+                del self._searched[next(iter(self._searched))]
 
 
-_known_as_dropped = _Searches()
+_searches = _Searches()
 
 
 def _state_if_renamed(
@@ -106,46 +152,72 @@ def _state_if_renamed(
     records: "_Records",
 ) -> PartitionState | None:
     """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not."""
-    token, location = relocation_token(partition.parameters), relative_path(ref.location, partition.location)
+    token = relocation_token(partition.parameters)
     renamed = replace(state, renamed_to=partition.name)
     there = replace(renamed, location=last.location, token=last.token, created_at=last.partition_created_at)
     if token is None:
         return None
+    present = _present_directory(ref, partition)
     if token == last.token:
-        if location == last.location:
-            return there
         # Partitions that one plan has relocated have the same token, each in its own directory of the version.
-        return renamed if not is_in_data_dir(location) and _holds_files_of(ref, partition, last) else None
-    next_move = _relocation_after(last, partition.name, location, token, records)
-    if next_move is None:
+        return there if present.location == last.location else renamed if present.may_be_of(last) else None
+    left = _relocation_after(last, partition.name, present, token, records)
+    if left is None:
         return None
     # Once lakefold has begun to delete there, files that are copied there would look like those of an overwrite.
-    return renamed if records.is_cleaned(next_move) else replace(there, is_moved_on=True)
+    is_moved_on = left.previous_location == last.location and not records.is_cleaned(left)
+    return replace(there, is_moved_on=True) if is_moved_on else renamed
 
 
-def _relocation_after(last: Relocation, name: str, location: str, token: str, records: "_Records") -> Relocation | None:
-    """Return the relocation of a partition that left the location of ``last``. None if there is none.
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A location that a partition had, and the names of the files that were there, which are read only if needed."""
 
-    The search begins at the partition's present relocation, ``token`` to ``location``, and goes back to earlier ones.
+    location: str
+    file_names: Callable[[], Collection[str]]
+
+    def may_be_of(self, move: Relocation) -> bool:
+        """True if ``move`` led there: to this location, or to a directory that the metastore has moved there.
+
+        The metastore moves the directory of a managed table's partition to that of its new name, which is in no
+        version. The names of files that a rewrite wrote are unique.
+        """
+        if self.location == move.location:
+            return True
+        if is_in_data_dir(self.location) or not move.files:
+            return False
+        return all(file.name in self.file_names() for file in move.files)
+
+
+def _present_directory(ref: TableRef, partition: CatalogPartition) -> _Directory:
+    return _Directory(relative_path(ref.location, partition.location), cache(partial(_file_names, ref, partition)))
+
+
+def _relocation_after(
+    last: Relocation, name: str, present: _Directory, token: str, records: "_Records"
+) -> Relocation | None:
+    """Return the relocation of a partition that left the directory of ``last``. None if there is none.
+
+    The search begins at the partition's ``present`` directory and relocation ``token``, and goes back to earlier ones.
 
     A relocation follows the relocation whose version it left. If it left a directory outside of versions, it follows a
-    relocation back to this directory; relocations back have records of their own.
+    relocation back to this directory, which has a record of its own, or one whose directory the metastore moved there.
     """
-    reached, seen = [(location, token)], set[str]()
+    reached, seen = [(present, token)], set[str]()
     while reached:
-        location, token = reached.pop()
+        directory, token = reached.pop()
         if token in seen:
             continue
         seen.add(token)
         for move in records.relocations(token):
-            is_of_partition = move.partition == name or move.location == location
+            is_of_partition = move.partition == name or directory.may_be_of(move)
             if not is_of_partition or move.partition_created_at != last.partition_created_at:
                 continue
-            if move.previous_location == last.location:
+            left = _Directory(move.previous_location, partial(records.replaced_names, move))
+            if left.may_be_of(last):
                 return move
             version = records.version_of(move.previous_location)
-            tokens = records.relocations_back_to(move.previous_location) if version is None else [version]
-            reached += [(move.previous_location, before) for before in tokens]
+            reached += [(left, before) for before in ([version] if version else records.tokens_before(move))]
     return None
 
 
@@ -169,6 +241,17 @@ class _Records:
         except OSError as error:
             raise Transient(f"the markers of deleted files of {self._ref.name} can't be read: {error}") from error
 
+    def replaced_names(self, move: Relocation) -> Collection[str]:
+        """Return the names of the files that a relocation has replaced."""
+        record = self._read(move.token)
+        replaced = () if record is None else record.commit.superseded
+        return {basename(one.path) for one in replaced if one.partition == move.partition}
+
+    def tokens_before(self, move: Relocation) -> Collection[str]:
+        """Return the tokens of the relocations that may have led to the location that ``move`` left."""
+        written_by = (version_of_output(name) for name in self.replaced_names(move))
+        return {*self.relocations_back_to(move.previous_location), *filter(None, written_by)}
+
     def version_of(self, location: str) -> str | None:
         """Return the version in which a location is. None if it is in no version."""
         return version_of_directory(self._ref, resolve_path(self._ref.location, location))
@@ -184,11 +267,9 @@ class _Records:
         return self._tokens_back.get(location, ())
 
 
-def _holds_files_of(ref: TableRef, partition: CatalogPartition, last: Relocation) -> bool:
-    """True if the directory of a partition has the files of the relocation, whose own directory may have been moved."""
+def _file_names(ref: TableRef, partition: CatalogPartition) -> Collection[str]:
     (listing,) = list_partition_files(ref.name, [partition])
-    names = {file.path.rpartition("/")[2] for file in listing.files}
-    return bool(last.files) and names.issuperset(file.name for file in last.files)
+    return {basename(file.path) for file in listing.files}
 
 
 def _tokens_without_plan(ref: TableRef) -> Sequence[str]:

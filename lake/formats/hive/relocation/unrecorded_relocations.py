@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache, partial
 from posixpath import basename
 
-from lake.formats.hive.catalog.tables import list_partitions
+from lake.formats.hive.catalog.tables import is_in_data_dir, list_partitions
 from lake.formats.hive.commit import commit_record, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
@@ -214,9 +214,34 @@ def _late_copies(
         for file in one.commit.superseded
         if file.modified_at is not None
     )
+    former = _before_owner_moves(records)
     return {
-        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced)) for one in records
+        one.commit.instant: tuple(
+            copy
+            for copy in _find_late_copies(ref, one, listings, digests, last, replaced)
+            if (copy.token, copy.partition) not in former
+        )
+        for one in records
     }
+
+
+def _before_owner_moves(records: Sequence[CommitRecord]) -> Set[tuple[str, str]]:
+    """Return token and partition of the relocations after which the owner has moved the partition; oldest first.
+
+    Files that came to the locations that they left may be of another partition or table. The owner has chosen a
+    location in no version that no earlier relocation left or led to.
+    """
+    moves: dict[str, list[Relocation]] = defaultdict(list)
+    for move in (move for one in records for move in one.commit.relocations):
+        moves[move.partition].append(move)
+    found = set[tuple[str, str]]()
+    for partition, these in moves.items():
+        known = {these[0].previous_location}
+        for number, move in enumerate(these):
+            if move.previous_location not in known and not is_in_data_dir(move.previous_location):
+                found |= {(earlier.token, partition) for earlier in these[:number]}
+            known |= {move.previous_location, move.location}
+    return found
 
 
 def _find_late_copies(

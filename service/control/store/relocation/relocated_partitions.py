@@ -26,6 +26,9 @@ begun and discarded (see ``DISCARDED_PREFIX``).
 DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
 """The prefix of the token of a discarded relocation, which the catalog may still apply."""
 
+GIVEN_AWAY = "another partition or table uses the directory"
+"""The reason why the records of a previous location are closed whose files are not the partition's any more."""
+
 
 def is_recreated(token: str) -> bool:
     """True if the row of ``token`` records a location, not a relocation; see ``RECREATED_PREFIX``."""
@@ -106,7 +109,7 @@ def _relocated_partition(
     applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
     # If a location was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
-    moved_by_owner = _last_owner_move(applied)
+    moved_by_owner = _last_owner_moves(applied)
     previous_locations = tuple(
         _previous_location(row, recorded.get((row.partition_path, row.token), ()), moved_by_owner)
         for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
@@ -134,7 +137,7 @@ def _owner_location(applied: Sequence[Row[Any]]) -> str:
     that was renamed in a version has no such location: it gets the directory of its name.
     """
     locations: list[str] = [location for row in applied for location in (row.left_place, row.place)]
-    by_owner = [location for location in locations if location.partition("/")[0] not in DATA_DIRS]
+    by_owner = [location for location in locations if not _is_in_version(location)]
     return by_owner[-1] if by_owner else str(applied[-1].partition_path)
 
 
@@ -162,20 +165,29 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
-def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
-    """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
+def _last_owner_moves(applied: Sequence[Row[Any]]) -> tuple[int, int]:
+    """Return the ids of the last relocations that left any location, or one in no version, chosen by the owner; or 0.
 
-    The owner has chosen a location if no earlier relocation left it or led to it.
+    The owner has chosen a location if no earlier relocation left it or led to it. A version that follows a pruned
+    relocation looks the same.
     """
-    known, found = {applied[0].left_place}, 0
+    known, found, outside = {applied[0].left_place}, 0, 0
     for row in applied:
         if row.left_place not in known:
-            found = row.id
+            found, outside = row.id, outside if _is_in_version(row.left_place) else row.id
         known |= {row.left_place, row.place}
-    return found
+    return found, outside
 
 
-def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: int) -> PreviousLocation:
+def _is_in_version(location: str) -> bool:
+    return location.partition("/")[0] in DATA_DIRS
+
+
+def _previous_location(
+    move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: tuple[int, int]
+) -> PreviousLocation:
+    is_given_away = any(row.closed_reason == GIVEN_AWAY for row in recorded)
+    recorded = [row for row in recorded if not row.path.endswith("/")]  # the directory itself is given away
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
@@ -194,7 +206,8 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_ow
         partition_created_at=move.partition_made_at,
         # A pruned relocation leaves a gap that looks like a move by the owner. But a relocation is pruned only once all
         # files replaced before it are deleted, so no location before the gap has expected files.
-        is_before_owner_move=bool(expected) and move.id < moved_by_owner,
+        is_before_owner_move=move.id < moved_by_owner[0 if expected else 1],
+        is_given_away=is_given_away,
     )
 
 
