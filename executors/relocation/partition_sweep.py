@@ -176,6 +176,9 @@ class PartitionSweep:
             self._report.waiting += 1
         else:
             self._record_removed_files(record, state, decision.emptied_locations)
+            if decision.released_locations:
+                left = [one for one in record.previous_locations if one.location in decision.released_locations]
+                self._fenced_store.release_locations(self._table, self._partition, left)
             shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
                 self._relocate_back(record, state, decision)

@@ -77,30 +77,6 @@ def test_rule_4_a_location_emptied_by_an_overwrite_of_another_location_is_not_wa
     )
 
 
-def test_rule_4_files_that_an_owner_removed_after_its_own_move_are_not_waited_for():
-    left = replace(PREVIOUS, is_before_owner_move=True)
-    middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
-    late = file("middle/new", LATE)
-    decision = decide(
-        relocated(left, middle),
-        partition_at(
-            original=location_with(), middle=location_with(*middle.expected_files, late), current=PUBLISHED_FILES
-        ),
-        NO_TIME,
-    )
-    assert (decision.action, decision.files_to_copy, decision.emptied_locations) == (
-        RelocationAction.COPY_LATE_FILES,
-        (late,),
-        ("original",),
-    )
-    decision = decide(relocated(left), partition_at(original=location_with(), current=PUBLISHED_FILES), NO_TIME)
-    assert (decision.action, decision.emptied_locations) == (RelocationAction.NOTHING, ("original",))
-    some = partition_at(original=location_with(PREVIOUS.expected_files[0]), current=PUBLISHED_FILES)
-    assert decide(relocated(left), some, NO_TIME).action is RelocationAction.WAIT, (
-        "the owner may still be removing them"
-    )
-
-
 def test_rule_4_an_overwrite_of_the_directory_above_is_no_overwrite_of_the_location_itself():
     tree_removed = LocationState(is_tree_removed=True)
     assert (

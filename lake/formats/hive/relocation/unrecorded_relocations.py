@@ -21,6 +21,7 @@ from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 from lake.plan import LocatedFile, Relocation, milliseconds_of
 from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
+from lake.relocation.owner_moves import find_owner_moves
 from lake.storage.files import FileEntry
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
@@ -205,8 +206,18 @@ def _late_copies(
     """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
 
     A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
-    or was kept aside since an overwrite followed it.
+    or was kept aside since an overwrite followed it. This does not hold for locations that the owner moved the
+    partition away from: the files there may be those of another partition or table.
     """
+    moves = defaultdict[str, list[Relocation]](list)
+    for one in records:
+        for move in one.commit.relocations:
+            moves[move.partition].append(move)
+    given_up = frozenset(
+        (partition, these[index].token)
+        for partition, these in moves.items()
+        for index in find_owner_moves([(move.previous_location, move.location) for move in these]).moved_before
+    )
     last = {move.partition: one for one in records for move in one.commit.relocations}
     replaced = frozenset(
         LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
@@ -215,7 +226,8 @@ def _late_copies(
         if file.modified_at is not None
     )
     return {
-        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced)) for one in records
+        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced, given_up))
+        for one in records
     }
 
 
@@ -226,10 +238,12 @@ def _find_late_copies(
     digests: Mapping[str, str],
     last_records: Mapping[str, CommitRecord],
     replaced: Set[LocatedFile],
+    given_up: Set[tuple[str, str]],
 ) -> Iterator[UnrecordedLateCopy]:
     """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit aren't.
 
-    The name of a copy holds the digest of its source.
+    The name of a copy holds the digest of its source. In the previous locations of ``given_up``, partitions each with a
+    relocation's token, only files with such a copy are handled.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
@@ -240,6 +254,7 @@ def _find_late_copies(
                 continue
             target = digests.get(source_digest(file))
             is_late = target is None and final is not record and file not in replaced
+            is_late = is_late and (move.partition, move.token) not in given_up
             if is_late and _has_arrived_before(ref, entry, move, final):
                 target = f"{move.location}/{basename(file.path)}"
             if target is not None:

@@ -28,6 +28,7 @@ from service.control.store.partition_locks import renew_locks
 from service.control.store.relocation.relocated_partitions import (
     DISCARDED_PREFIX,
     RECREATED_PREFIX,
+    RELEASED_PREFIX,
     file_from_json,
     load_relocated,
 )
@@ -239,6 +240,26 @@ class RelocationJournal(StorePart):
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
                 ended = {"deleted_at_ms": db_now(), "closed_reason": REMOVED_BY_WRITER}
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
+
+    def release_locations(self, table: TableRef, partition: str, locations: Sequence[PreviousLocation]) -> None:
+        """Record that the late files in these locations are not the partition's; see ``PreviousLocation``."""
+        with self._locked_write() as connection:
+            for previous in locations:
+                insert_if_absent(
+                    connection,
+                    RelocationRow,
+                    table_name=table.name,
+                    partition_path=partition,
+                    token=f"{RELEASED_PREFIX}{previous.token}",
+                    plan_id=previous.plan_id,
+                    left_place=previous.location,
+                    place=previous.location,
+                    files=[],
+                    left_files=[],
+                    partition_made_at=previous.partition_created_at or 0,
+                    begun_at_ms=db_now(),
+                    made_at_ms=db_now(),
+                )
 
     def record_archived_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]

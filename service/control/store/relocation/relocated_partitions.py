@@ -12,19 +12,25 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 
 from lake.plan import LocatedFile, Relocation
 from lake.relocation.model import LateCopy, PreviousLocation, RelocatedPartition
-from lake.storage.locations import DATA_DIRS
+from lake.relocation.owner_moves import find_owner_moves
 from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
 
 RECREATED_PREFIX = "again-"
 """The prefix of the token of a row that records a location without a relocation.
 
-There are two cases: a writer has recreated a location whose record was pruned, or a relocation to the location was
-begun and discarded (see ``DISCARDED_PREFIX``).
+There are three cases: a writer has recreated a location whose record was pruned, a relocation to the location was
+begun and discarded (see ``DISCARDED_PREFIX``), or the location is released (see ``RELEASED_PREFIX``).
 """
 
 DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
 """The prefix of the token of a discarded relocation, which the catalog may still apply."""
+
+RELEASED_PREFIX = f"{RECREATED_PREFIX}released-"
+"""The prefix of the token of a row which records that the files in a location are not the partition's.
+
+The token of the last relocation that left the location follows, see ``PreviousLocation.is_released``.
+"""
 
 
 def is_recreated(token: str) -> bool:
@@ -106,10 +112,17 @@ def _relocated_partition(
     applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
     # If a location was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
-    moved_by_owner = _last_owner_move(applied)
+    recreated = {row.left_place: row for row in rows if is_recreated(row.token)}
+    owner_moves = find_owner_moves([(row.left_place, row.place) for row in applied])
+    moved_ms = {applied[left].id: _made_ms(applied[move]) for left, move in owner_moves.moved_before.items()}
+    released = {row.token.removeprefix(RELEASED_PREFIX) for row in rows}
     previous_locations = tuple(
-        _previous_location(row, recorded.get((row.partition_path, row.token), ()), moved_by_owner)
-        for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
+        replace(
+            _previous_location(row, recorded.get((row.partition_path, row.token), ())),
+            owner_moved_ms=moved_ms.get(row.id),
+            is_released=row.token in released and row.id in moved_ms,
+        )
+        for location, row in (recreated | by_location).items()
         if location != last.place
     )
     return RelocatedPartition(
@@ -120,22 +133,21 @@ def _relocated_partition(
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,
-        owner_location=_owner_location(applied),
+        # A partition that was renamed in a version has no such location: it gets the directory of its name.
+        owner_location=owner_moves.location or str(last.partition_path),
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
         earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
     )
 
 
-def _owner_location(applied: Sequence[Row[Any]]) -> str:
-    """Return the last location that is in no version, so the table's owner had set it.
+def _made_ms(move: Row[Any]) -> int:
+    """Return a time after a relocation, in milliseconds: the later one by the clocks of the database and the storage.
 
-    lakefold itself moves a partition to a version, or back to a location that the partition had before. A partition
-    that was renamed in a version has no such location: it gets the directory of its name.
+    The times of its files show the storage's clock while it is the partition's latest relocation. Until the next one,
+    a sweep has decided about the files that had arrived before.
     """
-    locations: list[str] = [location for row in applied for location in (row.left_place, row.place)]
-    by_owner = [location for location in locations if location.partition("/")[0] not in DATA_DIRS]
-    return by_owner[-1] if by_owner else str(applied[-1].partition_path)
+    return max(int(move.begun_at_ms), *(file_from_json(entry).modified_ms for entry in move.files), 0)
 
 
 def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
@@ -162,20 +174,7 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
-def _last_owner_move(applied: Sequence[Row[Any]]) -> int:
-    """Return the id of the last relocation from a location that the table's owner had chosen; 0 if there is none.
-
-    The owner has chosen a location if no earlier relocation left it or led to it.
-    """
-    known, found = {applied[0].left_place}, 0
-    for row in applied:
-        if row.left_place not in known:
-            found = row.id
-        known |= {row.left_place, row.place}
-    return found
-
-
-def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: int) -> PreviousLocation:
+def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
@@ -192,9 +191,6 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]], moved_by_ow
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
-        # A pruned relocation leaves a gap that looks like a move by the owner. But a relocation is pruned only once all
-        # files replaced before it are deleted, so no location before the gap has expected files.
-        is_before_owner_move=bool(expected) and move.id < moved_by_owner,
     )
 
 
