@@ -25,7 +25,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
-from lake.relocation.evidence import unrecorded_growth
+from lake.relocation.evidence import location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
 
@@ -176,9 +176,7 @@ class PartitionSweep:
             self._report.waiting += 1
         else:
             self._record_removed_files(record, state, decision.emptied_locations)
-            if decision.released_locations:
-                left = [one for one in record.previous_locations if one.location in decision.released_locations]
-                self._fenced_store.release_locations(self._table, self._partition, left)
+            self._release_locations(record, decision.released_locations)
             shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
                 self._relocate_back(record, state, decision)
@@ -364,16 +362,11 @@ class PartitionSweep:
             self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):
                 raise Conflict("files to be carried along are missing")
+            # From here on, another reader of the location would see the copies.
+            self._confirm(decision)
             self._writer.publish_copies(along)
             failpoint("carry_copied")
-        record, state = self._inspect()
-        new_decision = self._decide(record, state, timedelta())
-        if (new_decision.action, new_decision.target_location, new_decision.files_to_copy) != (
-            decision.action,
-            location,
-            decision.files_to_copy,
-        ):
-            raise Conflict("another writer changed the partition meanwhile")
+        record, state = self._confirm(decision)
         over = tuple(state.locations[location].files)
         relocation = Relocation(
             partition=self._partition,
@@ -399,6 +392,18 @@ class PartitionSweep:
         self._supersede_files(record, [file for file in decision.superseded_files if file.directory in elsewhere])
         self._end_accompanying_copies(along, elsewhere)
         self._report.relocated_back += 1
+
+    def _confirm(self, decision: RelocationDecision) -> tuple[RelocatedPartition, PartitionState]:
+        """Decide again about relocating back. Raises Conflict if the decision is another one now."""
+        record, state = self._inspect()
+        now = self._decide(record, state, timedelta())
+        if (now.action, now.target_location, now.files_to_copy) != (
+            decision.action,
+            decision.target_location,
+            decision.files_to_copy,
+        ):
+            raise Conflict("another writer changed the partition meanwhile")
+        return record, state
 
     def _end_accompanying_copies(
         self, along: Iterable[tuple[LocatedFile, str]], elsewhere: Mapping[str, PreviousLocation]
@@ -442,6 +447,20 @@ class PartitionSweep:
                     self._table, self._partition, previous, by_location[previous.location]
                 )
         self._report.superseded += len(files)
+
+    def _release_locations(self, record: RelocatedPartition, locations: Collection[str]) -> None:
+        """Record that the late files in these locations are not the partition's: its owner had moved it away."""
+        if not locations:
+            return
+        released = [one for one in record.previous_locations if one.location in locations]
+        self._fenced_store.release_locations(self._table, self._partition, released)
+        for one in released:
+            log.warning(
+                "table %s, partition %s: the files in %s, from which its owner had moved it away, are not its rows",
+                self._table.name,
+                self._partition,
+                location_label(one.location),
+            )
 
     def _record_removed_files(
         self, record: RelocatedPartition, state: PartitionState, locations: Collection[str]

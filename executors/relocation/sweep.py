@@ -37,11 +37,8 @@ log = logging.getLogger(__name__)
 #: if one of 10,000 partitions can't be inspected, about 14 calls fail until it is found; without a metastore all fail
 _MAX_FAILED_INSPECTIONS = 40
 
-_MAX_LOOK_AGE = timedelta(seconds=5)
-"""Maximum time between a look at the readers of a directory and the restore of a partition there."""
-
 _LOOKS_APART = 3
-"""If looks take long, the next one follows after this many times the duration of the last one."""
+"""A look at the readers of directories is repeated after this many times the duration of the last one."""
 
 
 def partitions_awaiting_sweep(
@@ -187,7 +184,7 @@ class _ReaderLook:
         return decide_restore_location(record, replace(state, locations={**state.locations, target: there}))
 
     def _find_reader(self, partition: str, location: str) -> str | None:
-        max_age = max(_MAX_LOOK_AGE.total_seconds(), _LOOKS_APART * self._look_seconds)
+        max_age = _LOOKS_APART * self._look_seconds
         if self._looked_for.get(partition) != location or self._since_look.elapsed_seconds > max_age:
             self._looked_for, self._since_look = {**self._directories, partition: location}, Stopwatch()
             self._readers = self._format.other_readers(self._table, self._looked_for)

@@ -35,10 +35,6 @@ WRITER_GRACE = timedelta(hours=1)
 """Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
 
 
-NO_CREATION_TIME = 0
-"""The creation time of a partition that a program without this field has written, in seconds."""
-
-
 class LocationChoice(StrEnum):
     """The location that holds a partition's rows, as a person has decided."""
 
@@ -65,8 +61,8 @@ class RelocationDecision:
     The rows of ``superseded_files`` were overwritten, are in another file, or were rejected by a person: these files
     stay until their retention has passed. ``target_location`` is the location to which the partition is relocated back.
     ``emptied_locations`` are previous locations that an overwrite of another location, or the owner, has emptied: their
-    recorded files are no longer expected. ``released_locations`` are previous locations that the owner has given up, with
-    files that are not the partition's, see ``PreviousLocation``. ``copies_to_remove`` are copies of superseded files that the overwrite did
+    recorded files are no longer expected. ``released_locations`` are previous locations that the owner has given up,
+    with files that are not the partition's. ``copies_to_remove`` are copies of superseded files that the overwrite did
     not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
     all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
     replaced.
@@ -218,21 +214,19 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     """
     if state.location is None or _is_at_latest(record, state):
         return None
-    is_same = state.created_at == record.latest.partition_created_at
+    is_same = state.is_created_with(record.latest)
     is_written_anew = (state.location, state.token) == (record.latest.location, None)
-    if is_written_anew and (is_same or state.created_at == NO_CREATION_TIME):
+    if is_written_anew and (is_same or not state.has_creation_time):
         return state.location, state.token
     if not is_same:
         return None
     if (state.location, state.token) in record.earlier_locations:
         return state.location, state.token
     tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
-    previous_locations = {previous.location for previous in record.previous_locations}
-    return (
-        (state.location, state.token)
-        if state.token in tokens - {None} and state.location in previous_locations
-        else None
-    )
+    # If the partition was renamed after a relocation, its record does not have the token, which names the location.
+    is_known = state.token is not None and (state.token in tokens or state.token in state.location.split("/"))
+    is_at_previous = any(state.location == previous.location for previous in record.previous_locations)
+    return (state.location, state.token) if is_known and is_at_previous else None
 
 
 def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -413,11 +407,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
 
 def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if the owner has dropped a partition, and added it again at a location that the owner had once set."""
-    return (
-        state.token is None
-        and state.location in record.owner_locations
-        and state.created_at != record.latest.partition_created_at
-    )
+    return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
 
 
 def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -455,14 +445,17 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             "its own"
         )
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
-    if state.token is None and (state.location != last.location or state.created_at != last.partition_created_at):
+    if state.token is None and (state.location != last.location or not state.is_created_with(last)):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
+    if state.is_another:
+        return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
     if state.token != last.token:
         decision = _halt(
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
         )
-        return replace(decision, concerns_table=True)
+        # A partition that was created anew came with the token, as one of another table does by EXCHANGE PARTITION.
+        return replace(decision, concerns_table=state.is_created_with(last) or not state.has_creation_time)
     if state.location != last.location:
         if any(state.location == previous.location for previous in record.previous_locations):
             return _halt(

@@ -310,10 +310,20 @@ class PartitionState:
     locations: Mapping[str, LocationState]
     #: when the catalog's partition was created, in seconds
     created_at: int = 0
+    #: False if a program has written the entry without the creation time; ``created_at`` is that of the write, or 0
+    has_creation_time: bool = True
     #: the name under which the catalog has the partition now; only looked up while it has late files
     renamed_to: str | None = None
     #: the renamed partition has left ``location``, which is one of its own previous locations now
     is_moved_on: bool = False
+    #: the partition that has the name now was relocated under another name, and then renamed
+    is_another: bool = False
+
+    def is_created_with(self, relocation: Relocation) -> bool:
+        """True if the catalog's partition is the one that was relocated, judged by its creation time."""
+        created_at = relocation.partition_created_at
+        # Earlier releases recorded 0 for an entry without the time.
+        return self.created_at == created_at or (created_at == 0 and not self.has_creation_time)
 
     @property
     def arrived_ms(self) -> Mapping[LocatedFile, int]:

@@ -117,7 +117,11 @@ class RelocatedTable:
 
     def place(self, path: str, parameters: Mapping[str, str], *, created_at: int) -> Any:
         return SimpleNamespace(
-            name=PARTITION, location=f"{self.ref.location}/{path}", parameters=parameters, created_at=created_at
+            name=PARTITION,
+            location=f"{self.ref.location}/{path}",
+            parameters=parameters,
+            created_at=created_at,
+            has_creation_time=True,
         )
 
     def hours_pass(self) -> None:

@@ -204,7 +204,8 @@ def test_rule_1_a_partition_that_names_an_unrecorded_relocation_halts_the_table(
 def test_rule_11_a_partition_that_is_written_anew_in_its_location_without_its_properties_gets_them_again():
     for created_at in (0, 5):
         record = replace(relocated(PREVIOUS), latest=replace(relocated(PREVIOUS).latest, partition_created_at=5))
-        lost = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=created_at)
+        there = partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES)
+        lost = replace(there, created_at=created_at, has_creation_time=created_at != 0)
         decision = decide(record, lost, NO_TIME)
         assert (decision.action, "without its properties" in decision.reason) == (RelocationAction.REAPPLY, True)
     again = replace(partition_at(token=None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=6)

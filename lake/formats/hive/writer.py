@@ -14,13 +14,14 @@ from typing import cast
 
 from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
 from lake.engines import RewriteEngine, slice_paths_in_conflicts
-from lake.errors import Conflict, Integrity, Transient
+from lake.errors import Conflict, Transient
 from lake.formats.hive import deletion
 from lake.formats.hive.catalog import refusals
 from lake.formats.hive.catalog.tables import load_table, open_metastore
 from lake.formats.hive.commit import commit_lookup, commit_record, metastore_commit, staging, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import (
+    MAX_CALL_AGE,
     MAX_CHECK_AGE,
     CompleteFiles,
     PartitionSnapshot,
@@ -28,12 +29,13 @@ from lake.formats.hive.commit.preconditions import (
     check_identity,
     read_partitions,
     unchanged_groups,
+    verify_call_in_time,
 )
 from lake.formats.hive.commit.version_files import VersionFiles
 from lake.formats.hive.commit.version_names import VERSION_KEY, new_version_name
 from lake.formats.hive.files.listing import ListedFile, to_located_file
 from lake.formats.hive.relocation import late_files
-from lake.metastore import TIMEOUT, MetastoreClient, MetastorePartition, MetastoreTable
+from lake.metastore import MetastoreClient, MetastorePartition, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import (
     Commit,
@@ -53,9 +55,6 @@ from lake.storage.locations import DATA_DIR, hadoop_uri, relative_path, resolve_
 _MAX_CHECKS = 5
 """Maximum numbers of checks before a commit, and of postponements of the commit, while writers add files."""
 
-_COMMIT_TIMEOUT = MAX_CHECK_AGE + TIMEOUT
-"""The call that commits may change the metastore until this time after the last check."""
-
 
 class HiveWriter:
     """The writer of one Hive table.
@@ -64,7 +63,7 @@ class HiveWriter:
     ``UsesRetention`` and ``CopiesLateFiles``.
     """
 
-    max_commit_duration = _COMMIT_TIMEOUT
+    max_commit_duration = MAX_CALL_AGE
 
     def __init__(self, table: TableRef, engines: Sequence[RewriteEngine]) -> None:
         self._ref, self._engines = table, engines
@@ -171,7 +170,7 @@ class HiveWriter:
                 if refused is None:
                     commit_record.mark_committed(self._ref, commit.instant)
                     metastore_commit.verify_after_commit(metastore, update)
-                    self._verify_call_in_time(since_check)
+                    verify_call_in_time(self._ref, since_check)
                     return commit
         raise Conflict(f"the metastore refused the commit: {refused}") from refused
 
@@ -281,20 +280,6 @@ class HiveWriter:
         if checked.elapsed_seconds > MAX_CHECK_AGE.total_seconds():
             raise Transient("checking the partitions took too long for a safe commit")
         self.fence()
-
-    def _verify_call_in_time(self, checked: Stopwatch) -> None:
-        """Raise Integrity if the call ended so long after its check that a partition may have been changed in between.
-
-        A process may be suspended between the check and the call for any time. If the owner changes a partition in this
-        time, the call undoes the change, and nothing in the table shows it.
-        """
-        if checked.elapsed_seconds > _COMMIT_TIMEOUT.total_seconds():
-            raise Integrity(
-                f"the call that changed {self._ref.name} in the metastore ended {checked.elapsed_seconds:.0f} s after "
-                "the last check of its partitions, because its process was suspended: a change of a partition's "
-                "location or properties in between is undone; make it again, then lakefold resume "
-                f"{self._ref.name}"
-            )
 
     def _build_commit(
         self,

@@ -35,6 +35,7 @@ from lake.capabilities import with_identity
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.format import HiveFormat
 from lake.relocation.decide import LocationChoice
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -336,3 +337,31 @@ def test_a_commit_that_another_partition_names_as_its_last_keeps_its_document(kn
     lose_database(bench)
     bench.sweep()
     assert (sorted(bench.rows()), swept(bench), halted(bench)) == (sorted(rows), SweepReport(), None)
+
+
+@pytest.mark.parametrize("kind", ["cleaned", "pruned"])
+def test_marks_that_two_processes_set_at_once_are_all_kept(bench: Bench, monkeypatch: pytest.MonkeyPatch, kind: str):
+    """A command beside the daemon: each read the marks, added its own and wrote all of them."""
+    ref, write_file, others = bench.table, LocalFileIO.write, list(range(20))
+
+    def mark(name: str) -> None:
+        if kind == "cleaned":
+            commit_record.mark_cleaning(ref, {"token": [name]})
+        else:
+            commit_record.mark_pruned(ref, {name})
+
+    def write_after_another(files: LocalFileIO, path: str, content: bytes) -> None:
+        if others:
+            mark(f"other {others.pop()}")
+        write_file(files, path, content)
+
+    monkeypatch.setattr(LocalFileIO, "write", write_after_another)
+    mark("first")
+    found = commit_record.cleaned_partitions(ref, "token") if kind == "cleaned" else commit_record.pruned_tokens(ref)
+    assert found == {"first", *(f"other {number}" for number in range(20))}
+    (archive,) = Path(ref.location).glob(".lakefold/_commits")
+    for number in range(40):
+        mark(f"later {number}")
+    assert len(list(archive.rglob("*"))) < 40, "files of earlier additions are replaced"
+    commit_record.remove_archived_record(ref, "token")
+    assert not list(archive.glob("token*"))

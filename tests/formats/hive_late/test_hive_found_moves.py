@@ -36,7 +36,7 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.formats.hive import HiveFormat
-from lake.formats.hive.writer import HiveWriter
+from lake.formats.hive.commit import preconditions
 from lake.model import TableRef
 from lake.plan import Plan
 from lake.relocation.model import FoundRelocations
@@ -304,17 +304,17 @@ def test_rule_7_a_commit_that_came_too_late_halts_the_table_by_its_present_name(
     bench = unmoved
     bench.table = with_identity(bench.format, bench.table)
     bench.store.register_table(bench.table, "compact")
-    plan, before, real = bench.request(), bench.table, HiveWriter._verify_call_in_time
+    plan, before, real = bench.request(), bench.table, preconditions.verify_call_in_time
 
-    def verify(writer: HiveWriter, checked: Stopwatch) -> None:
+    def verify(ref: TableRef, since_check: Stopwatch) -> None:
         bench.expire()
         prefixed(bench)
         bench.sweep()
         assert bench.state(plan) == "completed"
-        monkeypatch.setattr("lake.formats.hive.writer._COMMIT_TIMEOUT", timedelta())
-        real(writer, checked)
+        monkeypatch.setattr(preconditions, "MAX_CALL_AGE", timedelta())
+        real(ref, since_check)
 
-    monkeypatch.setattr(HiveWriter, "_verify_call_in_time", verify)
+    monkeypatch.setattr("lake.formats.hive.writer.verify_call_in_time", verify)
     assert bench.run(heartbeat=timedelta(hours=1)).result is RunResult.LEASE_LOST
     assert bench.table.name != before.name
     assert "because its process was suspended" in str(halted(bench))

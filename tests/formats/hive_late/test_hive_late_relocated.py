@@ -7,6 +7,7 @@ table's directory, and writes all of it back.
 
 import shutil
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 from hive_case import DATABASE, Owner, table_name
@@ -164,3 +165,58 @@ def test_an_overwrite_by_trino_of_a_relocated_partition_counts_in_the_default_di
     bench.request(partitions=[PARTITION])
     bench.run()
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+def written_by_trino(bench: Bench, location: Path, query: str) -> None:
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    named = {"trino_version": "470", "trino_query_id": query}
+    anew = before.with_changes(before.storage.with_location(f"file:{location}"), named)
+    alter_partitions(bench, [MetastorePartition(anew.raw | {4: (I32, 0)})])
+
+
+@pytest.mark.parametrize("has_inputs", [True, False], ids=["inputs present", "inputs deleted"])
+@pytest.mark.parametrize("is_late", [True, False], ids=["late file", ""])
+def test_an_overwrite_by_trino_of_a_partition_that_trino_had_written_counts_in_the_default_directory(
+    unmoved: Bench, has_inputs: bool, is_late: bool
+):
+    """Both entries were without creation time: the second one looked like the first one, written back, and halted."""
+    bench = unmoved
+    written_by_trino(bench, home(bench), "20260101_101010_00001_abcde")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.sweep()
+    if not has_inputs:
+        bench.clean()
+    version, rows = here(bench), write(home(bench), 500, 520, "trino.parquet")
+    written_by_trino(bench, home(bench), "20260102_101010_00002_abcde")
+    shutil.rmtree(version)
+    rows += write(home(bench), 900, 910) if is_late else []
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(rows), None)
+    rows += write(home(bench), 520, 530, "trino-later.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    rows += write(home(bench), 910, 920, "part-later.parquet")
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+def test_a_partition_that_trino_had_written_keeps_late_files_when_hive_or_trino_writes_its_entry(unmoved: Bench):
+    bench = unmoved
+    written_by_trino(bench, home(bench), "20260101_101010_00001_abcde")
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    place, rows = here(bench), in_partition(bench)
+    rows += write(home(bench), 900, 910)
+    alter_partitions(bench, [before])
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, sorted(rows), None)
+    rows += write(home(bench), 910, 920, "part-later.parquet")
+    written_by_trino(bench, place, "20260102_101010_00002_abcde")
+    for _ in range(2):
+        bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, sorted(rows), None)

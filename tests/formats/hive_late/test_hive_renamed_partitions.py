@@ -6,13 +6,16 @@ import time
 from collections.abc import Collection
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import pytest
 from hive_case import DATABASE, Owner, table_name
 from late_writing import (
     PARTITION,
+    Killed,
     added_again,
     after_its_hold,
+    alter_partitions,
     brought_home,
     data_files,
     halted,
@@ -130,26 +133,140 @@ def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_
     assert (rows_in(place_of(bench)), rows_in(home(bench))) == (rows, anew)
 
 
-def test_rule_2_what_is_late_when_a_managed_partition_is_renamed_is_left_to_a_person(unmoved: Bench):
-    """The metastore moves the directory of the version to that of the new name."""
-    bench = unmoved
-    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
-        table = owner.table(DATABASE, table_name(bench.table))
+@pytest.fixture
+def managed(unmoved: Bench) -> Bench:
+    """A managed table that a completed plan has moved: the metastore moves the directories of its partitions."""
+    with Owner(unmoved.case.uri) as owner:  # type: ignore[attr-defined]
+        table = owner.table(DATABASE, table_name(unmoved.table))
         assert table is not None
         managed = MetastoreTable(table.raw | {12: (STRING, "MANAGED_TABLE")}).with_changes(table.storage, {})
-        owner.alter_table(DATABASE, table_name(bench.table), managed)
-    bench.request()
+        owner.alter_table(DATABASE, table_name(unmoved.table), managed)
+    unmoved.request()
+    assert unmoved.run().result is RunResult.COMPLETED
+    return unmoved
+
+
+def moved_by_a_plan(bench: Bench, partition: str, low: int) -> None:
+    for part in range(2):
+        write(place_of(bench, partition), low + 10 * part, low + 10 + 10 * part, f"part-{low}-{part}.parquet")
+    bench.request(partitions=[partition])
     assert bench.run().result is RunResult.COMPLETED
+
+
+def asks_and_takes_what_was_late(bench: Bench, rows: list[str], late: list[str], partition: str = RENAMED) -> None:
+    swept_to_the_end(bench)
+    assert f"was renamed to {partition}, and its directory was moved, before late files" in str(halted(bench))
+    assert rows_in(place_of(bench, partition)) == rows
+    (path,) = (path for path in home(bench).iterdir() if path.name == "part-late.parquet")
+    shutil.move(path, place_of(bench, partition) / path.name)
+    bench.store.resume(bench.table.name, "ada")
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, partition)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_2_what_is_late_when_a_managed_partition_is_renamed_is_left_to_a_person(managed: Bench):
+    """The metastore moves the directory of the version to that of the new name."""
+    bench = managed
     rows = rows_in(place_of(bench, PARTITION))
     late = write(home(bench), 900, 910)
     renamed(bench)
     assert place_of(bench) == Path(bench.table.location) / RENAMED
+    asks_and_takes_what_was_late(bench, rows, late)
+
+
+@pytest.mark.parametrize(
+    "since", ["plan", "plan plan", "plan restore", "plan restore plan", "plan rename", "rename plan"]
+)
+def test_rule_2_what_is_late_is_found_although_a_renamed_managed_partition_was_moved_since(managed: Bench, since: str):
+    """Its directory was moved, so no relocation had left that of the version, and the file stayed invisible."""
+    bench, name = managed, RENAMED
+    renamed(bench)
+    for number, step in enumerate(since.split()):
+        if step == "plan":
+            moved_by_a_plan(bench, name, 700 + 20 * number)
+        elif step == "restore":
+            bench.clean()
+            brought_home(bench)
+            assert place_of(bench, name) == Path(bench.table.location) / name
+        else:
+            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+                owner.rename(table_name(bench.table), name.removeprefix("dt="), "8")
+            name = "dt=8"
+    late = write(home(bench), 900, 910)
+    asks_and_takes_what_was_late(bench, rows_in(place_of(bench, name)), late, name)
+
+
+def test_rule_2_a_managed_partition_that_was_dropped_with_late_files_is_not_taken_for_a_renamed_one(managed: Bench):
+    """Both were moved by the same plan, and created in the same second."""
+    bench = managed
+    write(home(bench), 900, 910)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "0")
+        owner.rename(table_name(bench.table), "1", "9")
+    moved_by_a_plan(bench, RENAMED, 700)
+    rows = rows_in(place_of(bench))
     swept_to_the_end(bench)
-    assert f"was renamed to {RENAMED}, and its directory was moved, before late files" in str(halted(bench))
-    (path,) = (path for path in home(bench).iterdir() if path.name == "part-late.parquet")
-    shutil.move(path, place_of(bench) / path.name)
-    bench.store.resume(bench.table.name, "ada")
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+
+
+def test_rule_1_a_partition_that_took_the_name_of_a_dropped_one_does_not_halt_its_table(unmoved: Bench):
+    """Its token was unknown under the name: that was taken for another lakefold, and halted the whole table."""
+    bench = unmoved
+    for partition in (PARTITION, "dt=1"):
+        bench.request(partitions=[partition])
+        assert bench.run().result is RunResult.COMPLETED
+    made = bench.case.partitions(bench.table)[PARTITION].created_at  # type: ignore[attr-defined]
+    staging = Path(bench.table.location) / "dt=5"
+    staging.mkdir()
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "5", staging)
+        moved_by_a_plan(bench, "dt=5", 600)
+        owner.drop(table_name(bench.table), "0")
+        owner.rename(table_name(bench.table), "5", "0")
+    rows = rows_in(place_of(bench, PARTITION))
+    late = write(staging, 900, 910)
     swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (sorted([*rows, *late]), None)
+    moved_by_a_plan(bench, PARTITION, 700)
+    rows = rows_in(place_of(bench, PARTITION))
+    swept_to_the_end(bench)
+    bench.clean()
+    assert (rows_in(place_of(bench, PARTITION)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+
+
+def test_rule_11_an_entry_that_is_written_back_after_a_rename_and_a_plan_is_set_again(bench: Bench):
+    """Its token was that of the relocation under the name before: the whole table was halted."""
+    renamed(bench)
+    before = bench.case.partitions(bench.table)[RENAMED]  # type: ignore[attr-defined]
+    moved_by_a_plan(bench, RENAMED, 700)
+    place, rows = place_of(bench), rows_in(place_of(bench))
+    left = Path(before.storage.location.removeprefix("file:"))
+    late = write(left, 900, 910)
+    alter_partitions(bench, [before])
+    assert place_of(bench) == left
+    swept_to_the_end(bench)
+    assert (place_of(bench), rows_in(place_of(bench)), halted(bench)) == (place, sorted([*rows, *late]), None)
+
+
+@pytest.mark.parametrize("is_late", [False, True], ids=["", "late file"])
+def test_rule_1_a_commit_is_found_although_its_only_partition_was_renamed_before_it_was_marked(
+    unmoved: Bench, is_late: bool
+):
+    """Its partition was halted: an overwrite was said to have removed the version, which was there."""
+    bench, point = unmoved, "lake.formats.hive.writer.commit_record.mark_committed"
+    plan = bench.request(partitions=[PARTITION])
+    with mock.patch(point, side_effect=Killed), pytest.raises(Killed):
+        bench.run()
+    bench.expire()
+    late = write(home(bench), 900, 910) if is_late else []
+    renamed(bench)
+    rows = rows_in(place_of(bench))
+    bench.rescue()
+    assert (bench.state(plan), halted(bench)) == ("completed", None)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
+    bench.clean()
     assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
 
 

@@ -35,6 +35,7 @@ from executors.relocation.partition_sweep import SweepReport
 from executors.sweep import sweep_table
 from lake.errors import Transient
 from lake.formats.hive.directories import directory_index, shared_directories
+from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreClient, MetastoreTable, pooled_connection
 from lake.metastore.thrift import STRING
 
@@ -424,7 +425,7 @@ def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_e
     published(other, tmp_path / "other" / "dt=1", "1")
     directory_index.clear_directory_caches()
     monkeypatch.setattr(MetastoreClient, "partitions", slow)
-    monkeypatch.setattr(directory_index, "time", SimpleNamespace(monotonic=lambda: seconds[0], time=time.time))
+    monkeypatch.setattr("lake.stopwatch.time", SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0]))
 
     def look() -> int:
         with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
@@ -437,6 +438,29 @@ def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_e
     assert look() == 1
     seconds[0] += 20
     assert [look(), look()] == [2, 2], "read again after three times the duration of a load"
+
+
+def test_rule_7_directories_that_were_read_before_a_machine_was_suspended_are_read_again(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """CLOCK_MONOTONIC stands still meanwhile, so they counted as just read: files that a table reads were deleted."""
+    slept = [0.0]
+    clocks = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + slept[0])
+    monkeypatch.setattr("lake.stopwatch.time", clocks)
+    published(other, tmp_path / "other" / "dt=0")
+    directory_index.clear_directory_caches()
+
+    def readers() -> Any:
+        with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+            return shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))])
+
+    assert readers() == {}
+    pointed(other, home(bench))
+    slept[0] = 2 * 3600
+    assert f"is read from {home(bench)}" in readers()[str(home(bench))]
+    slept[0] = 0
+    other.drop(OTHER, "0")
+    assert readers() == {}
 
 
 def _table(bench: Bench) -> Any:
@@ -512,7 +536,6 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ):
     """A round restores thousands of partitions one after the other, and looked at their readers once."""
-    monkeypatch.setattr(sweep, "_MAX_LOOK_AGE", timedelta(), raising=False)
     monkeypatch.setattr(sweep, "_LOOKS_APART", 0, raising=False)
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
     monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
@@ -533,6 +556,41 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
         report = brought_home(bench)
     assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
     assert (list(home(bench).iterdir()), in_partition(bench), halted(bench)) == ([], rows, None)
+
+
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_reader_that_gets_the_directory_while_files_are_copied_back_there_sees_none_of_them(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
+):
+    """It saw the copies until the last look, which found it, had them removed."""
+    monkeypatch.setattr(sweep, "_LOOKS_APART", 0)
+    monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
+    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    published(other, tmp_path / "other" / "dt=0")
+    bench.clean()
+    place, rows, shown = here(bench), in_partition(bench), list[str]()
+    copy_hidden, publish_copies = HiveWriter.copy_hidden, HiveWriter.publish_copies
+
+    def given_away_meanwhile(writer: HiveWriter, pairs: Any) -> Any:
+        missing = copy_hidden(writer, pairs)
+        if not pairs[0][1].startswith(f"{PARTITION}/"):
+            pass
+        elif reader == "another table":
+            pointed(other, home(bench))
+        else:
+            with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+                owner.add(table_name(bench.table), "7", home(bench))
+        return missing
+
+    def publish(writer: HiveWriter, pairs: Any) -> None:
+        shown.extend(target for _, target in pairs if target.startswith(f"{PARTITION}/"))
+        publish_copies(writer, pairs)
+
+    monkeypatch.setattr(HiveWriter, "copy_hidden", given_away_meanwhile)
+    monkeypatch.setattr(HiveWriter, "publish_copies", publish)
+    brought_home(bench)
+    assert (shown, list(home(bench).iterdir()), here(bench)) == ([], [], place)
+    assert (in_partition(bench), halted(bench)) == (rows, None)
 
 
 def its_rows_are_not_those_of_its_former_directory(bench: Bench) -> None:

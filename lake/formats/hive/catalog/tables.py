@@ -3,8 +3,9 @@
 
 import re
 from collections.abc import Collection, Iterator, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from fnmatch import fnmatchcase
 
 from lake.errors import Rejected, TableGone, Transient, one_line
@@ -38,9 +39,18 @@ _STATISTICS = frozenset(
 )
 
 
+#: properties in which Trino names the query that has written an entry, by its UTC time and number
+_QUERY_ID_KEYS = ("trino_query_id", "presto_query_id")
+_QUERY_ID = re.compile(r"(?P<time>\d{8}_\d{6})_\d+_\w+")
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CatalogPartition:
-    """A partition, or a whole table without partitions, whose ``name`` is then ''."""
+    """A partition, or a whole table without partitions, whose ``name`` is then ''.
+
+    ``created_at`` is its creation time in seconds. When Trino overwrites a partition, it writes the entry anew without
+    this time: then it is the time of the query that the entry names, or 0.
+    """
 
     name: str
     storage: StorageDescriptor
@@ -48,6 +58,11 @@ class CatalogPartition:
     created_at: int
     #: the partition as the metastore has it, to be changed and written back
     metastore_object: MetastorePartition | MetastoreTable
+
+    @property
+    def has_creation_time(self) -> bool:
+        """False if a program has written the entry anew without the creation time."""
+        return self.metastore_object.created_at != 0
 
     @property
     def location(self) -> str:
@@ -184,13 +199,14 @@ def find_lost_update(
     now = {partition.name: partition for partition in list_partitions(metastore, table, written.keys())}
     for name, one in written.items():
         found, what = now.get(name), partition_label(name)
-        if isinstance(one, MetastorePartition) and (found is None or found.created_at != one.created_at):
+        created_at = None if found is None else found.metastore_object.created_at
+        if isinstance(one, MetastorePartition) and created_at != one.created_at:
             continue
         if found is None:
             return f"{what} is not in the metastore"
         if found.location != canonical_location(one.storage.location):
             return f"{what} is at {found.storage.location}"
-        if found.storage.with_location("") != one.storage.with_location("") or found.created_at != one.created_at:
+        if found.storage.with_location("") != one.storage.with_location("") or created_at != one.created_at:
             return f"the columns or the format of {what} changed"
         if without_statistics(found.parameters) != without_statistics(one.parameters):
             return f"the properties of {what} changed"
@@ -211,9 +227,18 @@ def _to_catalog_partition(name: str, metastore_object: MetastorePartition | Meta
         name=name,
         storage=metastore_object.storage,
         parameters=metastore_object.parameters,
-        created_at=metastore_object.created_at,
+        created_at=metastore_object.created_at or _query_time(metastore_object.parameters),
         metastore_object=metastore_object,
     )
+
+
+def _query_time(parameters: Mapping[str, str]) -> int:
+    """Return the time of the query that has written an entry, in seconds since 1970. 0 if the entry names none."""
+    for key in _QUERY_ID_KEYS:
+        if found := _QUERY_ID.fullmatch(parameters.get(key, "")):
+            with suppress(ValueError):
+                return int(datetime.strptime(f"{found['time']}+0000", "%Y%m%d_%H%M%S%z").timestamp())
+    return 0
 
 
 def _table_ref(uri: str, table: MetastoreTable) -> TableRef:

@@ -68,7 +68,14 @@ def find_commit(
     for record in sorted(records, key=lambda one: one.written_ns, reverse=True):
         if _is_applied_and_dropped(metastore, table, ref, record):
             return record.commit
-    lost = [partition.name for partition in list_all_partitions() if _is_located_by_plan(ref, partition, plan_id)]
+    partitions = list_all_partitions()
+    # All partitions of the commit may have another name since a call that is not marked.
+    named = {partition.parameters.get(VERSION_KEY) for partition in partitions}
+    for record in records:
+        if record.commit.instant in named:
+            mark_committed(ref, record.commit.instant)
+            return record.commit
+    lost = [partition.name for partition in partitions if _is_located_by_plan(ref, partition, plan_id)]
     if lost:
         raise CommitLost(_lost_commit_message(table, ref, plan_id, lost), plan_id, lost)
     return None

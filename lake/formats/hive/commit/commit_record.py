@@ -17,6 +17,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import Integrity, Transient
+from lake.formats.hive.commit.marker_set import add_to_marker_set, read_marker_set, remove_marker_set
 from lake.formats.hive.commit.version_names import (
     ATTEMPTS_DIR,
     RECORD_FILE,
@@ -157,19 +158,14 @@ def mark_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> N
     Without the mark a database that learns of the relocation later would take the deleted files for files that an
     overwrite removed.
     """
-    files = file_io_of(ref.location)
     _create_record_archive(ref)
     for token, names in partitions.items():
-        before = cleaned_partitions(ref, token)
-        if not before.issuperset(names):
-            files.write(_cleaning_marker_path(ref, token), json.dumps(sorted(before.union(names))).encode())
+        add_to_marker_set(ref, _cleaning_marker_path(ref, token), names)
 
 
 def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
     """Return the partitions in which the deletion of the files that a relocation replaced has begun."""
-    with suppress(FileNotFoundError):
-        return frozenset(json.loads(file_io_of(ref.location).read(_cleaning_marker_path(ref, token))))
-    return frozenset()
+    return read_marker_set(ref, _cleaning_marker_path(ref, token))
 
 
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
@@ -193,9 +189,7 @@ def is_cleaned(ref: TableRef, token: str, partition: str) -> bool:
 
 def pruned_tokens(ref: TableRef) -> frozenset[str]:
     """Return the tokens of relocations whose records were removed, since all replaced files were deleted long ago."""
-    with suppress(FileNotFoundError):
-        return frozenset(json.loads(file_io_of(ref.location).read(_pruned_tokens_path(ref))))
-    return frozenset()
+    return read_marker_set(ref, _pruned_tokens_path(ref))
 
 
 def mark_pruned(ref: TableRef, tokens: Collection[str]) -> None:
@@ -204,9 +198,7 @@ def mark_pruned(ref: TableRef, tokens: Collection[str]) -> None:
     A database that is restored from an earlier backup still has these relocations. Without the mark it would take
     late files in their locations for an overwrite of the files that it expects there.
     """
-    before = pruned_tokens(ref)
-    if not before.issuperset(tokens):
-        file_io_of(ref.location).write(_pruned_tokens_path(ref), json.dumps(sorted(before.union(tokens))).encode())
+    add_to_marker_set(ref, _pruned_tokens_path(ref), tokens)
 
 
 def remove_archived_record(ref: TableRef, token: str) -> None:
@@ -214,8 +206,9 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
     files = file_io_of(ref.location)
     stem = plan_id_of(token) if version_started_ns(token) is not None else token
     for directory in data_dirs(ref):
-        for name in (f"{token}.made", f"{token}.cleaned", f"{stem}.json"):
+        for name in (f"{token}.made", f"{stem}.json"):
             files.remove_own_file(f"{directory}/{_ARCHIVE_DIR}/{name}")
+        remove_marker_set(ref, f"{directory}/{_ARCHIVE_DIR}/{token}.cleaned")
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:

@@ -99,10 +99,12 @@ def _find_changed_partition(
         return moved
     # Storage is read after the metastore, since writers add files more often than owners change partitions.
     listings = list_partition_files(ref.name, [one.partition for one in expected.values()])
-    files = {listing.partition.name: file_identities(listing) for listing in listings}
+    found = {listing.partition.name: listing for listing in listings}
     for name, one in expected.items():
-        finished = {path: file for path, file in files[name].items() if path not in one.incomplete}
-        if _has_changed(one.files, finished, refuse_additions):
+        files = file_identities(found[name])
+        finished = {path: file for path, file in files.items() if path not in one.incomplete}
+        # The files of a directory in it would be left behind.
+        if found[name].directories or _has_changed(one.files, finished, refuse_additions):
             return name
     return None
 

@@ -10,7 +10,7 @@ from datetime import timedelta
 from lake.capabilities import recreated_reason
 from lake.engine_choice import ChosenEngine
 from lake.engines import RewriteTask
-from lake.errors import Conflict, Transient
+from lake.errors import Conflict, Integrity, Transient
 from lake.formats.hive.catalog.refusals import excluded_partitions
 from lake.formats.hive.catalog.tables import (
     CatalogPartition,
@@ -21,10 +21,16 @@ from lake.formats.hive.catalog.tables import (
 )
 from lake.formats.hive.directories.shared_directories import shared_partitions
 from lake.formats.hive.files.incomplete import is_incomplete
-from lake.formats.hive.files.listing import ListedFile, PartitionListing, list_partition_files
-from lake.metastore import MetastoreClient, MetastoreTable
+from lake.formats.hive.files.listing import (
+    ListedFile,
+    PartitionListing,
+    list_partition_files,
+    nested_directory_reason,
+)
+from lake.metastore import TIMEOUT, MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import Plan, SkippedGroup
+from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
@@ -33,6 +39,9 @@ _MAX_CONCURRENT_READS = 8
 
 MAX_CHECK_AGE = timedelta(seconds=30)
 """The maximum time between the last check of partitions and the begin of the call that changes them."""
+
+MAX_CALL_AGE = MAX_CHECK_AGE + TIMEOUT
+"""A call may change the metastore until this time after the last check of its partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,7 +129,7 @@ def read_partitions(
             partition=listing.partition,
             files={path: one for path, one in file_identities(listing).items() if path not in unfinished},
             incomplete=unfinished,
-            exclusion=alone.get(listing.partition.name),
+            exclusion=alone.get(listing.partition.name) or nested_directory_reason(listing),
         )
     return table, seen
 
@@ -130,6 +139,21 @@ def check_identity(ref: TableRef, table: MetastoreTable) -> None:
     another = recreated_reason(replace(ref, identity=table_identity(table)), ref.identity)
     if another is not None:
         raise Conflict(another)
+
+
+def verify_call_in_time(ref: TableRef, since_check: Stopwatch) -> None:
+    """Raise Integrity if a call ended so long after its check that a partition may have been changed in between.
+
+    A process may be suspended between the check and the call for any time. If the owner changes a partition in this
+    time, the call undoes the change, and nothing in the table shows it.
+    """
+    if since_check.elapsed_seconds > MAX_CALL_AGE.total_seconds():
+        raise Integrity(
+            f"the call that changed {ref.name} in the metastore ended {since_check.elapsed_seconds:.0f} s after "
+            "the last check of its partitions, because its process was suspended: a change of a partition's "
+            "location or properties in between is undone; make it again, then lakefold resume "
+            f"{ref.name}"
+        )
 
 
 def unchanged_groups(

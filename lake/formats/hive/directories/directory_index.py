@@ -21,6 +21,7 @@ from datetime import timedelta
 from lake.errors import Transient, one_line
 from lake.formats.hive.catalog.tables import table_root
 from lake.metastore import MetastoreClient, MetastoreTable
+from lake.stopwatch import Stopwatch
 from lake.storage.locations import canonical_location
 
 _MAX_LISTS = 10
@@ -77,12 +78,18 @@ class _TableEntry:
     #: the directories of partitions outside of the table's own directory, by name
     external_directories: dict[str, str] = field(default_factory=dict)
 
+    def is_read_within(self, period: tuple[float, float]) -> bool:
+        """True if its partitions were read in the period, from the first to the second time."""
+        return period[0] <= self.read_at <= period[1]
+
 
 class DirectoryCache:
     """The cached directories of one metastore. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        #: measures the age of what was read: this machine may be suspended meanwhile
+        self._watch = Stopwatch()
         self._tables: dict[tuple[str, str], _TableEntry] = {}
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")
         #: about how long a load of all partitions takes
@@ -100,14 +107,15 @@ class DirectoryCache:
         that the metastore refuses to return.
         """
         with self._lock:
-            began = time.monotonic()
-            stale = began - max_partition_age.total_seconds()
-            is_old = any(known.name_hashes and known.read_at < stale for known in self._tables.values())
-            if is_old or began - self._indexed_at > max_age.total_seconds():
+            began = self._watch.elapsed_seconds
+            recent = began - max_partition_age.total_seconds(), began
+            is_old = any(known.name_hashes and not known.is_read_within(recent) for known in self._tables.values())
+            # A clock that was set back makes an index look younger than new.
+            if is_old or not 0 <= began - self._indexed_at <= max_age.total_seconds():
                 is_full = is_old or not self._tables
-                self._index, self._indexed_at = self._refresh(metastore, began, stale), began
+                self._index, self._indexed_at = self._refresh(metastore, began, recent), began
                 if is_full:  # a load may also find only a few tables too old
-                    self._full_load_seconds = max(time.monotonic() - began, self._full_load_seconds / 2)
+                    self._full_load_seconds = max(self._watch.elapsed_seconds - began, self._full_load_seconds / 2)
             return self._index
 
     def forget(self, database: str, table: str) -> None:
@@ -116,7 +124,7 @@ class DirectoryCache:
             self._tables.pop((database, table), None)
             self._indexed_at = -float("inf")
 
-    def _refresh(self, metastore: MetastoreClient, started: float, stale_before: float) -> DirectoryIndex:
+    def _refresh(self, metastore: MetastoreClient, started: float, recent: tuple[float, float]) -> DirectoryIndex:
         unread: dict[str, str] = {}
         now: dict[tuple[str, str], _TableEntry] = {}
         listed: set[tuple[str, str]] = set()
@@ -132,7 +140,7 @@ class DirectoryCache:
                     continue
                 is_settled &= len(tables) == len(names) and all(one.created_at >= created_before for one in tables)
                 for table in filter(lambda one: one.storage.location, tables):
-                    self._refresh_table(metastore, table, now, unread, started, stale_before)
+                    self._refresh_table(metastore, table, now, unread, started, recent)
             if is_settled:
                 break
         self._tables = now
@@ -145,13 +153,13 @@ class DirectoryCache:
         entries: dict[tuple[str, str], _TableEntry],
         unreadable: dict[str, str],
         started: float,
-        stale_before: float,
+        recent: tuple[float, float],
     ) -> None:
         key, own = (table.database, table.name), f"{table_root(table)}/"
         before = self._tables.get(key)
         if (
             before is None
-            or before.read_at < stale_before
+            or not before.is_read_within(recent)
             or (before.created_at, before.root) != (table.created_at, own)
         ):
             before = _TableEntry(created_at=table.created_at, root=own, read_at=started)

@@ -60,6 +60,13 @@ def list_partition_files(table_name: str, partitions: Sequence[CatalogPartition]
         return list(pool.map(_list_partition, partitions, chunksize=64))
 
 
+def nested_directory_reason(listing: PartitionListing) -> str | None:
+    """Return why a partition whose directory contains directories is left alone. None if it contains none."""
+    if not listing.directories:
+        return None
+    return f"its directory contains the directory {listing.directories[0]}: readers differ in whether they read it"
+
+
 def slices_table(table_location: str, listings: Sequence[PartitionListing], excluded: Mapping[str, str]) -> pa.Table:
     """Return every data file of the table at ``table_location`` as a row of ``SLICES_SCHEMA``.
 
@@ -72,7 +79,7 @@ def slices_table(table_location: str, listings: Sequence[PartitionListing], excl
     reasons: list[str | None] = []
     below = f"{table_location}/"
     for listing in listings:
-        reason = excluded.get(listing.partition.name) or _nested_directory_reason(listing)
+        reason = excluded.get(listing.partition.name) or nested_directory_reason(listing)
         for file in listing.files:
             partitions.append(listing.partition.name)
             paths.append(file.path.removeprefix(below))
@@ -124,10 +131,3 @@ def _list_partition(partition: CatalogPartition) -> PartitionListing:
         raise Transient(f"{partition.location} can't be listed: {error.strerror}") from error
     files.sort(key=lambda file: file.path)
     return PartitionListing(partition=partition, files=tuple(files), directories=tuple(sorted(directories)))
-
-
-def _nested_directory_reason(listing: PartitionListing) -> str | None:
-    """Return why a partition whose directory contains directories is left alone. None if it contains none."""
-    if not listing.directories:
-        return None
-    return f"its directory contains the directory {listing.directories[0]}: readers differ in whether they read it"

@@ -287,6 +287,7 @@ def update_catalog(
             f"another program changed {ref.name} in the metastore during a sweep; one of the two may have undone the "
             f"other: {difference}; compare with the intended change, then lakefold resume"
         )
+    preconditions.verify_call_in_time(ref, since_check)
 
 
 def _plan_id_of_token(ref: TableRef, token: str) -> str | None:

@@ -14,7 +14,7 @@ from lake.formats.hive.commit.commit_record import is_cleaned
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
-from lake.formats.hive.relocation.renamed_partitions import find_renamed_partitions
+from lake.formats.hive.relocation.renamed_partitions import find_other_partitions, find_renamed_partitions
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
@@ -73,6 +73,7 @@ def list_locations(
             location=None if (at := by_name.get(one.partition)) is None else relative_path(ref.location, at.location),
             token=None if at is None else relocation_token(at.parameters),
             created_at=0 if at is None else at.created_at,
+            has_creation_time=at is None or at.has_creation_time,
             locations={
                 **{location: seen[location] for location in one.locations},
                 **_cleaned_locations(ref, one, seen),
@@ -81,6 +82,7 @@ def list_locations(
         for one in relocated
     }
     states |= find_renamed_partitions(ref, relocated, states, list_all_partitions)
+    states |= find_other_partitions(ref, relocated, states, by_name)
     return {**states, **_states_with_readers(relocated, states, find_readers, now)}
 
 

@@ -9,15 +9,16 @@ the directory to the one of the new name. Late files in previous locations belon
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from posixpath import basename
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
 from lake.formats.hive.commit import commit_record
 from lake.formats.hive.commit.commit_record import CommitRecord
-from lake.formats.hive.commit.version_names import relocation_token, version_of_directory
+from lake.formats.hive.commit.version_names import relocation_token, version_of_directory, version_of_output
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
@@ -65,6 +66,34 @@ def find_renamed_partitions(
     return found
 
 
+def find_other_partitions(
+    ref: TableRef,
+    relocated: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
+    partitions: Mapping[str, CatalogPartition],
+) -> Mapping[str, PartitionState]:
+    """Return the states of the names that another partition has now, which was relocated before it was renamed.
+
+    Such a partition has another creation time, and the token of a relocation that led to its location. Reads the
+    records of these tokens only. Raises Transient.
+    """
+    records, found = _Records(ref), {}
+    for one in relocated:
+        state = states[one.partition]
+        if state.token in (None, one.latest.token) or state.created_at == one.latest.partition_created_at:
+            continue
+        partition = partitions.get(one.partition)
+        if state.token is None or partition is None or state.renamed_to is not None:
+            continue
+        present = _present_directory(ref, partition)
+        if any(
+            move.partition_created_at == state.created_at and present.may_be_of(move)
+            for move in records.relocations(state.token)
+        ):
+            found[one.partition] = replace(state, is_another=True)
+    return found
+
+
 def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionState) -> Hashable:
     """Return what a search for the present name of a partition depends on."""
     last = relocated.latest
@@ -105,46 +134,72 @@ def _state_if_renamed(
     records: "_Records",
 ) -> PartitionState | None:
     """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not."""
-    token, location = relocation_token(partition.parameters), relative_path(ref.location, partition.location)
+    token = relocation_token(partition.parameters)
     renamed = replace(state, renamed_to=partition.name)
     there = replace(renamed, location=last.location, token=last.token, created_at=last.partition_created_at)
     if token is None:
         return None
+    present = _present_directory(ref, partition)
     if token == last.token:
-        if location == last.location:
-            return there
         # Partitions that one plan has relocated have the same token, each in its own directory of the version.
-        return renamed if not is_in_data_dir(location) and _holds_files_of(ref, partition, last) else None
-    next_move = _relocation_after(last, partition.name, location, token, records)
-    if next_move is None:
+        return there if present.location == last.location else renamed if present.may_be_of(last) else None
+    left = _relocation_after(last, partition.name, present, token, records)
+    if left is None:
         return None
     # Once lakefold has begun to delete there, files that are copied there would look like those of an overwrite.
-    return renamed if records.is_cleaned(next_move) else replace(there, is_moved_on=True)
+    is_moved_on = left.previous_location == last.location and not records.is_cleaned(left)
+    return replace(there, is_moved_on=True) if is_moved_on else renamed
 
 
-def _relocation_after(last: Relocation, name: str, location: str, token: str, records: "_Records") -> Relocation | None:
-    """Return the relocation of a partition that left the location of ``last``. None if there is none.
+@dataclass(frozen=True, slots=True)
+class _Directory:
+    """A location that a partition had, and the names of the files that were there, which are read only if needed."""
 
-    It is looked for from the partition's present relocation, ``token`` to ``location``, back to the earlier ones.
+    location: str
+    file_names: Callable[[], Collection[str]]
+
+    def may_be_of(self, move: Relocation) -> bool:
+        """True if ``move`` led there: to this location, or to a directory that the metastore has moved there.
+
+        The metastore moves the directory of a managed table's partition to that of its new name, which is in no
+        version. The names of files that a rewrite wrote are unique.
+        """
+        if self.location == move.location:
+            return True
+        if is_in_data_dir(self.location) or not move.files:
+            return False
+        return all(file.name in self.file_names() for file in move.files)
+
+
+def _present_directory(ref: TableRef, partition: CatalogPartition) -> _Directory:
+    return _Directory(relative_path(ref.location, partition.location), cache(partial(_file_names, ref, partition)))
+
+
+def _relocation_after(
+    last: Relocation, name: str, present: _Directory, token: str, records: "_Records"
+) -> Relocation | None:
+    """Return the relocation of a partition that left the directory of ``last``. None if there is none.
+
+    It is looked for from the partition's ``present`` directory and relocation ``token`` back to the earlier ones.
 
     A relocation follows the one whose version it left. If it left another directory, it follows a relocation back to
-    that directory; these have records of their own.
+    that directory, which has a record of its own, or one whose directory the metastore has moved there.
     """
-    reached, seen = [(location, token)], set[str]()
+    reached, seen = [(present, token)], set[str]()
     while reached:
-        location, token = reached.pop()
+        directory, token = reached.pop()
         if token in seen:
             continue
         seen.add(token)
         for move in records.relocations(token):
-            is_of_partition = move.partition == name or move.location == location
+            is_of_partition = move.partition == name or directory.may_be_of(move)
             if not is_of_partition or move.partition_created_at != last.partition_created_at:
                 continue
-            if move.previous_location == last.location:
+            left = _Directory(move.previous_location, partial(records.replaced_names, move))
+            if left.may_be_of(last):
                 return move
             version = records.version_of(move.previous_location)
-            tokens = records.relocations_back_to(move.previous_location) if version is None else [version]
-            reached += [(move.previous_location, before) for before in tokens]
+            reached += [(left, before) for before in ([version] if version else records.tokens_before(move))]
     return None
 
 
@@ -168,6 +223,17 @@ class _Records:
         except OSError as error:
             raise Transient(f"the markers of deleted files of {self._ref.name} can't be read: {error}") from error
 
+    def replaced_names(self, move: Relocation) -> Collection[str]:
+        """Return the names of the files that a relocation has replaced."""
+        record = self._read(move.token)
+        replaced = () if record is None else record.commit.superseded
+        return {basename(one.path) for one in replaced if one.partition == move.partition}
+
+    def tokens_before(self, move: Relocation) -> Collection[str]:
+        """Return the tokens of the relocations that may have led to the location that ``move`` left."""
+        written_by = (version_of_output(name) for name in self.replaced_names(move))
+        return {*self.relocations_back_to(move.previous_location), *filter(None, written_by)}
+
     def version_of(self, location: str) -> str | None:
         """Return the version in which a location is. None if it is in no version."""
         return version_of_directory(self._ref, resolve_path(self._ref.location, location))
@@ -183,11 +249,9 @@ class _Records:
         return self._tokens_back.get(location, ())
 
 
-def _holds_files_of(ref: TableRef, partition: CatalogPartition, last: Relocation) -> bool:
-    """True if the directory of a partition has the files of the relocation, whose own directory may have been moved."""
+def _file_names(ref: TableRef, partition: CatalogPartition) -> Collection[str]:
     (listing,) = list_partition_files(ref.name, [partition])
-    names = {file.path.rpartition("/")[2] for file in listing.files}
-    return bool(last.files) and names.issuperset(file.name for file in last.files)
+    return {basename(file.path) for file in listing.files}
 
 
 def _tokens_without_plan(ref: TableRef) -> Sequence[str]:

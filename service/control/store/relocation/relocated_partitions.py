@@ -115,12 +115,12 @@ def _relocated_partition(
     recreated = {row.left_place: row for row in rows if is_recreated(row.token)}
     owner_moves = find_owner_moves([(row.left_place, row.place) for row in applied])
     moved_ms = {applied[left].id: _made_ms(applied[move]) for left, move in owner_moves.moved_before.items()}
-    released = {row.token.removeprefix(RELEASED_PREFIX) for row in rows}
+    released = {row.token for row in rows if row.token.startswith(RELEASED_PREFIX)}
     previous_locations = tuple(
         replace(
             _previous_location(row, recorded.get((row.partition_path, row.token), ())),
             owner_moved_ms=moved_ms.get(row.id),
-            is_released=row.token in released and row.id in moved_ms,
+            is_released=f"{RELEASED_PREFIX}{row.token}" in released,
         )
         for location, row in (recreated | by_location).items()
         if location != last.place

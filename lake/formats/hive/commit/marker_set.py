@@ -1,0 +1,71 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Sets of names in a table's directory to which several processes add without a lock.
+
+Each addition is a file of its own, and the set is their union, so no process loses the addition of another one.
+"""
+
+import json
+import uuid
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+from lake.model import TableRef
+from lake.storage.filesystems import file_io_of
+
+_MAX_FILES = 8
+"""The number of files from which an addition replaces the files that it has read."""
+
+_MAX_READS = 10
+
+
+def read_marker_set(ref: TableRef, path: str) -> frozenset[str]:
+    """Return the names in the set at ``path``. Raises OSError."""
+    names = frozenset[str]()
+    with suppress(FileNotFoundError):
+        names = _read_names(ref, path)  # earlier releases wrote the whole set to one file
+    return names.union(_read_additions(ref, path)[1])
+
+
+def add_to_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
+    """Add names to the set at ``path``, whose directory exists. Raises OSError."""
+    if read_marker_set(ref, path).issuperset(names):
+        return
+    files, directory = file_io_of(ref.location), _directory(path)
+    with suppress(FileExistsError):
+        files.make_directory(directory)
+        files.copy_permissions(directory, ref.location)
+    present, added = _read_additions(ref, path)
+    is_replacing = len(present) >= _MAX_FILES
+    content = added.union(names) if is_replacing else frozenset(names) - added
+    files.write(f"{directory}/{uuid.uuid4().hex}", json.dumps(sorted(content)).encode())
+    for file in present if is_replacing else ():
+        files.remove_own_file(file)
+
+
+def remove_marker_set(ref: TableRef, path: str) -> None:
+    """Remove the set at ``path``."""
+    files = file_io_of(ref.location)
+    files.remove_own_file(path)
+    files.remove_own_tree(_directory(path))
+
+
+def _read_additions(ref: TableRef, path: str) -> tuple[Sequence[str], frozenset[str]]:
+    """Return the files of the set, and the names in them."""
+    files = file_io_of(ref.location)
+    for _ in range(_MAX_READS):
+        try:
+            # A name with a dot is that of a file that is being written.
+            present = [entry.path for entry in files.list(_directory(path)) if not entry.name.startswith(".")]
+        except FileNotFoundError:
+            return (), frozenset()
+        with suppress(FileNotFoundError):  # another process has just replaced the files
+            return present, frozenset[str]().union(*(_read_names(ref, file) for file in present))
+    raise OSError(f"the files in {_directory(path)} were replaced again and again while they were read")
+
+
+def _read_names(ref: TableRef, file: str) -> frozenset[str]:
+    return frozenset(json.loads(file_io_of(ref.location).read(file)))
+
+
+def _directory(path: str) -> str:
+    return f"{path}.d"
