@@ -10,7 +10,7 @@ process; CPU seconds include a JVM, its workers and a metastore. Peak memory is 
 each way are compared with the inputs. Queries then run on the new files in DuckDB and Spark.
 
 ``--sets`` chooses sets, ``--ways`` chooses ways. Files and results are kept in ``--keep``; if a run is interrupted, the
-next run goes on after the last complete set. Exits 1 if a bar is missed.
+next run continues after the last complete set. Exits 1 if a bar is missed.
 """
 
 import argparse

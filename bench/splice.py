@@ -114,7 +114,7 @@ def decode_indexes(pages: Sequence[tuple[bytes, int, int]]) -> np.ndarray:
     """Return the dictionary indexes of consecutive pages.
 
     Each page is given by its bit width with the runs, its number of values, and what is added to its indexes. numpy
-    needs long for a call and little for a value, so the bit-packed runs of one width are decoded together.
+    needs long for a call but little for a value, so the bit-packed runs of one width are decoded together.
     """
     packed: dict[int, list[bytes]] = {}
     counts: dict[int, int] = {}

@@ -160,10 +160,10 @@ def _restore_target(decision: RelocationDecision) -> str | None:
 
 
 class _ReaderLook:
-    """Decides about restoring partitions, with a look at other readers of their own directories.
+    """Decides about restoring partitions, after a check of other readers of their own directories.
 
-    The looks go on while the partitions are restored one after the other, since an owner may give a directory to
-    another partition meanwhile. Each look is for all partitions of the round, because it reads all partitions of the
+    The check is repeated while the partitions are restored one after the other, since an owner may give a directory to
+    another partition meanwhile. Each check is for all partitions of the round, because it reads all partitions of the
     table. ``directories`` has the own directory of each one.
     """
 

@@ -70,7 +70,7 @@ class IcebergWriter:
         self.journal: StagingJournal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
         self.retention = timedelta()
-        #: the rewrite by Iceberg of the attempt that was prepared last, if it has such groups
+        #: Iceberg's own rewrite for the attempt that was prepared last; None if no group needs it
         self._staged: StagedRewrite | None = None
 
     def __enter__(self) -> "IcebergWriter":
@@ -237,7 +237,7 @@ class IcebergWriter:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
             self._require_lineage(base, inputs)
             self._require_history(base, inputs)
-            # Of the state seen before, lakefold knows which delete files no file needs, and Iceberg keeps in memory
+            # lakefold knows which delete files are needless in the state that it read, and Iceberg keeps in memory
             # which ones it has dropped. An earlier state may need them.
             nonlocal last_seen
             if not base.descends_from(last_seen):
@@ -273,8 +273,8 @@ class IcebergWriter:
         """Raise Conflict if Iceberg's commit with this ``summary`` removes more equality deletes than are ``needless``.
 
         Iceberg (as of 1.10.1, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
-        It does not count the new files, to which an equality delete applies that was committed since ``prepare``. With
-        this delete dropped, the deleted rows would be read again.
+        It ignores the new files, although an equality delete that was committed since ``prepare`` applies to them. If
+        Iceberg dropped this delete, the deleted rows would be read again.
         """
         known = sum(one.content is DeleteContent.EQUALITY for one in needless)
         if int(summary.get(_REMOVED_EQUALITY_DELETES, 0)) > known:

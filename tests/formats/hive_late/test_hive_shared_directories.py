@@ -359,7 +359,7 @@ def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped
     assert sorted(home(bench).iterdir()) == files
 
 
-def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_and_nothing_is_deleted(
+def test_rule_7_nothing_is_deleted_while_a_table_of_a_database_can_not_be_read(
     bench: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
 ):
     names = MetastoreClient.partition_names
@@ -410,7 +410,7 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     assert len(asked) == 2
 
 
-def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_each_look(
+def test_partitions_of_all_tables_are_not_read_again_at_each_check_if_that_takes_long(
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Each inspection waited for a load of its own, since the one before was too old when it ended."""

@@ -212,7 +212,7 @@ def test_a_commit_that_was_made_is_found_and_its_directory_never_withdrawn(case:
     assert len(case.rows(table)) == len(rows) + 1
 
 
-def test_a_rewrite_that_brings_rows_back_is_not_committed(
+def test_a_rewrite_that_restores_deleted_rows_is_not_committed(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     merge_on_read_delete(case, table, "id = 7")

@@ -106,7 +106,7 @@ def _states_with_readers(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """Return the states of partitions with locations where it matters that others read there, and are read there."""
+    """Return new states of the partitions that have other readers at a location where these readers matter."""
     found: dict[str, PartitionState] = {}
 
     def look(locations: Mapping[str, str], max_age: timedelta | None) -> None:
@@ -119,7 +119,7 @@ def _states_with_readers(
     if locations := {partition: location for partition, location in archived.items() if location is not None}:
         look(locations, None)
     former = {one.partition: _former_locations(one, states[one.partition]) for one in relocated}
-    # Each look is at one location of a partition.
+    # Each call checks one former location of each partition.
     for number in range(max(map(len, former.values()), default=0)):
         locations = {partition: these[number] for partition, these in former.items() if number < len(these)}
         look(locations, min(_time_since_last_file(states[one].locations[at], now) for one, at in locations.items()))
@@ -142,9 +142,10 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
 
 
 def _time_since_last_file(there: LocationState, now: float) -> timedelta:
-    """Return a time that was shorter than the one for which all files have been there; zero if that can't be told.
+    """Return a time for which all files have been in the location at least; zero if this is unknown.
 
-    A partition to which the owner had given the location before a file was written there is in the metastore since.
+    If the owner gave the location to another partition before a file was written there, the metastore has had that
+    partition at least as long.
     """
     last_ms = max((max(file.modified_ms, arrived_ms) for file, arrived_ms in there.files.items()), default=0)
     age = timedelta(seconds=now - max(last_ms, there.directory_changed_ms or 0) / 1000)

@@ -41,7 +41,7 @@ def find_renamed_partitions(
     """Return the states of the partitions that have another name now and whose late files are not copied yet.
 
     If the partition is at its latest location, or a later relocation has moved it from there, the state is that of a
-    partition at its latest location. A partition without another name is looked for once an hour in each process, and
+    partition at its latest location. A partition without another name is searched for once an hour in each process, and
     when other files are in its previous locations. Raises Transient.
     """
     absent = [

@@ -176,8 +176,8 @@ def _removed_paths(
 ) -> Mapping[str, frozenset[str]]:
     """Return by commit the replaced files that a writer removed before the partition's last commit; oldest first.
 
-    A commit is made only if the removal of a replaced file is explained by then. No file was added to or removed from
-    the directory since the time that it shows.
+    A commit is made only after the sweep has handled the removal of replaced files. A directory's time shows that no
+    file was added or removed there since.
     """
     last = {move.partition: one for one in records for move in one.commit.relocations}
     found = {}
@@ -240,7 +240,8 @@ def _find_late_copies(
     replaced: Set[LocatedFile],
     given_up: Set[tuple[str, str]],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit aren't.
+    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit are left
+    out.
 
     The name of a copy holds the digest of its source. In the previous locations of ``given_up``, partitions each with a
     relocation's token, only files with such a copy are handled.

@@ -2,12 +2,12 @@
 """Rewrites data files by Iceberg's own reader and writer in Spark, one job for each group.
 
 Iceberg's reader leaves deleted rows out, and in format version 3 its writer keeps the lineage of rows. Iceberg's
-``rewrite_data_files`` does the same in the same way (``SparkBinPackFileRewriteRunner``): the tasks of exactly the
-wanted files are staged under a name that Spark reads from, and the new files are handed over under this name and not
-committed.
+``rewrite_data_files`` works in the same way (``SparkBinPackFileRewriteRunner``): the tasks of exactly the wanted files
+are staged under a name, and Spark reads from this name. The writer returns the new files under the same name and does
+not commit them.
 
-The writer chooses the names of files itself. So that they can be found again after a crash, all of them are in one
-directory of the attempt: the table that Spark sees is the one of ``prepare`` with another ``write.data.path``.
+The writer chooses the names of files itself. All new files of an attempt are in one directory, so they can be found
+after a crash: Spark sees the table as of ``prepare``, but with another ``write.data.path``.
 """
 
 import os

@@ -53,8 +53,8 @@ class FileRefusals:
         return file.problem or next(filter(None, map(self._delete_reason, file.deletes)), None)
 
     def _delete_reason(self, delete: DeleteFile) -> str | None:
-        """Return why a file is not rewritten to which ``delete`` may apply; None if it may be."""
-        # All vectors of a file have its format, and compare no columns.
+        """Return why a file to which ``delete`` may apply is not rewritten; None if it may be."""
+        # All deletion vectors in one Puffin file have its format, and compare no columns.
         if delete.path not in self._of_deletes:
             self._of_deletes[delete.path] = self._check_delete(delete)
         return self._of_deletes[delete.path]

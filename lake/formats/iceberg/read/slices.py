@@ -125,7 +125,8 @@ class _FileTimes:
         self._stored: dict[str, datetime] = {}
 
     def at(self, file: DataFile | DeleteFile) -> datetime:
-        """Return the time of the file's snapshot. If this has expired, the storage's, of a lost file the table's."""
+        """Return the time of the file's snapshot; if it has expired, the file's own time, or the table's for a lost
+        file."""
         if (found := self._snapshots.get(file.snapshot_id)) is not None:
             return found
         if file.path not in self._stored:
