@@ -4,6 +4,7 @@
 import itertools
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -88,6 +89,39 @@ def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_fi
         assert joins or after.previous_location not in there, (
             "a gap is before a place that is gone, or the own directory"
         )
+
+
+def moved_by_its_owner(cycles: int, *, restored: bool) -> RelocationHistory:
+    """A partition that was relocated once, and then again and again from a directory that its owner named."""
+    steps = [(HOME, "v0")]
+    for number in range(1, cycles + 1):
+        steps += [("elsewhere", f"v{number}"), *([(f"v{number}", "elsewhere")] if restored else [])]
+    moves = [
+        PastRelocation(
+            relocation_id=index,
+            token=f"t{index}",
+            previous_location=left,
+            location=place,
+            is_cleaned_up=True,
+            is_by_plan=place != "elsewhere",
+        )
+        for index, (left, place) in enumerate(steps)
+    ]
+    return RelocationHistory(partition="dt=1", relocations=tuple(moves))
+
+
+@pytest.mark.parametrize("restored", [True, False], ids=["restored there", "moved there"])
+def test_what_is_kept_of_a_partition_that_its_owner_has_moved_does_not_grow(restored: bool) -> None:
+    """One move for each cycle stayed for good."""
+    counts = []
+    for cycles in (10, 100):
+        one = moved_by_its_owner(cycles, restored=restored)
+        dropped = set(forgotten(one, "elsewhere"))
+        kept = [move for move in one.relocations if move.relocation_id not in dropped]
+        from_elsewhere = [move for move in one.relocations if move.previous_location == "elsewhere"]
+        assert {from_elsewhere[0], from_elsewhere[-1]} <= set(kept), "what was last replaced there, and who named it"
+        counts.append(len(kept))
+    assert counts[0] == counts[1] <= 7
 
 
 def test_the_number_of_kept_records_does_not_grow() -> None:

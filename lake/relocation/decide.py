@@ -353,6 +353,8 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
     is read from its own directory, whose readers would see these files as well.
     """
+    if state.renamed_to is not None:
+        return _do_nothing(f"{partition_label(record.partition)} was renamed to {state.renamed_to}")
     decision = decide(record, state, timedelta())
     original = record.owner_location or record.original_location
     if (

@@ -226,6 +226,16 @@ def _inspect_previous_location(
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
+    unclear = {
+        file for file in late if latest_arrival_ms(file, late[file], state) < _recreation_ms(previous, record)[1]
+    }
+    if unclear:
+        reason = (
+            f"{min(file.path for file in unclear)} arrived before or after {partition_label(record.partition)} was "
+            "dropped and added again: the metastore's clock is ahead of the storage's, since the partition is newer "
+            "than the files that were compacted in it later"
+        )
+        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     waits = {file for file in late if file.path in there.unready}
     is_at_work = {there.unready[file.path] for file in waits} & {UnreadyReason.DIRECTORY, UnreadyReason.WRITING}
     if waits and (gone or is_at_work):
@@ -335,15 +345,27 @@ def _late_files(
             return {}
         last_ms = previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
         return {file: arrived_ms for file, arrived_ms in late.items() if _complete_ms(file, arrived_ms) < last_ms}
-    if previous.partition_created_at in (None, record.latest.partition_created_at):
-        return late
-    # The partition was dropped since then: files that had arrived before it was recreated were dropped with it.
-    recreated_ms = record.latest.partition_created_at * 1000
+    # Files that had arrived before the partition was recreated were dropped with it.
+    earliest_ms, _ = _recreation_ms(previous, record)
     return {
         file: arrived_ms
         for file, arrived_ms in late.items()
-        if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
+        if latest_arrival_ms(file, arrived_ms, state) >= earliest_ms
     }
+
+
+def _recreation_ms(previous: PreviousLocation, record: RelocatedPartition) -> tuple[int, int]:
+    """Return the earliest and the latest time at which a partition was recreated since it left a location, in ms.
+
+    Both are 0 if it was not. Files' times are compared with the creation time, which is by the catalog's clock. If the
+    files that the latest relocation wrote are older than the partition, this clock is ahead of the storage's by an
+    unknown time.
+    """
+    if previous.partition_created_at in (None, record.latest.partition_created_at):
+        return 0, 0
+    created_ms = record.latest.partition_created_at * 1000
+    written_ms = max((file.modified_ms for file in record.latest.files), default=created_ms)
+    return (created_ms, created_ms) if created_ms <= written_ms else (0, written_ms)
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:

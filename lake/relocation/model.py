@@ -166,19 +166,20 @@ class RelocationHistory:
         A discarded relocation may be pruned if it is cleaned up and its location is missing, or was left by another
         relocation. The first relocation that was made stays, since it shows which directory was the partition's own;
         the last two stay as well. Any other relocation may be pruned if it is cleaned up and its previous location is
-        missing, or if that location is the own directory and a later relocation left it again. Of consecutive prunable
-        relocations the last one stays and stands for the earlier ones. If a relocation that no plan made stays, the
-        relocations before and after it stay as well, because only they show in a table that it was made.
+        missing, or if that location is the own directory, or another one to which the owner had moved the partition,
+        and an earlier and a later relocation left it as well. Of consecutive prunable relocations the last one stays
+        and stands for the earlier ones. If a relocation that no plan made stays, the relocations before and after it
+        stay as well, because only they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
+        first_left = self._first_left_owner_locations()
         may_go = [
             relocation.is_cleaned_up
             and 0 < index < len(relocations) - 2
             and (
-                last_left[original] > index
-                if relocation.previous_location == original
-                else relocation.previous_location in missing_locations
+                (relocation.previous_location in missing_locations and relocation.previous_location != original)
+                or first_left.get(relocation.previous_location, index) < index < last_left[relocation.previous_location]
             )
             for index, relocation in enumerate(relocations)
         ]
@@ -191,6 +192,20 @@ class RelocationHistory:
                 if relocations[index].location != original:
                     goes -= _indexes_until_plan(relocations, index + 1)
         return [*(relocations[index] for index in sorted(goes)), *self._prunable_discarded(missing_locations)]
+
+    def _first_left_owner_locations(self) -> Mapping[str, int]:
+        """Return the first relocation that left each location to which no relocation had led before, by its index.
+
+        These are the own directory and locations to which the owner had moved the partition, or versions before which
+        relocations were pruned.
+        """
+        found: dict[str, int] = {}
+        known = set[str]()
+        for index, relocation in enumerate(self.relocations):
+            if relocation.previous_location not in known:
+                found[relocation.previous_location] = index
+            known |= {relocation.previous_location, relocation.location}
+        return found
 
     def _prunable_discarded(self, missing_locations: Collection[str]) -> Iterator[PastRelocation]:
         watched = {relocation.previous_location for relocation in self.relocations}
@@ -312,7 +327,8 @@ class PartitionState:
     created_at: int = 0
     #: False if a program has written the entry without the creation time; ``created_at`` is that of the write, or 0
     has_creation_time: bool = True
-    #: the name under which the catalog has the partition now; only looked up while it has late files
+    #: the name under which the catalog has the partition now; only looked up while it has late files, or replaced
+    #: files in its own directory
     renamed_to: str | None = None
     #: the renamed partition has left ``location``, which is one of its own previous locations now
     is_moved_on: bool = False

@@ -250,23 +250,29 @@ def test_rule_6_a_partition_that_was_recreated_at_its_location_needs_no_action_f
 
 def test_rule_6_late_files_of_a_dropped_partition_are_not_copied_into_its_successor():
     record, recreated = relocated(replace(PREVIOUS, partition_created_at=7)), 9
-    record = replace(record, latest=replace(record.latest, partition_created_at=recreated))
+    published = two_files("current", recreated * 1000 + 500)
+    record = replace(record, latest=replace(record.latest, partition_created_at=recreated, files=published))
+    current = location_with(*published)
     later = file("original/later", recreated * 1000)
     for changed, files in ((0, (later,)), (recreated * 1000, (later, LATE_FILE))):
         original = LocationState(
             files=location_with(*PREVIOUS.expected_files, LATE_FILE, later).files, directory_changed_ms=changed
         )
-        assert decide(record, partition_at(original=original, current=PUBLISHED_FILES), NO_TIME).files_to_copy == files
-    assert (
-        decide(
-            record,
-            partition_at(original=location_with(*PREVIOUS.expected_files, LATE_FILE), current=PUBLISHED_FILES),
-            NO_TIME,
-        ).action
-        is RelocationAction.NOTHING
-    )
-    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=PUBLISHED_FILES), NO_TIME)
+        assert decide(record, partition_at(original=original, current=current), NO_TIME).files_to_copy == files
+    original = location_with(*PREVIOUS.expected_files, LATE_FILE)
+    assert decide(record, partition_at(original=original, current=current), NO_TIME).action is RelocationAction.NOTHING
+    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=current), NO_TIME)
     assert replaced.action is RelocationAction.WAIT, "an expected file is missing"
+
+
+def test_rule_6_a_late_file_is_not_taken_for_one_of_a_dropped_partition_by_a_catalogs_clock_that_is_ahead():
+    record, published = relocated(replace(PREVIOUS, partition_created_at=7)), two_files("current", 5000)
+    record = replace(record, latest=replace(record.latest, partition_created_at=9, files=published))
+    for at, action in ((5000, RelocationAction.COPY_LATE_FILES), (4999, RelocationAction.HALT)):
+        original = location_with(*PREVIOUS.expected_files, file("original/late", at))
+        decision = decide(record, partition_at(original=original, current=location_with(*published)), NO_TIME)
+        assert decision.action is action
+    assert "original/late arrived before or after partition p was dropped and added again" in decision.reason
 
 
 @pytest.mark.parametrize(("location", "token"), [(None, None), ("elsewhere", None), ("elsewhere", TOKEN)])

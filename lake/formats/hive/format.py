@@ -135,7 +135,9 @@ class HiveFormat:
         """See ``RelocatesPartitions``."""
         _, partitions = _load_partitions(table, [one.partition for one in relocated])
         readers = partial(self.other_readers, table)
-        return list_locations(table, relocated, partitions, readers, time.time(), lambda: _load_partitions(table)[1])
+        return list_locations(
+            table, relocated, partitions, readers, time.time(), lambda names: _load_partitions(table, names)[1]
+        )
 
     def other_readers(
         self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None

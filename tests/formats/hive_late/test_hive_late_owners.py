@@ -28,6 +28,7 @@ from late_writing import (
     killed_at,
     overwrite,
     point_at,
+    resolved,
     rows_in,
     swept,
     true_counts,
@@ -42,7 +43,9 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.capabilities import with_identity
 from lake.formats.hive.catalog.tables import put_partitions
-from lake.metastore import MetastoreClient
+from lake.metastore import MetastoreClient, MetastorePartition
+from lake.metastore.thrift import I32
+from lake.relocation.decide import LocationChoice
 from service.control.config.loader import load_config
 from service.server.daemon.maintenance import Maintenance
 
@@ -393,6 +396,40 @@ def test_the_daemon_checks_often_for_an_hour_then_at_every_sweep_and_restores_af
     bench.store.halt_table(bench.table, "a test")
     bench.execute("UPDATE place_move SET made_at_ms = made_at_ms - 86400000")
     assert (upkeep.restore_locations(), upkeep.clean()[0].skip_reason) == (0, "halted: a test")
+
+
+def created_in(bench: Bench, seconds: int) -> None:
+    """What a metastore shows whose clock is ahead by these seconds."""
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    alter_partitions(bench, [MetastorePartition(before.raw | {4: (I32, before.created_at + seconds)})])
+
+
+@pytest.mark.parametrize("is_compacted", [True, False], ids=["after the compaction", "before it"])
+def test_rule_2_a_late_file_of_a_recreated_partition_is_not_lost_if_the_metastores_clock_is_ahead(
+    bench: Bench, is_compacted: bool
+):
+    """It was taken for a file of the dropped partition, and stayed invisible for good."""
+    left = here(bench)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    dropped(bench)
+    swept(bench)
+    added_again(bench)
+    created_in(bench, 3600)
+    rows = write(home(bench), 700, 710, "part-1.parquet") + write(home(bench), 710, 720, "part-2.parquet")
+    late = [] if is_compacted else write(left, 900, 910)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    late += write(left, 900, 910) if is_compacted else []
+    bench.sweep()
+    if is_compacted:
+        assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
+        return
+    assert "the metastore's clock is ahead of the storage's" in str(halted(bench))
+    assert in_partition(bench) == sorted(rows)
+    assert resolved(bench, LocationChoice.CURRENT).first_halt_reason is None
+    bench.sweep()
+    assert in_partition(bench) == sorted(rows)
 
 
 def test_rule_6_a_partition_returns_to_the_directory_that_its_owner_set_last(bench: Bench, tmp_path: Path):

@@ -14,7 +14,11 @@ from lake.formats.hive.commit.commit_record import is_cleaned
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
-from lake.formats.hive.relocation.renamed_partitions import find_other_partitions, find_renamed_partitions
+from lake.formats.hive.relocation.renamed_partitions import (
+    PartitionLookup,
+    find_other_partitions,
+    find_renamed_partitions,
+)
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
@@ -33,10 +37,6 @@ _PATIENCE_SECONDS = 0.005
 _MAX_CLOCK_DIFFERENCE = timedelta(seconds=10)
 
 
-PartitionLookup = Callable[[], Sequence[CatalogPartition]]
-"""Returns all partitions of the table."""
-
-
 class ReaderLookup(Protocol):
     """Maps partition → location to partition → another partition or table that is read from the location, in words."""
 
@@ -50,14 +50,14 @@ def list_locations(
     partitions: Sequence[CatalogPartition],
     find_readers: ReaderLookup,
     now: float,
-    list_all_partitions: PartitionLookup = tuple,
+    list_partitions: PartitionLookup = lambda _: (),
 ) -> Mapping[str, PartitionState]:
     """Return the state of ``relocated`` partitions in the metastore, and the files in their locations at ``now``.
 
     ``find_readers`` is called only for partitions that were dropped, or dropped and added again, and whose replaced
     files are in their own directory, and for locations with late files that an owner had moved a partition away from.
-    ``list_all_partitions`` is called only for partitions that are not in the metastore and have late files: they may
-    have another name now. Raises Transient.
+    ``list_partitions`` is called only for partitions that are not in the metastore and have late files, or replaced
+    files in their own directory: they may have another name now. Raises Transient.
     """
     by_name = {location.name: location for location in partitions}
     current = {relative_path(ref.location, location.location) for location in partitions}
@@ -81,7 +81,7 @@ def list_locations(
         )
         for one in relocated
     }
-    states |= find_renamed_partitions(ref, relocated, states, list_all_partitions)
+    states |= find_renamed_partitions(ref, relocated, states, list_partitions)
     states |= find_other_partitions(ref, relocated, states, by_name)
     return {**states, **_states_with_readers(relocated, states, find_readers, now)}
 

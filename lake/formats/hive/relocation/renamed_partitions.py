@@ -22,9 +22,13 @@ from lake.formats.hive.commit.version_names import relocation_token, version_of_
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
+from lake.relocation.decide import orphaned_inputs
 from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
+
+PartitionLookup = Callable[[Collection[str] | None], Sequence[CatalogPartition]]
+"""Returns the table's partitions with these names, or all of them."""
 
 _MAX_SEARCHES = 100_000
 
@@ -36,33 +40,40 @@ def find_renamed_partitions(
     ref: TableRef,
     relocated: Sequence[RelocatedPartition],
     states: Mapping[str, PartitionState],
-    list_all_partitions: Callable[[], Sequence[CatalogPartition]],
+    list_partitions: PartitionLookup,
 ) -> Mapping[str, PartitionState]:
-    """Return the states of the partitions that have another name now and whose late files are not copied yet.
+    """Return the states of the partitions that have another name now.
 
-    If the partition is at its latest location, or a later relocation has moved it from there, the state is that of a
-    partition at its latest location. A partition without another name is searched for once an hour in each process, and
-    when other files are in its previous locations. Raises Transient.
+    They are looked for while their late files are not copied yet, or replaced files are in their own directory: a
+    writer may still add a late file there. If the partition is at its latest location, or a later relocation has moved
+    it from there, the state is that of a partition at its latest location. A partition without another name is searched
+    for once an hour in each process, and when other files are in its previous locations. Raises Transient.
     """
-    absent = [
-        one
-        for one in relocated
-        if states[one.partition].location is None
-        and has_unhandled_files(one, states[one.partition])
-        and not _known_as_dropped.has(_search_key(ref, one, states[one.partition]))
-    ]
-    partitions = list_all_partitions() if absent else ()
-    records = _Records(ref)
-    found = {}
-    for one in absent:
-        for partition in partitions:
-            if partition.created_at == one.latest.partition_created_at and partition.name != one.partition:
-                state = _state_if_renamed(ref, one.latest, states[one.partition], partition, records)
-                if state is not None:
-                    found[one.partition] = state
+    records, found = _Records(ref), {}
+    absent = {}
+    for one in relocated:
+        state = states[one.partition]
+        if state.location is None and (has_unhandled_files(one, state) or orphaned_inputs(one, state)):
+            key = _search_key(ref, one, state)
+            name = _searches.result(key)
+            if name is not None:
+                absent[one.partition] = one, key, name
+    names = {name for _, _, name in absent.values()} - {""}
+    partitions = {one.name: one for one in list_partitions(names)} if names else {}
+    unknown = {partition for partition, (_, _, name) in absent.items() if name not in partitions}
+    every = list_partitions(None) if unknown else ()
+    for partition, (one, key, name) in absent.items():
+        state = states[partition]
+        for other in every if partition in unknown else (partitions[name],):
+            if other.created_at == one.latest.partition_created_at and other.name != partition:
+                renamed = _state_if_renamed(ref, one.latest, state, other, records)
+                # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
+                if renamed is not None and (renamed.location is not None or has_unhandled_files(one, state)):
+                    found[partition] = renamed
+                    _searches.add(key, other.name)
                     break
         else:
-            _known_as_dropped.add(_search_key(ref, one, states[one.partition]))
+            _searches.add(key, None)
     return found
 
 
@@ -72,25 +83,29 @@ def find_other_partitions(
     states: Mapping[str, PartitionState],
     partitions: Mapping[str, CatalogPartition],
 ) -> Mapping[str, PartitionState]:
-    """Return the states of the names that another partition has now, which was relocated before it was renamed.
+    """Return the states of the names that a partition has now which was relocated under another name.
 
-    Such a partition has another creation time, and the token of a relocation that led to its location. Reads the
-    records of these tokens only. Raises Transient.
+    It is another partition with another creation time, and the token of a relocation that led to its location. Or it is
+    the same one, renamed there and back: then its state is that of a partition at its latest location, from which a
+    later relocation has moved it. Reads the records of these tokens only. Raises Transient.
     """
     records, found = _Records(ref), {}
     for one in relocated:
-        state = states[one.partition]
-        if state.token in (None, one.latest.token) or state.created_at == one.latest.partition_created_at:
-            continue
-        partition = partitions.get(one.partition)
-        if state.token is None or partition is None or state.renamed_to is not None:
+        state, partition = states[one.partition], partitions.get(one.partition)
+        if state.token in (None, one.latest.token) or partition is None or state.renamed_to is not None:
             continue
         present = _present_directory(ref, partition)
-        if any(
-            move.partition_created_at == state.created_at and present.may_be_of(move)
-            for move in records.relocations(state.token)
-        ):
+        led_there = [
+            move.partition
+            for move in records.relocations(state.token or "")
+            if move.partition_created_at == state.created_at and present.may_be_of(move)
+        ]
+        if led_there and state.created_at != one.latest.partition_created_at:
             found[one.partition] = replace(state, is_another=True)
+        elif led_there and one.partition not in led_there:
+            followed = _state_if_renamed(ref, one.latest, state, partition, records)
+            if followed is not None and followed.is_moved_on:
+                found[one.partition] = followed
     return found
 
 
@@ -103,27 +118,33 @@ def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionSt
 
 
 class _Searches:
-    """Searches that found nothing; at most ``_MAX_SEARCHES``. Thread-safe."""
+    """The results of searches for the present names of partitions; at most ``_MAX_SEARCHES``. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._searched_at: dict[Hashable, float] = {}
+        self._searched: dict[Hashable, tuple[float, str | None]] = {}
 
-    def has(self, key: Hashable) -> bool:
-        """True if the search with this key found nothing in the last ``_SEARCHES_APART`` seconds."""
+    def result(self, key: Hashable) -> str | None:
+        """Return the name that the last search with this key found; '' if there was no search.
+
+        Returns None if the search found nothing in the last ``_SEARCHES_APART`` seconds.
+        """
         with self._lock:
-            return time.monotonic() - self._searched_at.get(key, -float("inf")) < _SEARCHES_APART
+            searched_at, name = self._searched.get(key, (-float("inf"), None))
+        if name is None and time.monotonic() - searched_at >= _SEARCHES_APART:
+            return ""
+        return name
 
-    def add(self, key: Hashable) -> None:
-        """Add a search that found nothing. The oldest one is dropped if there are too many."""
+    def add(self, key: Hashable, name: str | None) -> None:
+        """Add a search and the name that it found, if any. The oldest one is dropped if there are too many."""
         with self._lock:
-            self._searched_at.pop(key, None)
-            self._searched_at[key] = time.monotonic()
-            if len(self._searched_at) > _MAX_SEARCHES:
-                del self._searched_at[next(iter(self._searched_at))]
+            self._searched.pop(key, None)
+            self._searched[key] = time.monotonic(), name
+            if len(self._searched) > _MAX_SEARCHES:
+                del self._searched[next(iter(self._searched))]
 
 
-_known_as_dropped = _Searches()
+_searches = _Searches()
 
 
 def _state_if_renamed(
