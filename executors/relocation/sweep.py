@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 _MAX_FAILED_INSPECTIONS = 40
 
 _LOOKS_APART = 3
-"""A look at the readers of directories is repeated after this many times the duration of the last one."""
+"""The readers of directories are looked for again after this many times the duration of the last search."""
 
 
 def partitions_awaiting_sweep(

@@ -201,10 +201,10 @@ def _relocation_after(
 ) -> Relocation | None:
     """Return the relocation of a partition that left the directory of ``last``. None if there is none.
 
-    It is looked for from the partition's ``present`` directory and relocation ``token`` back to the earlier ones.
+    The search begins at the partition's ``present`` directory and relocation ``token``, and goes back to earlier ones.
 
-    A relocation follows the one whose version it left. If it left another directory, it follows a relocation back to
-    that directory, which has a record of its own, or one whose directory the metastore has moved there.
+    A relocation follows the relocation whose version it left. If it left a directory outside of versions, it follows a
+    relocation back to this directory, which has a record of its own, or one whose directory the metastore moved there.
     """
     reached, seen = [(present, token)], set[str]()
     while reached:
