@@ -450,3 +450,15 @@ def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_rea
     for quiet in (dropped, elsewhere):
         decision = decide(record, quiet, timedelta())
         assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
+
+
+@pytest.mark.parametrize("created_at", [0, 5], ids=["the same partition", "created anew"])
+def test_rule_7_an_unknown_token_concerns_only_its_partition_if_that_was_created_anew(created_at: int):
+    """Hive's ``EXCHANGE PARTITION`` brings the token of another table's partition along: it halted the whole table."""
+    state = partition_at("own", "v9", original=UNCHANGED, current=PUBLISHED_FILES, own=location_with(LATE_FILE))
+    decision = decide(relocated(PREVIOUS), replace(state, created_at=created_at), NO_TIME)
+    assert decision.action is RelocationAction.HALT
+    assert decision.concerns_table is (created_at == relocated(PREVIOUS).latest.partition_created_at)
+    assert "names v9, and its last move is v2" in decision.reason
+    readded = replace(state, token=None, created_at=created_at + 1)
+    assert decide(relocated(PREVIOUS), readded, NO_TIME).action is RelocationAction.NOTHING
