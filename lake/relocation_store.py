@@ -146,8 +146,8 @@ class RelocationStore(PlanStore, Protocol):
     def record_removed_files(self, table: TableRef, previous: PreviousLocation, files: Sequence[LocatedFile]) -> None:
         """Record that a writer has removed these files of a previous location: they are not expected there now."""
 
-    def record_given_away(self, table: TableRef, partition: str, previous: PreviousLocation) -> None:
-        """Record that the files of a previous location are not the partition's: they are not copied and not deleted."""
+    def release_locations(self, table: TableRef, partition: str, locations: Sequence[PreviousLocation]) -> None:
+        """Record that all late files in these locations are not the partition's: its owner had moved it away."""
 
     def record_archived_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]

@@ -25,7 +25,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
-from lake.relocation.evidence import given_away_locations, location_label, unrecorded_growth
+from lake.relocation.evidence import location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
 
@@ -152,9 +152,6 @@ class PartitionSweep:
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()
-        if given_away := given_away_locations(record, state):
-            self._record_given_away(given_away)
-            record, state = self._inspect()
         if grown := unrecorded_growth(record, state):
             for previous, files in grown:
                 self._fenced_store.supersede_files(self._table, self._partition, previous, files)
@@ -178,10 +175,8 @@ class PartitionSweep:
         elif decision.action in (RelocationAction.WAIT, RelocationAction.REPLACE_COPIES):  # the writer is still at work
             self._report.waiting += 1
         else:
-            self._record_given_away(
-                [one for one in record.previous_locations if one.location in decision.given_away_locations]
-            )
             self._record_removed_files(record, state, decision.emptied_locations)
+            self._release_locations(record, decision.released_locations)
             shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
                 self._relocate_back(record, state, decision)
@@ -453,14 +448,18 @@ class PartitionSweep:
                 )
         self._report.superseded += len(files)
 
-    def _record_given_away(self, previous_locations: Iterable[PreviousLocation]) -> None:
-        for previous in previous_locations:
-            self._fenced_store.record_given_away(self._table, self._partition, previous)
+    def _release_locations(self, record: RelocatedPartition, locations: Collection[str]) -> None:
+        """Record that the late files in these locations are not the partition's: its owner had moved it away."""
+        if not locations:
+            return
+        released = [one for one in record.previous_locations if one.location in locations]
+        self._fenced_store.release_locations(self._table, self._partition, released)
+        for one in released:
             log.warning(
-                "table %s, %s: another partition or table uses its former directory %s, which is no longer watched",
+                "table %s, partition %s: the files in %s, from which its owner had moved it away, are not its rows",
                 self._table.name,
-                partition_label(self._partition),
-                location_label(previous.location),
+                self._partition,
+                location_label(one.location),
             )
 
     def _record_removed_files(

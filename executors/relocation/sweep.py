@@ -27,7 +27,7 @@ from lake.relocation.decide import (
     decide_restore_location,
     orphaned_inputs,
 )
-from lake.relocation.evidence import given_away_locations, unrecorded_growth
+from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 from lake.stopwatch import Stopwatch
@@ -270,7 +270,6 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)
         and not orphaned_inputs(record, state)
-        and not given_away_locations(record, state)
         and not unrecorded_growth(record, state)
     )
     decision = decide(record, state, timedelta())
@@ -310,8 +309,6 @@ def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | No
         return f"{partition_label(record.partition)}: a round of the sweep is not finished"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
-    if given_away_locations(record, state):
-        return f"{partition_label(record.partition)} had a directory that another partition or table is read from now"
     if unrecorded_growth(record, state):
         return f"{partition_label(record.partition)} has replaced files that have grown since they were recorded"
     decision = decide(record, state, timedelta())

@@ -61,10 +61,11 @@ class RelocationDecision:
     The rows of ``superseded_files`` were overwritten, are in another file, or were rejected by a person: these files
     stay until their retention has passed. ``target_location`` is the location to which the partition is relocated back.
     ``emptied_locations`` are previous locations that an overwrite of another location, or the owner, has emptied: their
-    recorded files are no longer expected. ``copies_to_remove`` are copies of superseded files that the overwrite did
+    recorded files are no longer expected. ``released_locations`` are previous locations that the owner has given up,
+    with files that are not the partition's. ``copies_to_remove`` are copies of superseded files that the overwrite did
     not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
     all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
-    replaced. ``given_away_locations`` are previous locations whose new files are not the partition's.
+    replaced.
     """
 
     action: RelocationAction
@@ -73,10 +74,10 @@ class RelocationDecision:
     superseded_files: tuple[LocatedFile, ...] = ()
     target_location: str | None = None
     emptied_locations: tuple[str, ...] = ()
+    released_locations: tuple[str, ...] = ()
     copies_to_remove: tuple[str, ...] = ()
     concerns_table: bool = False
     modified_files: tuple[ModifiedFile, ...] = ()
-    given_away_locations: tuple[str, ...] = ()
 
 
 def decide(
@@ -87,6 +88,7 @@ def decide(
     ``state.locations`` must contain all of ``record.locations``. Ambiguous evidence results in a halt, never in a
     guess: all files stay, and readers continue to read the same files.
     """
+    record = _with_present_location(record, state)
     decision = _decide(record, with_recorded_arrivals(record, state), waited, grace)
     return _halt_if_renamed(decision, record, state)
 
@@ -110,6 +112,31 @@ def _decide(
     ambiguous = [one for one in changed if one.change is LocationChange.AMBIGUOUS]
     if ambiguous:
         return _halt(ambiguous[0].reason)
+    given_up = [one for one in changed if one.change is LocationChange.GIVEN_UP]
+    if not given_up:
+        return _decide_by_files(changed, record, state, waited, grace)
+    others = [one for one in changed if one not in given_up]
+    decision = (
+        _decide_by_files(others, record, state, waited, grace)
+        if others
+        else _do_nothing("its owner had moved the partition away from locations that others have changed since")
+    )
+    return replace(
+        decision,
+        emptied_locations=(*decision.emptied_locations, *(one.location for one in given_up)),
+        released_locations=tuple(one.location for one in given_up if one.late_files),
+    )
+
+
+def _decide_by_files(
+    changed: Sequence[LocationFinding],
+    record: RelocatedPartition,
+    state: PartitionState,
+    waited: timedelta,
+    grace: timedelta,
+) -> RelocationDecision:
+    """Decide about ``changed`` previous locations that are the partition's, by the files there and in its location."""
+    assert state.location is not None
     here = inspect_current_location(record, state.locations[state.location], changed)
     emptied = [one for one in (*changed, here) if one.change is LocationChange.EMPTIED]
     is_overwritten = any(one.change is LocationChange.OVERWRITTEN for one in (*changed, here))
@@ -118,11 +145,8 @@ def _decide(
         return RelocationDecision(action=RelocationAction.WAIT, reason=writing)  # no time limit while the writer works
     # A location may be emptied by other causes than an overwrite of the location itself. An overwrite by Spark also
     # empties the partition's own directory, wherever the partition is. An overwrite of a whole table empties the
-    # table's directory, which contains every version if the table is unpartitioned. An owner who moves a partition may
-    # remove its files from the previous location.
-    by_owner = {one.location for one in record.previous_locations if one.is_before_owner_move}
-    overwriting = [] if is_overwritten else [one for one in emptied if one.location not in by_owner]
-    if in_progress := in_progress or overwriting:
+    # table's directory, which contains every version if the table is unpartitioned.
+    if in_progress := in_progress or ([] if is_overwritten else emptied):
         return _wait(in_progress[0].reason, waited, grace)
     changed = [one for one in changed if one.change is not LocationChange.EMPTIED]
     modified = [one for one in changed if one.change is LocationChange.MODIFIED]
@@ -132,6 +156,17 @@ def _decide(
         _decide_changed(changed, here, record, state, waited, grace),
         emptied_locations=tuple(one.location for one in emptied if one is not here),
     )
+
+
+def _with_present_location(record: RelocatedPartition, state: PartitionState) -> RelocatedPartition:
+    """Return ``record`` with the partition's location in the catalog not as one that its owner has given up."""
+    if not any(one.is_before_owner_move and one.location == state.location for one in record.previous_locations):
+        return record
+    previous_locations = tuple(
+        replace(one, owner_moved_ms=None) if one.location == state.location else one
+        for one in record.previous_locations
+    )
+    return replace(record, previous_locations=previous_locations)
 
 
 def _halt_if_renamed(
@@ -236,8 +271,6 @@ def _decide_changed(
 ) -> RelocationDecision:
     """Decide about previous locations that have new files or were overwritten, if their writers have ended."""
     assert state.location is not None
-    if not changed and here.change is LocationChange.UNCHANGED:
-        return _do_nothing("its owner has removed the files of locations that the partition had left")
     overwritten = [one for one in changed if one.change is LocationChange.OVERWRITTEN]
     if len(overwritten) > 1:
         return _halt(_both_overwritten(overwritten[0].location, overwritten[1].location))
@@ -272,7 +305,7 @@ def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: 
 
     The other location's files are superseded. Returns a halt if the choice is not sufficient.
     """
-    return _halt_if_renamed(_decide_by_choice(record, state, choice), record, state)
+    return _halt_if_renamed(_decide_by_choice(_with_present_location(record, state), state, choice), record, state)
 
 
 def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
@@ -282,17 +315,18 @@ def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice:
     if not changed:
         return _decide_changed_partition(record, state) or _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
+    given_up = {one.location for one in record.previous_locations if one.is_before_owner_move}
     if choice is LocationChoice.CURRENT:
-        # The owner may use a directory for something else after it has moved the partition away.
-        former = {one.location for one in record.previous_locations if one.is_before_owner_move}
+        late = {file for one in changed if one.location not in given_up for file in one.late_files}
         return RelocationDecision(
             action=RelocationAction.NOTHING,
             reason=f"{location_label(state.location)} was chosen",
-            superseded_files=_sorted_by_path(
-                file for one in changed if one.location not in former for file in one.late_files
-            ),
-            given_away_locations=tuple(one.location for one in changed if one.location in former and one.late_files),
+            superseded_files=_sorted_by_path(late),
+            released_locations=tuple(one.location for one in changed if one.location in given_up and one.late_files),
         )
+    changed = [one for one in changed if one.change is not LocationChange.GIVEN_UP]
+    if not changed:
+        return _do_nothing("no writer has changed its previous locations")
     if len(changed) > 1:
         both, here = (
             f"{location_label(changed[0].location)} and {location_label(changed[1].location)}",

@@ -22,8 +22,16 @@ class LocationChange(StrEnum):
     #: files are missing, and so are lakefold's own data beside the directory
     EMPTIED = "emptied"
     IN_PROGRESS = "in progress"  #: a writer is at work, or some recorded files are missing
-    #: files were added after lakefold began to delete there, and others are gone
+    #: files were added after lakefold began to delete there, and others are gone; or files were added that may be those
+    #: of another one to whom the owner had given the location
     AMBIGUOUS = "ambiguous"
+    #: a previous location that the owner had moved the partition away from: recorded files are gone, or other files are
+    #: there that are not the partition's
+    GIVEN_UP = "given up"
+
+
+MAX_CLOCK_DIFFERENCE_MS = 10_000
+"""By how much, in milliseconds, the clocks of storage and database may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -142,6 +150,8 @@ def unrecorded_growth(
     """
     found = []
     for previous in record.previous_locations:
+        if previous.is_before_owner_move:
+            continue
         there = state.locations[previous.location].files
         missing = {file.path for file in previous.expected_files if file not in there}
         grown = [file for file in there if file.path in missing] if missing else []
@@ -205,8 +215,8 @@ def _inspect_previous_location(
 ) -> LocationFinding:
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
-    if previous.is_given_away or _is_given_away_now(previous, there):
-        return LocationFinding(location=location, change=LocationChange.UNCHANGED)
+    if previous.is_before_owner_move:
+        return _inspect_given_up_location(previous, state, record)
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.
         previous = replace(previous, expected_files=in_place)
@@ -275,20 +285,28 @@ def _inspect_previous_location(
     return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
 
 
-def given_away_locations(record: RelocatedPartition, state: PartitionState) -> Sequence[PreviousLocation]:
-    """Return previous locations that are read by another partition or table since the owner moved the partition away.
+def _inspect_given_up_location(
+    previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
+) -> LocationFinding:
+    """Return the change of a location that the owner had moved the partition away from.
 
-    Their files are the other one's from then on, also after it is dropped or moved.
+    The owner, or a program to which the owner gave the location, has removed the files that are gone there. Without
+    lakefold, too, files that were added since the move would not be the partition's. So no file there is copied, and
+    none counts as an overwrite. Only a file that was added while the move happened may be the partition's.
     """
-    return [
-        previous
-        for previous in record.previous_locations
-        if not previous.is_given_away and _is_given_away_now(previous, state.locations[previous.location])
-    ]
-
-
-def _is_given_away_now(previous: PreviousLocation, there: LocationState) -> bool:
-    return previous.is_before_owner_move and there.read_by is not None
+    there = state.locations[previous.location]
+    late = _late_files(previous, state, record)
+    if late and there.read_by is None:
+        reason = (
+            f"files were written to {location_label(previous.location)} before the compaction that followed the move "
+            f"of {partition_label(record.partition)} by its owner: it is unknown whether they are its rows"
+        )
+        return LocationFinding(
+            location=previous.location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late
+        )
+    is_gone = not there.is_cleaning_begun and any(file not in there.files for file in previous.files_in_place)
+    change = LocationChange.GIVEN_UP if late or is_gone else LocationChange.UNCHANGED
+    return LocationFinding(location=previous.location, change=change, late_files=late)
 
 
 def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
@@ -306,10 +324,11 @@ def has_late_files(previous: PreviousLocation, state: PartitionState, record: Re
 def _late_files(
     previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
 ) -> Mapping[LocatedFile, int]:
-    """Return the files of a previous location that are neither recorded nor copied, each with its arrival time."""
+    """Return the files of a previous location that are neither recorded nor copied, each with its arrival time.
+
+    Files that arrived after the owner had moved the partition away, or added it anew elsewhere, are left out.
+    """
     there = state.locations[previous.location]
-    if previous.is_given_away:
-        return {}
     # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     targets = {late_copy.target.rpartition("/")[2] for late_copy in record.late_copies}
@@ -319,6 +338,13 @@ def _late_files(
         for file, arrived_ms in there.files.items()
         if file not in recorded and file not in sources and file.name not in targets
     }
+    if previous.owner_moved_ms is not None:
+        is_dropped = previous.partition_created_at not in (None, record.latest.partition_created_at)
+        # A creation time of 0 only shows that another program has written the partition anew.
+        if previous.is_released or (is_dropped and record.latest.partition_created_at):
+            return {}
+        last_ms = previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
+        return {file: arrived_ms for file, arrived_ms in late.items() if _complete_ms(file, arrived_ms) < last_ms}
     # Files that had arrived before the partition was recreated were dropped with it.
     earliest_ms, _ = _recreation_ms(previous, record)
     return {

@@ -18,9 +18,12 @@ class PreviousLocation:
     there or not. ``deleting_files`` are the possible files whose deletion has begun and is not recorded as ended.
     ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
-    partition that left the location, in seconds. ``is_before_owner_move``: since then the table's owner has moved the
-    partition to a location that lakefold had never used. ``is_given_away``: after that move another partition or table
-    was read from the location, or a person has decided that new files there are not the partition's.
+    partition that left the location, in seconds.
+
+    ``owner_moved_ms``: since then the table's owner has moved the partition to another directory, and may have given
+    this location to another partition, table or program. It is the time by which the owner had done so, in
+    milliseconds; None if the owner has not. ``is_released``: lakefold has recorded that the files which arrived there
+    before this time are not the partition's either.
     """
 
     location: str
@@ -31,8 +34,13 @@ class PreviousLocation:
     token: str = ""
     plan_id: str = ""
     partition_created_at: int | None = None
-    is_before_owner_move: bool = False
-    is_given_away: bool = False
+    owner_moved_ms: int | None = None
+    is_released: bool = False
+
+    @property
+    def is_before_owner_move(self) -> bool:
+        """True if the owner has moved the partition away since."""
+        return self.owner_moved_ms is not None
 
     @property
     def files_in_place(self) -> tuple[LocatedFile, ...]:

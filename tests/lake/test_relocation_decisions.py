@@ -77,30 +77,6 @@ def test_rule_4_a_location_emptied_by_an_overwrite_of_another_location_is_not_wa
     )
 
 
-def test_rule_4_files_that_an_owner_removed_after_its_own_move_are_not_waited_for():
-    left = replace(PREVIOUS, is_before_owner_move=True)
-    middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
-    late = file("middle/new", LATE)
-    decision = decide(
-        relocated(left, middle),
-        partition_at(
-            original=location_with(), middle=location_with(*middle.expected_files, late), current=PUBLISHED_FILES
-        ),
-        NO_TIME,
-    )
-    assert (decision.action, decision.files_to_copy, decision.emptied_locations) == (
-        RelocationAction.COPY_LATE_FILES,
-        (late,),
-        ("original",),
-    )
-    decision = decide(relocated(left), partition_at(original=location_with(), current=PUBLISHED_FILES), NO_TIME)
-    assert (decision.action, decision.emptied_locations) == (RelocationAction.NOTHING, ("original",))
-    some = partition_at(original=location_with(PREVIOUS.expected_files[0]), current=PUBLISHED_FILES)
-    assert decide(relocated(left), some, NO_TIME).action is RelocationAction.WAIT, (
-        "the owner may still be removing them"
-    )
-
-
 def test_rule_4_an_overwrite_of_the_directory_above_is_no_overwrite_of_the_location_itself():
     tree_removed = LocationState(is_tree_removed=True)
     assert (
@@ -474,3 +450,15 @@ def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_rea
     for quiet in (dropped, elsewhere):
         decision = decide(record, quiet, timedelta())
         assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
+
+
+@pytest.mark.parametrize("created_at", [0, 5], ids=["the same partition", "created anew"])
+def test_rule_7_an_unknown_token_concerns_only_its_partition_if_that_was_created_anew(created_at: int):
+    """Hive's ``EXCHANGE PARTITION`` brings the token of another table's partition along: it halted the whole table."""
+    state = partition_at("own", "v9", original=UNCHANGED, current=PUBLISHED_FILES, own=location_with(LATE_FILE))
+    decision = decide(relocated(PREVIOUS), replace(state, created_at=created_at), NO_TIME)
+    assert decision.action is RelocationAction.HALT
+    assert decision.concerns_table is (created_at == relocated(PREVIOUS).latest.partition_created_at)
+    assert "names v9, and its last move is v2" in decision.reason
+    readded = replace(state, token=None, created_at=created_at + 1)
+    assert decide(relocated(PREVIOUS), readded, NO_TIME).action is RelocationAction.NOTHING

@@ -385,6 +385,54 @@ def test_a_partition_that_its_owner_added_again_has_an_earlier_location_without_
     assert reverted_by_writer(found, replace(seen, created_at=7)) is None
 
 
+def moved_on(store: Store, number: int, left: str, at: int = 7) -> None:
+    """A later plan moves the partition from ``left`` to its own version."""
+    plan, token = add(store, "dt=1"), f"v{number}"
+    new = LocatedFile(path=f".lakefold/{token}/dt=1/new.parquet", bytes=9, modified_ms=at)
+    move = Relocation(
+        partition="dt=1",
+        token=token,
+        previous_location=left,
+        location=f".lakefold/{token}/dt=1",
+        files=(new,),
+        partition_created_at=7,
+    )
+    store.complete(claimed(store), replace(commit_of(plan, token), relocations=(move,)), figures_of(plan), {})
+
+
+def given_up(store: Store) -> dict[str, bool]:
+    """The previous locations that the owner had moved the partition away from, and whether they are released."""
+    return {one.location: one.is_released for one in known(store).previous_locations if one.is_before_owner_move}
+
+
+def test_rule_7_a_directory_that_the_owner_has_given_up_is_released_until_the_partition_leaves_it_again(
+    store: Store, database_url: str
+) -> None:
+    moved_on(store, 1, "dt=1")
+    assert (given_up(store), known(store).owner_location) == ({}, "dt=1")
+    ahead = 10**15
+    moved_on(store, 2, "/elsewhere", ahead)
+    (former,) = (one for one in known(store).previous_locations if one.is_before_owner_move)
+    assert (former.location, former.owner_moved_ms, known(store).owner_location) == ("dt=1", ahead, "/elsewhere")
+    for _ in range(2):
+        store.release_locations(TRIPS, "dt=1", [former])
+    assert given_up(store) == {"dt=1": True}
+    moved_on(store, 3, ".lakefold/v2/dt=1")
+    assert given_up(store) == {"dt=1": True}
+    (former,) = (one for one in known(store).previous_locations if one.is_before_owner_move)
+    assert former.owner_moved_ms is not None
+    assert former.owner_moved_ms < ahead, "the storage's clock is read from the latest relocation's files only"
+    sql(database_url, "DELETE FROM superseded_version")
+    sql(database_url, "DELETE FROM place_move WHERE token = 'v2'")
+    assert given_up(store) == {}, "after a pruned relocation, a version shows no move by the owner"
+    moved_on(store, 4, "/elsewhere")
+    assert given_up(store) == {"dt=1": True, ".lakefold/v2/dt=1": False}
+    moved_on(store, 5, "dt=1")
+    assert given_up(store) == {"/elsewhere": False}
+    moved_on(store, 6, "/elsewhere")
+    assert given_up(store) == {"dt=1": False, ".lakefold/v2/dt=1": False}, "it was released before it was left again"
+
+
 def recorded(store: Store, commit: Commit) -> bool:
     return store.complete_unrecorded(commit, figures_of)
 

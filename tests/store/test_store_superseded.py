@@ -65,6 +65,31 @@ def test_a_file_that_was_restored_and_replaced_again_waits_for_its_whole_retenti
     assert [row[0] for row in closed] == ["replaced again, as again"] * 2
 
 
+@pytest.mark.parametrize(
+    ("location", "path", "other_location", "other_path"),
+    [
+        ("/warehouse/a", "/landing/d1/f", "/landing", "d1/f"),
+        ("/warehouse/a", "/landing/d1/f", "/landing/d1", "f"),
+        ("/warehouse/a", "/landing/d1/f", "/warehouse/b", "/landing/d1/f"),
+        ("/landing/d1", "f", "/warehouse/b", "/landing/d1/f"),
+        ("/landing/d1", "f", "/landing", "d1/f"),
+        ("s3://bucket/a", "s3://landing/d1/f", "s3://landing", "d1/f"),
+    ],
+)
+def test_rule_2_a_file_that_another_table_replaces_later_waits_for_that_table_however_their_paths_are_written(
+    store: Store, location: str, path: str, other_location: str, other_path: str
+) -> None:
+    first, second = (replace(TRIPS, name=name, location=at) for name, at in (("a", location), ("b", other_location)))
+    for table, names in ((first, (path, "dt=1/only-a")), (second, (other_path, "dt=1/only-b"))):
+        store.register_table(table, "compact")
+        plan = add(store, "dt=1", table=table)
+        commit = commit_of(plan, f"commit-of-{table.name}")
+        versions = tuple(replace(one, path=name) for one, name in zip(commit.superseded, names, strict=True))
+        store.complete(claimed(store), replace(commit, superseded=versions), figures_of(plan), {})
+    assert [due.version.path for due in store.awaiting_deletion(first)] == ["dt=1/only-a"]
+    assert [due.version.path for due in store.awaiting_deletion(second)] == [other_path, "dt=1/only-b"]
+
+
 def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
     plan, written_at = add(store, "dt=1"), datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     commit = commit_of(plan)
@@ -83,7 +108,7 @@ def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store
 
 
 def test_superseded_files_are_counted_by_table_and_day_under_each_retention(store: Store, database_url: str) -> None:
-    other, third = replace(TRIPS, name="a.other"), replace(TRIPS, name="a.third")
+    other, third = (replace(TRIPS, name=f"a.{name}", location=f"/lake/{name}") for name in ("other", "third"))
     for table in (TRIPS, other, third):
         plan = add(store, "dt=1", table=table)
         store.complete(claimed(store), commit_of(plan), figures_of(plan), {})

@@ -7,14 +7,14 @@ state. Writes without a claim concern plans that no executor runs: corrections b
 requested plans.
 """
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
-from lake.storage.locations import is_below_table
+from lake.storage.locations import is_below_table, relative_path, resolve_path
 from service.control.store.base import (
     StorePart,
     fenced_update,
@@ -46,6 +46,8 @@ from service.control.store.write_reports import schedule_rescan
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 #: separates the backoff from the error in the event of a failed attempt
 _BEFORE_ERROR = " s: "
+#: maximum number of paths in one statement
+_CHUNK = 500
 
 
 class ClaimedPlans(StorePart):
@@ -266,9 +268,8 @@ class ClaimedPlans(StorePart):
             others = record_unrecorded_relocations(connection, row.table_name, commit)
         else:
             record_relocations(connection, row.table_name, commit)
-        _insert_superseded(
-            connection, row.table_name, commit, [one for one in commit.superseded if one.partition not in others]
-        )
+        superseded = [one for one in commit.superseded if one.partition not in others]
+        _insert_superseded(connection, row, commit, superseded)
         settle_attempts(connection, self._settings, row, commit)
 
     def _leave_inflight(
@@ -306,14 +307,14 @@ class ClaimedPlans(StorePart):
 
 
 def _insert_superseded(
-    connection: Connection, table: str, commit: Commit, superseded: Sequence[SupersededVersion]
+    connection: Connection, row: Row[Any], commit: Commit, superseded: Sequence[SupersededVersion]
 ) -> None:
-    """Record the versions that ``commit`` replaced. Their retention begins now."""
+    """Record the versions that ``commit`` of the plan ``row`` replaced. Their retention begins now."""
     now = connection.execute(select(db_now())).scalar_one()
     versions = [
         {
             "plan_id": commit.plan_id,
-            "table_name": table,
+            "table_name": row.table_name,
             "partition_path": v.partition,
             "path": v.path,
             "bytes": v.bytes,
@@ -326,22 +327,48 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    replaced = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
     # A file that a restore had returned to the table gets a full retention again.
-    _close_replaced_again(connection, commit, now, replaced, SupersededRow.table_name == table)
-    if not all(is_below_table(v.path) for v in superseded):
-        # A partition of another table may have been read from the same file. Only the last of the tables deletes it.
-        # This reads the waiting files of all tables, so it is left out for the usual commit.
-        replaced = replaced.where(SupersededRow.path.startswith("/") | SupersededRow.path.contains("://"))
-        _close_replaced_again(connection, commit, now, replaced, SupersededRow.table_name != table)
+    replaced = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
+    _close_replaced_again(connection, commit, now, SupersededRow.table_name == row.table_name, replaced)
+    _close_in_other_tables(connection, row, commit, now, [resolve_path(row.location, v.path) for v in superseded])
+
+
+def _close_in_other_tables(
+    connection: Connection, row: Row[Any], commit: Commit, now: int, full_paths: Sequence[str]
+) -> None:
+    """Close the rows of other tables with these full paths: only the last of the tables deletes such a file.
+
+    A partition of another table may have been read from the same file. The row has the full path if the file is outside
+    of the other table's directory, otherwise the path below that directory.
+    """
+    others = SupersededRow.table_name != row.table_name
+    above = {directory for path in full_paths for directory in _directories_above(path)}
+    tables = select(TableRow.name, TableRow.location).where(
+        TableRow.name != row.table_name, TableRow.location.in_(sorted(above))
+    )
+    nested = connection.execute(tables).all()
+    for start in range(0, len(full_paths), _CHUNK):
+        some = full_paths[start : start + _CHUNK]
+        _close_replaced_again(connection, commit, now, others, some)
+        for name, location in nested:
+            below = [path for path in (relative_path(location, one) for one in some) if is_below_table(path)]
+            _close_replaced_again(connection, commit, now, SupersededRow.table_name == name, below)
+
+
+def _directories_above(path: str) -> Iterator[str]:
+    """Yield the directories in which a file is, from the nearest one."""
+    directory = path.rpartition("/")[0]
+    while directory and not directory.endswith("/"):
+        yield directory
+        directory = directory.rpartition("/")[0]
 
 
 def _close_replaced_again(
     connection: Connection,
     commit: Commit,
     now: int,
-    replaced: Select[str],
     of_tables: ColumnElement[bool],
+    replaced: Select[str] | Sequence[str],
 ) -> None:
     """Close the earlier rows of the ``replaced`` paths, for the tables that the condition ``of_tables`` names."""
     connection.execute(

@@ -261,6 +261,23 @@ def test_rule_1_a_partition_that_took_the_name_of_a_dropped_one_does_not_halt_it
     assert (rows_in(place_of(bench, PARTITION)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
 
 
+def test_rule_1_a_partition_that_was_renamed_relocated_and_renamed_back_gets_its_late_files(bench: Bench):
+    """Its token was that of the relocation under the other name: the whole table was halted."""
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    place, rows = place_of(bench), rows_in(place_of(bench))
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", "0")
+    late = write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    assert (place_of(bench, PARTITION), rows_in(place), halted(bench)) == (place, sorted([*rows, *late]), None)
+    moved_by_a_plan(bench, PARTITION, 800)
+    rows = rows_in(place_of(bench, PARTITION))
+    swept_to_the_end(bench)
+    bench.clean()
+    assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (rows, None)
+
+
 def test_rule_11_an_entry_that_is_written_back_after_a_rename_and_a_plan_is_set_again(bench: Bench):
     """Its token was that of the relocation under the name before: the whole table was halted."""
     renamed(bench)

@@ -663,3 +663,32 @@ def test_rule_2_files_that_two_tables_have_replaced_are_deleted_when_the_retenti
     assert rows_in(place) == sorted([*rows, *late])
     clean_table(CleanJob(table=second, retention=timedelta()), bench.context(), format=bench.format)
     assert not [path for path in files if path.exists()]
+
+
+def test_rule_2_files_that_a_table_has_replaced_are_deleted_by_the_table_that_was_made_over_them_later(
+    unmoved: Bench,
+):
+    """Its paths are below its own directory, and were compared with the full paths of the first table as texts."""
+    bench, landing = unmoved, unmoved.home / "lake" / "second"
+    elsewhere = landing / "d1"
+    landing.mkdir()
+    shutil.move(home(bench), elsewhere)
+    home(bench).mkdir()
+    point_at(bench, elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    place, rows = here(bench), in_partition(bench)
+    second = bench.add_table("second")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(second), "7", elsewhere)
+    directory_index.clear_directory_caches()
+    bench.request(second, partitions=["dt=7"])
+    assert bench.run().result is RunResult.COMPLETED
+    waiting = [one.version.path for one in bench.store.awaiting_deletion(bench.table)]
+    assert not [path for path in waiting if path.startswith(str(elsewhere))], "the second table deletes them"
+    files = sorted(elsewhere.iterdir())
+    clean_table(CleanJob(table=second, retention=timedelta()), bench.context(), format=bench.format)
+    assert not [path for path in files if path.exists()]
+    for grace in (timedelta(hours=1), timedelta()):
+        swept(bench, grace=grace)
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)

@@ -84,25 +84,29 @@ def find_other_partitions(
     states: Mapping[str, PartitionState],
     partitions: Mapping[str, CatalogPartition],
 ) -> Mapping[str, PartitionState]:
-    """Return the states of the names that another partition has now, which was relocated before it was renamed.
+    """Return the states of the names that a partition has now which was relocated under another name.
 
-    Such a partition has another creation time, and the token of a relocation that led to its location. Reads the
-    records of these tokens only. Raises Transient.
+    It is another partition with another creation time, and the token of a relocation that led to its location. Or it is
+    the same one, renamed there and back: then its state is that of a partition at its latest location, from which a
+    later relocation has moved it. Reads the records of these tokens only. Raises Transient.
     """
     records, found = _Records(ref), {}
     for one in relocated:
-        state = states[one.partition]
-        if state.token in (None, one.latest.token) or state.created_at == one.latest.partition_created_at:
-            continue
-        partition = partitions.get(one.partition)
-        if state.token is None or partition is None or state.renamed_to is not None:
+        state, partition = states[one.partition], partitions.get(one.partition)
+        if state.token in (None, one.latest.token) or partition is None or state.renamed_to is not None:
             continue
         present = _present_directory(ref, partition)
-        if any(
-            move.partition_created_at == state.created_at and present.may_be_of(move)
-            for move in records.relocations(state.token)
-        ):
+        led_there = [
+            move.partition
+            for move in records.relocations(state.token or "")
+            if move.partition_created_at == state.created_at and present.may_be_of(move)
+        ]
+        if led_there and state.created_at != one.latest.partition_created_at:
             found[one.partition] = replace(state, is_another=True)
+        elif led_there and one.partition not in led_there:
+            followed = _state_if_renamed(ref, one.latest, state, partition, records)
+            if followed is not None and followed.is_moved_on:
+                found[one.partition] = followed
     return found
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from functools import cache, partial
 from posixpath import basename
 
-from lake.formats.hive.catalog.tables import is_in_data_dir, list_partitions
+from lake.formats.hive.catalog.tables import list_partitions
 from lake.formats.hive.commit import commit_record, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
@@ -21,6 +21,7 @@ from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 from lake.plan import LocatedFile, Relocation, milliseconds_of
 from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
+from lake.relocation.owner_moves import find_owner_moves
 from lake.storage.files import FileEntry
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
@@ -205,8 +206,18 @@ def _late_copies(
     """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
 
     A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
-    or was kept aside since an overwrite followed it.
+    or was kept aside since an overwrite followed it. This does not hold for locations that the owner moved the
+    partition away from: the files there may be those of another partition or table.
     """
+    moves = defaultdict[str, list[Relocation]](list)
+    for one in records:
+        for move in one.commit.relocations:
+            moves[move.partition].append(move)
+    given_up = frozenset(
+        (partition, these[index].token)
+        for partition, these in moves.items()
+        for index in find_owner_moves([(move.previous_location, move.location) for move in these]).moved_before
+    )
     last = {move.partition: one for one in records for move in one.commit.relocations}
     replaced = frozenset(
         LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
@@ -214,34 +225,10 @@ def _late_copies(
         for file in one.commit.superseded
         if file.modified_at is not None
     )
-    former = _before_owner_moves(records)
     return {
-        one.commit.instant: tuple(
-            copy
-            for copy in _find_late_copies(ref, one, listings, digests, last, replaced)
-            if (copy.token, copy.partition) not in former
-        )
+        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced, given_up))
         for one in records
     }
-
-
-def _before_owner_moves(records: Sequence[CommitRecord]) -> Set[tuple[str, str]]:
-    """Return token and partition of the relocations after which the owner has moved the partition; oldest first.
-
-    Files that came to the locations that they left may be of another partition or table. The owner has chosen a
-    location in no version that no earlier relocation left or led to.
-    """
-    moves: dict[str, list[Relocation]] = defaultdict(list)
-    for move in (move for one in records for move in one.commit.relocations):
-        moves[move.partition].append(move)
-    found = set[tuple[str, str]]()
-    for partition, these in moves.items():
-        known = {these[0].previous_location}
-        for number, move in enumerate(these):
-            if move.previous_location not in known and not is_in_data_dir(move.previous_location):
-                found |= {(earlier.token, partition) for earlier in these[:number]}
-            known |= {move.previous_location, move.location}
-    return found
 
 
 def _find_late_copies(
@@ -251,11 +238,13 @@ def _find_late_copies(
     digests: Mapping[str, str],
     last_records: Mapping[str, CommitRecord],
     replaced: Set[LocatedFile],
+    given_up: Set[tuple[str, str]],
 ) -> Iterator[UnrecordedLateCopy]:
     """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit are left
     out.
 
-    The name of a copy holds the digest of its source.
+    The name of a copy holds the digest of its source. In the previous locations of ``given_up``, partitions each with a
+    relocation's token, only files with such a copy are handled.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
@@ -266,6 +255,7 @@ def _find_late_copies(
                 continue
             target = digests.get(source_digest(file))
             is_late = target is None and final is not record and file not in replaced
+            is_late = is_late and (move.partition, move.token) not in given_up
             if is_late and _has_arrived_before(ref, entry, move, final):
                 target = f"{move.location}/{basename(file.path)}"
             if target is not None:

@@ -281,6 +281,7 @@ class SupersededRow(Base):
             "bytes",
             where="deleted_at_ms IS NULL",
         ),
+        partial_index("ix_superseded_version_waiting_path", "path", where="deleted_at_ms IS NULL"),
     )
 
     id: Mapped[int] = mapped_column(RowId, primary_key=True, autoincrement=True)

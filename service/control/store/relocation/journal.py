@@ -27,8 +27,8 @@ from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, St
 from service.control.store.partition_locks import renew_locks
 from service.control.store.relocation.relocated_partitions import (
     DISCARDED_PREFIX,
-    GIVEN_AWAY,
     RECREATED_PREFIX,
+    RELEASED_PREFIX,
     file_from_json,
     load_relocated,
 )
@@ -241,34 +241,24 @@ class RelocationJournal(StorePart):
                 ended = {"deleted_at_ms": db_now(), "closed_reason": REMOVED_BY_WRITER}
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
 
-    def record_given_away(self, table: TableRef, partition: str, previous: PreviousLocation) -> None:
-        """Close the records of a previous location, which another partition or table uses now.
-
-        A row with the path of the directory says so until the partition leaves the directory again. Does nothing if
-        the plan was pruned.
-        """
-        row = SupersededRow
+    def release_locations(self, table: TableRef, partition: str, locations: Sequence[PreviousLocation]) -> None:
+        """Record that the late files in these locations are not the partition's; see ``PreviousLocation``."""
         with self._locked_write() as connection:
-            of_location = (
-                row.table_name == table.name,
-                row.plan_id == previous.plan_id,
-                row.partition_path == partition,
-                row.instant == previous.token,
-            )
-            ended = {"deleted_at_ms": db_now(), "closed_reason": GIVEN_AWAY}
-            connection.execute(update(row).where(*of_location, row.deleted_at_ms.is_(None)).values(**ended))
-            if connection.execute(select(PlanRow.id).where(PlanRow.id == previous.plan_id)).one_or_none() is not None:
+            for previous in locations:
                 insert_if_absent(
                     connection,
-                    row,
-                    plan_id=previous.plan_id,
+                    RelocationRow,
                     table_name=table.name,
                     partition_path=partition,
-                    path=f"{previous.location}/",
-                    bytes=0,
-                    instant=previous.token,
-                    superseded_at_ms=db_now(),
-                    **ended,
+                    token=f"{RELEASED_PREFIX}{previous.token}",
+                    plan_id=previous.plan_id,
+                    left_place=previous.location,
+                    place=previous.location,
+                    files=[],
+                    left_files=[],
+                    partition_made_at=previous.partition_created_at or 0,
+                    begun_at_ms=db_now(),
+                    made_at_ms=db_now(),
                 )
 
     def record_archived_files(

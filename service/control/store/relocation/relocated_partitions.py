@@ -12,22 +12,25 @@ from sqlalchemy import ColumnElement, Connection, Row, select
 
 from lake.plan import LocatedFile, Relocation
 from lake.relocation.model import LateCopy, PreviousLocation, RelocatedPartition
-from lake.storage.locations import DATA_DIRS
+from lake.relocation.owner_moves import find_owner_moves
 from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
 
 RECREATED_PREFIX = "again-"
 """The prefix of the token of a row that records a location without a relocation.
 
-There are two cases: a writer has recreated a location whose record was pruned, or a relocation to the location was
-begun and discarded (see ``DISCARDED_PREFIX``).
+There are three cases: a writer has recreated a location whose record was pruned, a relocation to the location was
+begun and discarded (see ``DISCARDED_PREFIX``), or the location is released (see ``RELEASED_PREFIX``).
 """
 
 DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
 """The prefix of the token of a discarded relocation, which the catalog may still apply."""
 
-GIVEN_AWAY = "another partition or table uses the directory"
-"""The reason why the records of a previous location are closed whose files are not the partition's any more."""
+RELEASED_PREFIX = f"{RECREATED_PREFIX}released-"
+"""The prefix of the token of a row which records that the files in a location are not the partition's.
+
+The token of the last relocation that left the location follows, see ``PreviousLocation.is_released``.
+"""
 
 
 def is_recreated(token: str) -> bool:
@@ -109,10 +112,17 @@ def _relocated_partition(
     applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
     # If a location was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
-    moved_by_owner = _last_owner_moves(applied)
+    recreated = {row.left_place: row for row in rows if is_recreated(row.token)}
+    owner_moves = find_owner_moves([(row.left_place, row.place) for row in applied])
+    moved_ms = {applied[left].id: _made_ms(applied[move]) for left, move in owner_moves.moved_before.items()}
+    released = {row.token for row in rows if row.token.startswith(RELEASED_PREFIX)}
     previous_locations = tuple(
-        _previous_location(row, recorded.get((row.partition_path, row.token), ()), moved_by_owner)
-        for location, row in ({row.left_place: row for row in rows if is_recreated(row.token)} | by_location).items()
+        replace(
+            _previous_location(row, recorded.get((row.partition_path, row.token), ())),
+            owner_moved_ms=moved_ms.get(row.id),
+            is_released=f"{RELEASED_PREFIX}{row.token}" in released,
+        )
+        for location, row in (recreated | by_location).items()
         if location != last.place
     )
     return RelocatedPartition(
@@ -123,22 +133,21 @@ def _relocated_partition(
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,
-        owner_location=_owner_location(applied),
+        # A partition that was renamed in a version has no such location: it gets the directory of its name.
+        owner_location=owner_moves.location or str(last.partition_path),
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
         earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
     )
 
 
-def _owner_location(applied: Sequence[Row[Any]]) -> str:
-    """Return the last location outside of all versions, which the table's owner must have set.
+def _made_ms(move: Row[Any]) -> int:
+    """Return a time after a relocation, in milliseconds: the later one by the clocks of the database and the storage.
 
-    lakefold itself moves a partition to a version, or back to a location that the partition had before. A partition
-    that was renamed in a version has no such location: it gets the directory of its name.
+    The times of its files show the storage's clock while it is the partition's latest relocation. Until the next one,
+    a sweep has decided about the files that had arrived before.
     """
-    locations: list[str] = [location for row in applied for location in (row.left_place, row.place)]
-    by_owner = [location for location in locations if not _is_in_version(location)]
-    return by_owner[-1] if by_owner else str(applied[-1].partition_path)
+    return max(int(move.begun_at_ms), *(file_from_json(entry).modified_ms for entry in move.files), 0)
 
 
 def _discarded_locations(rows: Sequence[Row[Any]]) -> frozenset[tuple[str, str | None]]:
@@ -165,29 +174,7 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
-def _last_owner_moves(applied: Sequence[Row[Any]]) -> tuple[int, int]:
-    """Return the ids of the last relocations that left any location, or one in no version, chosen by the owner; or 0.
-
-    The owner has chosen a location if no earlier relocation left it or led to it. A version that follows a pruned
-    relocation looks the same.
-    """
-    known, found, outside = {applied[0].left_place}, 0, 0
-    for row in applied:
-        if row.left_place not in known:
-            found, outside = row.id, outside if _is_in_version(row.left_place) else row.id
-        known |= {row.left_place, row.place}
-    return found, outside
-
-
-def _is_in_version(location: str) -> bool:
-    return location.partition("/")[0] in DATA_DIRS
-
-
-def _previous_location(
-    move: Row[Any], recorded: Sequence[Row[Any]], moved_by_owner: tuple[int, int]
-) -> PreviousLocation:
-    is_given_away = any(row.closed_reason == GIVEN_AWAY for row in recorded)
-    recorded = [row for row in recorded if not row.path.endswith("/")]  # the directory itself is given away
+def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
@@ -204,10 +191,6 @@ def _previous_location(
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
-        # A pruned relocation leaves a gap that looks like a move by the owner. But a relocation is pruned only once all
-        # files replaced before it are deleted, so no location before the gap has expected files.
-        is_before_owner_move=move.id < moved_by_owner[0 if expected else 1],
-        is_given_away=is_given_away,
     )
 
 

@@ -1,0 +1,187 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Directories that an owner moved a compacted partition away from, and gave to others or used for something else."""
+
+import shutil
+import time
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from unittest import mock
+
+import pytest
+from hive_case import DATABASE, Owner
+from hive_metastore import MetastoreServer
+from late_writing import (
+    PARTITION,
+    data_files,
+    halted,
+    here,
+    home,
+    in_partition,
+    killed_before_it_records,
+    point_at,
+    resolved,
+    rows_in,
+    swept,
+    write,
+)
+from toys.bench import Bench
+from waiting import wait_for
+
+from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
+from lake.formats.hive.directories import directory_index
+from lake.relocation import evidence
+from lake.relocation.decide import LocationChoice
+
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
+
+OTHER = "landing"
+
+
+@pytest.fixture
+def other(metastore: MetastoreServer, tmp_path: Path) -> Iterator[Owner]:
+    """A connection for the owner of another external table in the same metastore."""
+    with Owner(metastore.uri) as owner:
+        owner.make_table(OTHER, tmp_path / "other")
+        yield owner
+        if owner.table(DATABASE, OTHER) is not None:
+            owner.drop_table(OTHER)
+
+
+def moved_by_owner(bench: Bench, elsewhere: Path, *, removes: bool = True) -> None:
+    """The owner copies the partition, sets its location, and may remove the replaced files of its former directory."""
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    if removes:
+        for path in data_files(home(bench)):
+            path.unlink()
+
+
+def compacted(bench: Bench) -> tuple[Path, list[str]]:
+    """A plan rewrites the partition where its owner moved it to. Returns its location and rows."""
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    return here(bench), in_partition(bench)
+
+
+def with_equal_clocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """From now on, files that are written arrive after the compactions by any clock."""
+    monkeypatch.setattr(evidence, "MAX_CLOCK_DIFFERENCE_MS", 0)
+    since = time.time()
+    wait_for(lambda: time.time() > since + 0.05, "time stands still")
+
+
+def given(other: Owner, location: Path) -> None:
+    """What ``ALTER TABLE landing ADD PARTITION (dt = 7) LOCATION …`` does."""
+    other.add(OTHER, "7", location)
+    directory_index.clear_directory_caches()
+
+
+def taken(other: Owner) -> None:
+    """What ``ALTER TABLE landing DROP PARTITION (dt = 7)`` does to an external table: its files stay."""
+    other.drop(OTHER, "7")
+    directory_index.clear_directory_caches()
+
+
+def nothing_happens(bench: Bench, place: Path, rows: list[str], foreign: Path, its_rows: list[str]) -> None:
+    """Neither the partition nor the files of ``foreign`` change."""
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert rows_in(foreign) == sorted(its_rows)
+
+
+@pytest.mark.parametrize("user", ["a program", "a table that left it again", "a table"])
+def test_rule_2_a_partition_does_not_return_to_a_directory_that_its_owner_has_emptied_and_reused(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, user: str
+):
+    """The new files were taken for an overwrite by a job that began before the first compaction."""
+    moved_by_owner(bench, tmp_path / "elsewhere")
+    place, rows = compacted(bench)
+    with_equal_clocks(monkeypatch)
+    if user != "a program":
+        given(other, home(bench))
+    foreign = write(home(bench), 900, 910)
+    if user == "a table that left it again":
+        bench.sweep()
+        taken(other)
+    nothing_happens(bench, place, rows, home(bench), foreign)
+    assert not [one for one in bench.store.awaiting_deletion(bench.table) if one.version.path.startswith(PARTITION)]
+
+
+def test_rule_7_files_of_a_table_that_got_the_former_directory_are_not_copied_when_it_leaves(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """No sweep remembered whose files they were: they were copied to the partition for good."""
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
+    given(other, home(bench))
+    foreign = write(home(bench), 900, 910)
+    place, rows = compacted(bench)
+    bench.sweep()
+    taken(other)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    more = write(home(bench), 910, 920, "part-more.parquet")
+    with_equal_clocks(monkeypatch)
+    write(home(bench), 920, 930, "part-still-more.parquet")
+    bench.sweep()
+    bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(rows_in(home(bench))) > {*foreign, *more}
+
+
+@pytest.mark.parametrize("removes", [True, False], ids=["emptied", "with replaced files"])
+def test_rule_7_a_file_of_the_time_of_the_owners_move_halts_the_partition_and_stays(
+    bench: Bench, tmp_path: Path, removes: bool
+):
+    """It may be a late file of the partition, or one of a program to which the owner gave the directory."""
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=removes)
+    foreign = write(home(bench), 900, 910)
+    place, rows = compacted(bench)
+    assert swept(bench).first_halt_reason == halted(bench)
+    assert "it is unknown whether they are its rows" in str(halted(bench))
+    assert (here(bench), in_partition(bench)) == (place, rows)
+    resolved(bench, LocationChoice.CURRENT)
+    bench.store.resume(bench.table.name, "ada")
+    nothing_happens(bench, place, rows, home(bench), foreign)
+
+
+def test_rule_7_files_that_arrive_after_the_replaced_ones_were_deleted_do_not_halt_the_partition(
+    bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """The remedy of that halt put the other table's files on the list of deletions."""
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
+    place, rows = compacted(bench)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    given(other, home(bench))
+    foreign = write(home(bench), 900, 910)
+    bench.sweep()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    with_equal_clocks(monkeypatch)
+    foreign += write(home(bench), 910, 920, "part-more.parquet")
+    taken(other)
+    nothing_happens(bench, place, rows, home(bench), foreign)
+    assert (swept(bench), bench.store.awaiting_deletion(bench.table)) == (SweepReport(), [])
+
+
+@pytest.mark.parametrize("removes", [True, False], ids=["emptied", "with replaced files"])
+def test_rule_5_a_search_for_commits_puts_no_file_of_a_given_up_directory_on_the_list_of_deletions(
+    bench: Bench, other: Owner, tmp_path: Path, removes: bool
+):
+    """They had arrived before the last commit, which was made without a look at that directory."""
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=removes)
+    given(other, home(bench))
+    foreign = write(home(bench), 900, 910)
+    compacted(bench)
+    write(here(bench), 800, 810, "part-more.parquet")
+    killed_before_it_records(bench, partitions=[PARTITION])
+    with mock.patch("lake.formats.hive.relocation.unrecorded_relocations.MAX_CHECK_AGE", timedelta()):
+        bench.sweep()
+    waiting = {Path(one.version.path).name for one in bench.store.awaiting_deletion(bench.table)}
+    assert "part-late.parquet" not in waiting
+    taken(other)
+    bench.clean()
+    assert set(foreign) <= set(rows_in(home(bench)))
