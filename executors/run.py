@@ -23,6 +23,7 @@ from functools import partial
 
 from executors.commit_status import CommitStatus
 from executors.context import RunContext
+from executors.engines.spark_tasks import SparkTasks
 from executors.failure import RunFailure
 from executors.lease import Lease
 from executors.observer import run_observed
@@ -254,7 +255,8 @@ class _PlanRun:
         with self._step(Step.REWRITE), self._lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report_progress)
         with self._step(Step.VERIFY):
-            verify_rewrite(rewrite, writer=writer, check=self._lease.check)
+            run = SparkTasks(self._context.spark).map
+            verify_rewrite(rewrite, writer=writer, check=self._lease.check, run=run)
         return rewrite
 
     def _report_progress(self, progress: RewriteProgress) -> None:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lake.errors import Conflict, Rejected
 from lake.model import TableRef
@@ -186,6 +186,14 @@ class RewriteEngine(Protocol):
         A Conflict for an input that can't be read has ``SkippedGroup`` groups as well, with paths as the tasks have
         them. The format replaces these paths by its own names, which the planner uses.
         """
+
+
+@runtime_checkable
+class ChecksManyTasks(Protocol):
+    """An engine that checks the groups of a plan together, which is faster than one after the other."""
+
+    def unsupported_reasons(self, tasks: Sequence[RewriteTask], options: RewriteOptions) -> Sequence[str | None]:
+        """Return ``RewriteEngine.unsupported_reason`` of each task. Raises Transient if the check fails."""
 
 
 @contextmanager

@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError
@@ -29,6 +29,10 @@ _BYTES_A_TASK = 128 << 20
 _FILE_OPEN_COST_BYTES = 256 << 10
 
 
+T = TypeVar("T")
+R = TypeVar("R")
+
+
 class RewriteBackend(Protocol):
     """Runs the rewrites of groups. ``ui`` is the address at which its jobs can be watched."""
 
@@ -44,6 +48,13 @@ class RewriteBackend(Protocol):
         """Yield each group as it ends. Raises Transient if the run fails.
 
         Once ``cancelled``, the other groups end with CancelRequested, or CancelRequested is raised.
+        """
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, files: int) -> Sequence[R]:
+        """Return the result of ``function`` for each of ``items``, for which it opens ``files`` files in all.
+
+        ``function`` is of a module that tasks can import, or a ``partial`` of such a function. Raises Transient if the
+        run fails.
         """
 
 
@@ -84,6 +95,10 @@ class InProcessBackend:
                     yield future.result()
             finally:
                 over.set()
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, files: int) -> Sequence[R]:
+        """See ``RewriteBackend``."""
+        return [function(item) for item in items]
 
 
 def bundle_tasks(tasks: Sequence[RewriteTask], parallelism: int) -> list[list[RewriteTask]]:
