@@ -24,7 +24,6 @@ import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Callable
-from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
 from statistics import median
@@ -136,18 +135,11 @@ def _by_hudi(spark: "SparkSession", table: Path) -> dict[str, float]:
 
 
 def _by_lakefold(engine: str, work: Path) -> Callable[["SparkSession", Path], dict[str, float]]:
-    from executors.context import RunContext
-    from executors.engines import create_engines
-    from executors.worker import Worker
-    from service.control.config.catalog import Catalog
-    from service.control.planning.scan import scan_and_plan
-    from service.control.wiring import create_store, open_config
+    from bench.plans import configure, run_plan
 
-    config_file = work / "lakefold.toml"
-    config_file.write_text(
-        f"""[database]
-url = "sqlite:///{work}/lakefold.db"
-[[sources]]
+    config = configure(
+        work,
+        f"""[[sources]]
 path = "{work}/warm"
 name = "warm"
 [[sources]]
@@ -159,28 +151,9 @@ mode = "compact"
 concurrency = "single_writer"
 quiet_period = "0s"
 engine = "{engine}"
-"""
+""",
     )
-    config = open_config(config_file)
-    with closing(create_store(config)) as store:
-        store.upgrade()
-
-    def cluster(spark: "SparkSession", table: Path) -> dict[str, float]:
-        begun = time.perf_counter()
-        with closing(create_store(config)) as store:
-            found = Catalog(config).find(table.name)
-            answer = scan_and_plan(config, store, found, actor="bench")
-            if not answer.plan_ids:
-                raise SystemExit(f"nothing was planned: {answer.text}")
-            planned = time.perf_counter() - begun
-            context = RunContext(store=store, spark=lambda: spark, engines=create_engines(lambda: spark))
-            ended = Worker(context, executor="bench").run_once()
-            if dict(ended) != {"completed": len(answer.plan_ids)}:
-                raise SystemExit(f"the plan did not complete: {dict(ended)}")
-            (plan,) = (store.plan(plan_id) for plan_id in answer.plan_ids)
-            return {"plan": planned, **{step: ms / 1000 for step, ms in plan.milliseconds.items()}}
-
-    return cluster
+    return lambda spark, table: run_plan(config, spark, table.name)
 
 
 def _content(spark: "SparkSession", table: Path) -> dict[str, Any]:

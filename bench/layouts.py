@@ -3,9 +3,10 @@
 
 The engine ``arrow`` rewrites lineitem unsorted, and sorted by ``l_shipdate`` and ``l_partkey`` in each layout, into the
 same number of files. Queries with a range of both columns then run on each table, in DuckDB and in Spark: ranges of an
-eighth, a 16th and a 32nd of a column's values, at several places. DuckDB tells how many row groups it scans, Spark how
-many rows its Parquet scan puts out. Then a group of 2 GiB is sorted along Hilbert's curve, and the memory of its
-process is compared with that of the idle process. Each rewrite has its own process. Exits 1 if a bar is missed.
+eighth, a 16th and a 32nd of a column's values, at several places. DuckDB reports the number of row groups that it
+scans, and Spark the number of rows that its Parquet scan returns. Then a group of 2 GiB is sorted along Hilbert's
+curve, and the memory of its process is compared with that of the idle process. Each rewrite has its own process. Exits
+1 if a bar is missed.
 """
 
 import argparse
@@ -96,7 +97,7 @@ def row_groups_read(table: Path, condition: str) -> tuple[int, int]:
 
 
 def rows_read(spark: "SparkSession", table: Path, condition: str) -> tuple[int, int]:
-    """Return how many rows Spark's Parquet scan puts out for a query, and the number of rows that match."""
+    """Return the number of rows that Spark's Parquet scan returns for a query, and the number that match."""
     found = spark.read.parquet(str(table)).where(condition).selectExpr("count(l_comment)")
     ((rows,),) = found.collect()
     (scan,) = [found._jdf.queryExecution().executedPlan().collectLeaves().apply(0)]

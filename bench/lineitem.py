@@ -11,6 +11,7 @@ from pathlib import Path
 #: at scale 1 lineitem has about this number of bytes as Parquet with snappy
 BYTES_A_SCALE = 215_000_000
 FILES_A_SCALE = 20
+ROWS_A_SCALE = 6_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +51,7 @@ def write_lineitem(folder: Path, scale: int) -> Path:
     found = folder / f"scale-{scale}"
     if not found.exists():
         part = folder / f"scale-{scale}.part"
-        _generate(part, scale, FILES_A_SCALE * scale)
+        generate(part, scale, FILES_A_SCALE * scale)
         part.rename(found)
     return found / "lineitem"
 
@@ -60,7 +61,7 @@ def write_set(folder: Path, wanted: FileSet) -> None:
     if folder.exists():
         return
     part = folder.with_name(f"{folder.name}.part")
-    _generate(part, wanted.scale, wanted.files, "--row-group-bytes=256MB")
+    generate(part, wanted.scale, wanted.files, "--row-group-bytes=256MB")
     each = wanted.files // wanted.partitions
     files = sorted((part / "lineitem").glob("*.parquet"))
     if len(files) != wanted.files:
@@ -73,7 +74,8 @@ def write_set(folder: Path, wanted: FileSet) -> None:
     part.rename(folder)
 
 
-def _generate(folder: Path, scale: float, files: int, *options: str) -> None:
+def generate(folder: Path, scale: float, files: int, *options: str) -> None:
+    """Write lineitem into ``lineitem/`` below ``folder``. Raises SystemExit if the generator is missing."""
     places = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
     program = shutil.which("tpchgen-cli", path=places)
     if program is None:

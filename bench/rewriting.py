@@ -14,7 +14,7 @@ is the memory of a task for one group of 2 GiB (``bench/memory.py``), D the plan
 (``bench/planning.py``).
 
 ``--sets`` chooses sets and parts, ``--ways`` chooses ways. Files and results are kept in ``--keep``; if a run is
-interrupted, the next run goes on after the last rewrite. Exits 1 if a bar is missed.
+interrupted, the next run continues after the last rewrite. Exits 1 if a bar is missed.
 """
 
 import argparse
@@ -36,7 +36,7 @@ if __name__ == "__main__":
 from bench.bars import verdicts
 from bench.lineitem import SETS, write_set
 from bench.report import TITLES, machine, markdown
-from bench.ways import CORES, LABELS, SPARK, WayProcess, partitions
+from bench.ways import CORES, LABELS, SPARK, WayProcess, link_files, partitions
 from bench.worst import write_random, write_wide
 
 if TYPE_CHECKING:
@@ -154,11 +154,7 @@ def measure(source: Path, kinds: list[str], rounds: int, kept: Kept, work: Path,
     if not missing:
         return
     warm, read = work / "warm", source.with_name(f"read-{source.name}")
-    for files in partitions(source)[:WARM_PARTITIONS]:
-        directory = warm / Path(files[0]).parent.name
-        directory.mkdir(parents=True)
-        for file in files:
-            os.link(file, directory / Path(file).name)
+    link_files(source, warm, WARM_PARTITIONS)
     expected = rows_of([Path(path) for files in partitions(source) for path in files])
     print(f"{'':<38} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'files':>6} {'row groups':>10} {'out MB':>7}")
     with ExitStack() as stack:

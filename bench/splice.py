@@ -37,6 +37,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from bench.lineitem import ROWS_A_SCALE, generate
 from executors.engines.concat import rewrite_task
 from executors.engines.footer import MAGIC
 from executors.engines.stitch.parquet import stitch_task
@@ -113,7 +114,7 @@ def decode_indexes(pages: Sequence[tuple[bytes, int, int]]) -> np.ndarray:
     """Return the dictionary indexes of consecutive pages.
 
     Each page is given by its bit width with the runs, its number of values, and what is added to its indexes. numpy
-    needs long for a call and little for a value, so the bit-packed runs of one width are decoded together.
+    needs long for a call but little for a value, so the bit-packed runs of one width are decoded together.
     """
     packed: dict[int, list[bytes]] = {}
     counts: dict[int, int] = {}
@@ -457,16 +458,9 @@ def compare(home: Path, rounds: int, codec: str) -> None:
 
 def write_inputs(home: Path, inputs: Path, codec: str) -> None:
     """Cut lineitem into files of about 1 MB."""
-    rows = FILES * ROWS_A_FILE
-    command = [
-        str(Path(sys.executable).parent / "tpchgen-cli"),
-        "parquet",
-        "-s",
-        str(rows / 6_000_000),
-        "--tables=lineitem",
-    ]
-    subprocess.run([*command, f"--output-dir={home}"], check=True)
-    table = pq.read_table(home / "lineitem.parquet")
+    generate(home, FILES * ROWS_A_FILE / ROWS_A_SCALE, 1)
+    (whole,) = (home / "lineitem").glob("*.parquet")
+    table = pq.read_table(whole)
     inputs.mkdir()
     for number in range(FILES):
         part = table.slice(number * table.num_rows // FILES, table.num_rows // FILES)

@@ -367,9 +367,9 @@ def measured(port: int, pid: int, seconds: float, bar: float, percent: int) -> l
 
 
 def crowd(port: int, token: str, idle: int, stalled: int, complete: Event) -> None:
-    """Run the guests until this process is ended; ``complete`` is set when the last guest has connected.
+    """Run the clients until this process is ended; ``complete`` is set when the last client has connected.
 
-    Each guest connects and sends its bytes and nothing more. Some seconds after it was disconnected it connects again.
+    Each client connects and sends its bytes and nothing more. Some seconds after it was disconnected it connects again.
     """
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))

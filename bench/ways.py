@@ -14,7 +14,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -52,9 +51,9 @@ def codec_of(source: Path) -> str:
     return str(pq.read_metadata(partitions(source)[0][0]).row_group(0).column(0).compression).lower()
 
 
-def link_files(source: Path, folder: Path) -> None:
-    """Create ``folder`` with hard links to all files of ``source``."""
-    for files in partitions(source):
+def link_files(source: Path, folder: Path, count: int | None = None) -> None:
+    """Create ``folder`` with hard links to the files in the first ``count`` partitions of ``source``, or in all."""
+    for files in partitions(source)[:count]:
         directory = folder / Path(files[0]).parent.name
         directory.mkdir(parents=True)
         for file in files:
@@ -264,15 +263,10 @@ def _delta_rs() -> Way:
 
 def _plan(engine: str) -> Way:
     """A scan, and a plan from its claim to its completion: rewriting, verification and commit."""
-    from executors.context import RunContext
-    from executors.engines import create_engines
-    from executors.worker import Worker
+    from bench.plans import configure, run_plan
     from service.cli.demo.hive import is_metastore_ready
     from service.cli.demo.metastore import server_command
     from service.cli.demo.settings import free_port
-    from service.control.config.catalog import Catalog
-    from service.control.planning.scan import scan_and_plan
-    from service.control.wiring import create_store, open_config
 
     work = Path(sys.argv[2])
     home, port = work / "metastore", free_port()
@@ -284,11 +278,9 @@ def _plan(engine: str) -> Way:
     while not is_metastore_ready(uri):
         time.sleep(0.5)
     spark = _session({"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uri})
-    config_file = work / "lakefold.toml"
-    config_file.write_text(
-        f"""[database]
-url = "sqlite:///{work}/lakefold.db"
-[[sources]]
+    config = configure(
+        work,
+        f"""[[sources]]
 metastore = "{uri}"
 [[tables]]
 match = "*"
@@ -297,11 +289,8 @@ access = "catalog"
 quiet_period = "0s"
 max_num_groups = 1000
 engine = "{engine}"
-"""
+""",
     )
-    config = open_config(config_file)
-    with closing(create_store(config)) as store:
-        store.upgrade()
 
     def prepare(source: Path, folder: Path) -> str:
         link_files(source, folder)
@@ -315,19 +304,7 @@ engine = "{engine}"
         return f"default.{name}"
 
     def rewrite(_: Path, __: Path, name: str) -> dict[str, float]:
-        begun = time.perf_counter()
-        with closing(create_store(config)) as store:
-            answer = scan_and_plan(config, store, Catalog(config).find(name), actor="bench")
-            if len(answer.plan_ids) != 1:
-                raise SystemExit(f"expected one plan: {answer.text}")
-            claimed = time.perf_counter()
-            context = RunContext(store=store, spark=lambda: spark, engines=create_engines(lambda: spark))
-            ended = Worker(context, executor="bench").run_once()
-            ran = time.perf_counter() - claimed
-            if dict(ended) != {"completed": 1}:
-                raise SystemExit(f"the plan did not complete: {dict(ended)}")
-            steps = store.plan(answer.plan_ids[0]).milliseconds
-        return {"plan": claimed - begun, "run": ran, **{step: ms / 1000 for step, ms in steps.items()}}
+        return run_plan(config, spark, name)
 
     return Way(rewrite, prepare)
 

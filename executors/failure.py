@@ -2,7 +2,7 @@
 """Ends a run after an error: first withdraws pending work, then records the result in the database.
 
 The order matters. If pending work can't be withdrawn, a suspended executor could still commit it; so the plan stays
-inflight. Only if nothing is pending, a check that finds no commit is final.
+inflight. A check that finds no commit is final only if nothing is pending.
 """
 
 import logging

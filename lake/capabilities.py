@@ -29,7 +29,7 @@ class PendingAction:
     time of the newest trace of its owner; ``is_alive``: that trace is recent enough that the action must not be
     touched. ``plan_id`` is the lakefold plan that the action carries, None for an action of another program. A
     scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` is the reason why
-    lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold's, so it can't be withdrawn
+    lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold, so it can't be withdrawn
     and has to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the
     table does not distinguish this from other traces.
     """

@@ -60,7 +60,8 @@ class TableGone(Rejected):
 
 
 class EngineUnavailable(Rejected):
-    """An engine can't run in this installation, whatever it rewrites, since its executors lack what it needs."""
+    """An engine can't run in this installation, whatever it rewrites, since the executors lack a requirement of the
+    engine."""
 
 
 class Integrity(LakefoldError):

@@ -75,7 +75,7 @@ def test_helm_finds_nothing_wrong_with_the_chart():
     run(BIN / "helm", "lint", "--strict", CHART)
 
 
-def test_every_manifest_is_what_kubernetes_expects(manifests):
+def test_every_manifest_is_valid_for_kubernetes(manifests):
     known = [manifest for manifest in manifests if manifest["kind"] != "ServiceMonitor"]  # the operator's own kind
     assert len(known) >= 5
     for manifest in known:
@@ -139,7 +139,7 @@ def test_a_value_that_can_not_work_is_refused_before_anything_is_installed(setti
     assert told in done.stderr
 
 
-def test_the_dockerfile_has_no_finding_and_copies_what_there_is():
+def test_the_dockerfile_has_no_finding_and_copies_existing_files():
     run(BIN / "hadolint", DEPLOY / "Dockerfile")
     text = (DEPLOY / "Dockerfile").read_text()
     assert re.findall(r"^ENTRYPOINT .*", text, re.MULTILINE) == ['ENTRYPOINT ["lakefold"]']
@@ -160,7 +160,7 @@ def test_the_image_can_be_built():
     assert run("docker", "run", "--rm", "--read-only", "lakefold:test", "--version").stdout.startswith("lakefold ")
 
 
-def test_spark_executors_on_kubernetes_run_a_class_that_pyspark_brings():
+def test_spark_executors_on_kubernetes_run_a_class_of_pyspark():
     script = DEPLOY / "spark" / "executor.sh"
     run("bash", "-n", script)
     assert re.search(r"submodule_search_locations", script.read_text())
@@ -170,7 +170,7 @@ def test_spark_executors_on_kubernetes_run_a_class_that_pyspark_brings():
     assert f"{name.replace('.', '/')}.class" in run(sys.executable, "-m", "zipfile", "-l", jar).stdout
 
 
-def test_compose_starts_what_exists_in_an_order_that_works(tmp_path, monkeypatch):
+def test_compose_starts_existing_commands_in_a_working_order(tmp_path, monkeypatch):
     compose = yaml.safe_load((DEPLOY / "compose.yaml").read_text())
     services = compose["services"]
     assert set(services) == {"postgres", "prepare", "lakefold", "writer", "prometheus", "grafana"}

@@ -74,15 +74,15 @@ def matrix(beginning: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)
-def test_every_file_that_a_page_names_is_there(page: Path):
+def test_every_file_that_a_page_names_exists(page: Path):
     assert missing_paths(page.read_text()) == []
 
 
-def test_a_file_that_is_not_there_would_be_found():
+def test_a_missing_file_would_be_found():
     assert missing_paths("see `tests/formats/test_gone.py` and `deploy/helm/`") == ["tests/formats/test_gone.py"]
 
 
-def test_every_test_that_a_page_names_by_its_function_or_file_is_there():
+def test_every_test_that_a_page_names_by_its_function_or_file_exists():
     files = list((ROOT / "tests").rglob("test_*.py"))
     known = {path.name for path in files}
     known |= {name for path in files for name in re.findall(r"^ *def (test_\w+)", path.read_text(), re.MULTILINE)}
@@ -91,7 +91,7 @@ def test_every_test_that_a_page_names_by_its_function_or_file_is_there():
     assert sorted(entry for entry in named if entry[1] not in known) == []
 
 
-def test_the_files_in_the_first_column_of_deploys_table_are_there():
+def test_the_files_in_the_first_column_of_deploys_table_exist():
     rows = re.findall(r"^\| (`.+?) \|", (ROOT / "deploy/README.md").read_text(), re.MULTILINE)
     named = [path for row in rows for path in re.findall(r"`([\w./@-]+)`", row)]
     assert len(named) > 7
@@ -137,7 +137,7 @@ def test_the_formats_of_the_matrix_are_those_of_the_code_and_of_the_page_on_form
 _FORMATS = ("Hudi", "Hive", "Iceberg", "Delta")
 
 
-def test_the_minimal_format_has_what_the_protocols_ask_and_the_page_lists():
+def test_the_minimal_format_has_the_members_of_the_protocols_and_of_the_page():
     section = (ROOT / "docs/formats.md").read_text().split("### What a minimal format needs\n")[1].split("\n### ")[0]
     table = re.findall(r"^\| (`.*?) \| (format|writer)", section, re.MULTILINE)
     listed = {
@@ -232,7 +232,7 @@ _STUMBLED_OVER = (
 )
 
 
-def test_nothing_that_readers_stumbled_over_has_come_back():
+def test_no_page_has_a_phrase_that_readers_stumbled_over():
     rooms = ("service", "planner", "executors", "lake", "deploy")
     sources = [path for room in rooms for path in (ROOT / room).rglob("*") if path.suffix in _READ]
     said = {path: " ".join(path.read_text().split()) for path in [*PAGES, *sources]}

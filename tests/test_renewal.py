@@ -107,7 +107,7 @@ def test_nothing_is_certain_before_the_first_grant_and_validity_counts_from_befo
     simulated.run(body)
 
 
-def test_a_process_that_is_stopped_between_a_request_and_its_answer_is_not_certain_when_it_goes_on(
+def test_a_process_suspended_between_a_request_and_its_answer_is_uncertain_when_it_resumes(
     simulated: Simulated,
 ):
     def body() -> None:
@@ -128,7 +128,7 @@ def test_a_process_that_is_stopped_between_a_request_and_its_answer_is_not_certa
     simulated.run(body)
 
 
-def test_a_process_that_was_stopped_between_two_requests_knows_it_before_it_asks_and_asks_at_once(
+def test_a_process_suspended_between_two_requests_is_uncertain_and_sends_a_request_at_once(
     simulated: Simulated,
 ):
     def body() -> None:
@@ -212,7 +212,7 @@ def test_a_holder_that_waits_for_a_request_which_is_refused_sends_none_of_its_ow
     simulated.run(body)
 
 
-def test_the_end_waits_for_a_request_under_way_so_that_what_follows_is_not_undone(simulated: Simulated):
+def test_the_end_waits_for_a_request_under_way_so_later_changes_are_not_undone(simulated: Simulated):
     def body() -> None:
         with simulated.renewer() as renewer:
             simulated.grantor.takes = 60

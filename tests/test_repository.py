@@ -48,7 +48,7 @@ def fenced(text: str, language: str = "") -> str:
     return match.group(1)
 
 
-def test_readme_says_what_it_is_for_then_how_to_install_it_and_only_later_how_it_is_built():
+def test_readme_gives_purpose_then_installation_and_only_later_the_architecture():
     _, first, second = (line for line in README.splitlines()[:4] if line)
     assert "data lake" in first
     assert "platform teams" in first + second
@@ -191,7 +191,7 @@ def test_ci_fails_on_what_lint_finds_and_on_a_test_that_fails(tmp_path, broken, 
     assert ((tmp_path / "ran").read_text().split(), done.returncode == 0) == (ran, not broken)
 
 
-def test_readmes_configuration_is_valid_and_says_the_defaults_it_claims(tmp_path, capsys):
+def test_readmes_configuration_is_valid_and_has_the_stated_defaults(tmp_path, capsys):
     sample = fenced(section("Configuration"), "toml")
     document = tomllib.loads(sample)
     lake = tmp_path / "lake"
@@ -231,7 +231,7 @@ def test_the_sample_configuration_is_valid_with_its_comments_taken_away(tmp_path
     assert list(config.table_rules[0].write_options) == ["hoodie.write.lock.provider"]
 
 
-def test_every_link_in_the_pages_leads_somewhere():
+def test_every_link_in_the_pages_has_a_target():
     links = [
         (page, target)
         for page in tracked()
@@ -244,7 +244,7 @@ def test_every_link_in_the_pages_leads_somewhere():
     assert broken == []
 
 
-def test_every_heading_that_a_link_leads_to_is_there():
+def test_every_heading_that_a_link_names_exists():
     links = [
         (page, (page.parent / target).resolve() if target else page, heading)
         for page in tracked()
@@ -321,7 +321,7 @@ def test_every_test_file_has_a_name_of_its_own():
     assert len(names) == len(set(names)), "two files of one name can't be collected in one run"
 
 
-def test_what_is_left_to_another_test_is_left_to_one_that_make_test_runs():
+def test_a_test_with_the_mark_shown_by_names_a_test_that_make_test_runs():
     tests = {
         path: path.read_text() for path in tracked() if path.is_relative_to(ROOT / "tests") and path.suffix == ".py"
     }

@@ -53,7 +53,7 @@ def test_the_wheel_has_the_scenarios_that_the_page_offers(installed, tmp_path):
     assert done.stdout.strip() == str(sorted(path.stem for path in shipped))
 
 
-def test_the_wheel_has_what_the_log_of_a_jvm_goes_by(installed, tmp_path):
+def test_the_wheel_has_the_log_configuration_of_a_jvm(installed, tmp_path):
     code = "import executors, pathlib; print(pathlib.Path(executors.__file__).with_name('log4j2.properties').is_file())"
     done = subprocess.run(
         [str(installed / "python"), "-c", code], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=True

@@ -198,7 +198,7 @@ def _leaf_names(schema: pq.ParquetSchema) -> list[tuple[str, str, FieldIds]]:
     paths = _leaf_paths(schema.to_arrow_schema())
     if len(paths) == len(schema):
         return paths
-    # Arrow shows some type with another number of leaves, so Parquet's own paths are used.
+    # Arrow shows some types with another number of leaves, so Parquet's own paths are used.
     columns = [schema.column(index) for index in range(len(schema))]
     return [(column.path.split(".", 1)[0], column.path, ()) for column in columns]
 

@@ -39,7 +39,7 @@ from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.ports import SparkProvider
-from lake.spark_jobs import cpu_seconds
+from lake.spark_jobs import JobCanceller, cancel_jobs, cpu_seconds
 from lake.storage.filesystems import filesystem_of
 from lake.storage.locations import hadoop_uri
 
@@ -124,7 +124,7 @@ class SparkEngine:
         tag = f"lakefold-spark-{uuid.uuid4().hex}"
         left_out: list[SkippedGroup] = []
         total, done, rows = sum(task.bytes for task in tasks), 0, 0
-        with ThreadPoolExecutor(_MAX_CONCURRENT_GROUPS, tag) as pool, _JobCanceller(spark, tag, cancelled):
+        with ThreadPoolExecutor(_MAX_CONCURRENT_GROUPS, tag) as pool, JobCanceller(spark.sparkContext, tag, cancelled):
             futures = {pool.submit(_rewrite_group, spark, task, options, tag, cancelled): task for task in tasks}
             try:
                 for future in as_completed(futures):
@@ -141,8 +141,7 @@ class SparkEngine:
             finally:
                 for future in futures:
                     future.cancel()
-                with suppress(Exception):  # any error that py4j raises for a dead JVM
-                    spark.sparkContext.cancelJobsWithTag(tag)
+                cancel_jobs(spark.sparkContext, tag)
         cpu = cpu_seconds(spark.sparkContext, tag)
         ui = spark.sparkContext.uiWebUrl
         report(RewriteProgress(bytes_done=done, bytes_total=total, rows_done=rows, spark_ui=ui, cpu_seconds=cpu))
@@ -183,28 +182,6 @@ def _orc_schemas(paths: Sequence[str]) -> Iterator[tuple[str, pa.Schema]]:
         filesystem, fs_path = filesystem_of(path)
         with suppress(OSError, pa.ArrowException), filesystem.open_input_file(fs_path) as file:
             yield path, orc.ORCFile(file).schema
-
-
-class _JobCanceller:
-    """Cancels the jobs of a tag once ``cancelled`` is set, within a ``with`` block."""
-
-    def __init__(self, spark: "SparkSession", tag: str, cancelled: threading.Event) -> None:
-        self._over = threading.Event()
-
-        def watch() -> None:
-            while not self._over.wait(0.2):
-                if cancelled.is_set():
-                    with suppress(Exception):
-                        spark.sparkContext.cancelJobsWithTag(tag)
-
-        self._thread = threading.Thread(target=watch, name=f"watch {tag}", daemon=True)
-
-    def __enter__(self) -> None:
-        self._thread.start()
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
 
 
 def _rewrite_group(

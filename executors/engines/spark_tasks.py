@@ -12,7 +12,6 @@ import time
 import uuid
 import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
@@ -22,6 +21,7 @@ from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, EngineUnavailable, LakefoldError, Transient, one_line
 from lake.plan import RewriteOptions
 from lake.ports import SparkProvider
+from lake.spark_jobs import cancel_jobs
 from lake.storage import hdfs, s3
 
 if TYPE_CHECKING:
@@ -173,8 +173,7 @@ class _SparkCall:
 
     def __exit__(self, *_: object) -> None:
         if not self.finished.is_set():
-            with suppress(Exception):  # any error that py4j raises for a dead JVM
-                self._context.cancelJobsWithTag(self._tag)
+            cancel_jobs(self._context, self._tag)
         self._thread.join(_ENDS_SECONDS)
 
     def _run(self) -> None:

@@ -61,9 +61,10 @@ def find_values(data: bytes, at: int, wanted: Wanted) -> tuple[list[Any], int]:
 
 
 def replace_values(data: bytes, start: int, end: int, values: Iterable[tuple[int, int, int]]) -> bytes:
-    """Return ``data[start:end]`` with other integers; each has its first position, the position behind it, its value.
+    """Return ``data[start:end]`` with other integers.
 
-    ``values`` are in the order of the bytes.
+    ``values`` are in the order of the bytes. Each one has the first position of an integer, the position behind the
+    integer, and its new value.
     """
     return replace_parts(data, start, end, ((first, behind, encode_integer(value)) for first, behind, value in values))
 

@@ -447,9 +447,7 @@ class PartitionSweep:
         if (state.location, state.token) != (record.latest.location, record.latest.token):
             return
         for previous in record.previous_locations:
-            # Files that lakefold has moved out of the location still await their deletion.
-            expected = [file for file in previous.expected_files if file.directory == previous.location]
-            gone = [file for file in expected if file not in state.locations[previous.location].files]
+            gone = [file for file in previous.files_in_place if file not in state.locations[previous.location].files]
             if gone and previous.location in locations:
                 self._fenced_store.record_removed_files(self._table, previous, gone)
 

@@ -38,10 +38,10 @@ log = logging.getLogger(__name__)
 _MAX_FAILED_INSPECTIONS = 40
 
 _MAX_LOOK_AGE = timedelta(seconds=5)
-"""Maximum time between a look at the readers of a directory and the restore of a partition there."""
+"""Maximum time between a check of the readers of a directory and the restore of a partition there."""
 
 _LOOKS_APART = 3
-"""If looks take long, the next one follows after this many times the duration of the last one."""
+"""If a check takes long, the next one follows after this many times its duration."""
 
 
 def partitions_awaiting_sweep(
@@ -163,10 +163,10 @@ def _restore_target(decision: RelocationDecision) -> str | None:
 
 
 class _ReaderLook:
-    """Decides about restoring partitions, with a look at other readers of their own directories.
+    """Decides about restoring partitions, after a check of other readers of their own directories.
 
-    The looks go on while the partitions are restored one after the other, since an owner may give a directory to
-    another partition meanwhile. Each look is for all partitions of the round, because it reads all partitions of the
+    The check is repeated while the partitions are restored one after the other, since an owner may give a directory to
+    another partition meanwhile. Each check is for all partitions of the round, because it reads all partitions of the
     table. ``directories`` has the own directory of each one.
     """
 

@@ -173,7 +173,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
             ) from error
         if (reply.name, reply.call_number) != (name, self._number):
             self.close()
-            raise _NoReply(f"{self.uri}: {name} was asked and {reply.name} answered")
+            raise _NoReply(f"{self.uri}: the reply to {name} is for {reply.name}")
         if reply.is_failed:
             unknown = reply.body.get(_REASON, (I32, 0))[1] == _UNKNOWN_CALL
             raise (Rejected if unknown else Transient)(f"{self.uri}: {name}: {_exception_message(reply.body)}")

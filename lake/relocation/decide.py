@@ -176,9 +176,10 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
     files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
     has a previous location with a later token. Trino writes a partition anew when it changes it: properties of other
-    programs and the creation time are gone. If the location stays, so do the rows. Trino's overwrite sets the directory
-    that follows from the table's and deletes the files before: such a partition counts as recreated, as does one that
-    was dropped and added again and has another creation time. An owner who moves a partition sets another location.
+    programs and the creation time are gone. If the location stays, so do the rows. Trino's overwrite first deletes the
+    files in the partition's default directory, and then sets this directory: the partition counts as recreated, like a
+    partition that was dropped and added again and has another creation time. An owner who moves a partition sets
+    another location.
     """
     if state.location is None or _is_at_latest(record, state):
         return None
@@ -317,7 +318,7 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     """Return the decision whether a partition and all its files move to its own directory, which has to be empty.
 
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
-    is read from it, since the readers of that one would see these files as well.
+    is read from its own directory, whose readers would see these files as well.
     """
     decision = decide(record, state, timedelta())
     original = record.owner_location or record.original_location
@@ -355,9 +356,9 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
     If the owner has added the partition again, these are the replaced files in the directory that it has now: readers
-    already see them. A partition that only lost its properties has no such files, nor has a dropped one whose directory
-    was outside of the table's: only its owner may name that directory again. Returns none while another table or
-    partition is read from the directory.
+    already see them. A partition that only lost its properties has no such files. A dropped partition whose directory
+    was outside of the table's directory has none either: only its owner may name that directory again. Returns none
+    while another table or partition is read from the directory.
     """
     if (state.location is not None and not _is_recreated(record, state)) or _is_exchanged(record, state):
         return ()

@@ -207,7 +207,10 @@ def _inspect_previous_location(
     if previous.is_before_owner_move and there.read_by is not None:
         # The owner has moved the partition away, and given the location to another one, which shows the files there.
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
-    previous = _without_deletion_that_removed_nothing(_without_archived_files(previous), there)
+    if len(in_place := previous.files_in_place) < len(previous.expected_files):
+        # No writer has removed the other files.
+        previous = replace(previous, expected_files=in_place)
+    previous = _without_deletion_that_removed_nothing(previous, there)
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     late = _late_files(previous, state, record)
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
@@ -293,12 +296,6 @@ def _late_files(
         for file, arrived_ms in late.items()
         if latest_arrival_ms(file, arrived_ms, state) >= recreated_ms
     }
-
-
-def _without_archived_files(previous: PreviousLocation) -> PreviousLocation:
-    """Return ``previous`` without the files that lakefold has moved out of the location: no writer has removed them."""
-    expected = tuple(file for file in previous.expected_files if file.directory == previous.location)
-    return previous if len(expected) == len(previous.expected_files) else replace(previous, expected_files=expected)
 
 
 def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: LocationState) -> PreviousLocation:

@@ -32,6 +32,11 @@ class PreviousLocation:
     partition_created_at: int | None = None
     is_before_owner_move: bool = False
 
+    @property
+    def files_in_place(self) -> tuple[LocatedFile, ...]:
+        """The expected files except those that lakefold has moved out of the location, which await their deletion."""
+        return tuple(file for file in self.expected_files if file.directory == self.location)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LateCopy:

@@ -5,10 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import PurePosixPath
 
+import pytest
 from hdfs_paths import place, remove_tree
 
 from contract.case import Case
 from lake.capabilities import FindsStaged, ListedInCatalog, ListedInMetastore, pending_instants
+from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, Plan, StagedWork
 from lake.ports import PreparedPlan, Rewrite, TableWriter
@@ -39,6 +41,15 @@ class Attempt:
 
     def discarded(self, tokens: tuple[str, ...] | None) -> int:
         return self.writer.withdraw(self.plan.plan_id, tokens, staged=tuple(self.journal), epoch=self.epoch)
+
+    def refused(self, rewrite: Rewrite) -> None:
+        """The commit of ``rewrite`` is a conflict, the table has no commit, and a withdrawal removes the new files."""
+        with pytest.raises(Conflict):
+            self.writer.commit(rewrite)
+        assert self.case.format.find_commit(self.plan.table, self.plan.plan_id) is None
+        stored = set(self.case.stored(self.plan.table))
+        assert self.discarded(None) == 1
+        assert stored - set(self.case.stored(self.plan.table)) == {output.path for output in rewrite.outputs}
 
 
 @contextmanager

@@ -239,14 +239,14 @@ class CapabilityContract:
     def table(self, case: Case, tmp_path: Path) -> TableRef:
         return case.create(tmp_path / "lake" / "t", name="t")
 
-    def test_it_has_the_protocols_of_a_capability_if_and_only_if_it_declares_it(self, case: Case, table: TableRef):
+    def test_a_format_has_the_protocols_of_exactly_its_declared_capabilities(self, case: Case, table: TableRef):
         check_capabilities(case.format, case.format.writer(table, case.spark, case.engines))
 
-    def test_what_is_staged_can_be_found_on_the_table_or_by_what_the_journal_knows(self, case: Case):
+    def test_staged_work_is_found_on_the_table_or_in_the_journal(self, case: Case):
         assert isinstance(case.format, (HasTimeline, FindsStaged))
 
     @pytest.mark.parametrize("capability", Capability)
-    def test_it_does_what_it_declares_and_is_refused_the_rest(
+    def test_a_format_supports_its_declared_capabilities_and_is_refused_the_others(
         self, case: Case, table: TableRef, capability: Capability
     ):
         if capability in case.format.capabilities:

@@ -16,7 +16,7 @@ class Forgotten:
     """Expired commits of plans are neither denied, nor do their files remain."""
 
     @pytest.mark.parametrize("replaced", [False, True])
-    def test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(
+    def test_a_commit_that_its_table_no_longer_has_does_not_count_as_abandoned(
         self, case: Case, table: TableRef, replaced: bool
     ):
         if not case.forget(table):
@@ -38,7 +38,7 @@ class Forgotten:
             assert (one.discarded(None), one.discarded(tuple(s.token for s in one.journal))) == (0, 0)
         assert (case.rows(table), case.stored(table)) == (rows, stored)
 
-    def test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(
+    def test_a_withdrawn_plan_is_not_committed_after_the_record_of_its_withdrawal_was_pruned(
         self, case: Case, table: TableRef
     ):
         if not case.forget(table):

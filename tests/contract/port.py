@@ -33,7 +33,7 @@ class WholeTables(Forgotten):
 
     # Observing.
 
-    def test_a_snapshot_lists_what_readers_read_with_partition_size_and_time(self, case: Case, table: TableRef):
+    def test_a_snapshot_lists_the_files_of_readers_with_partition_size_and_time(self, case: Case, table: TableRef):
         case.format.check(table)
         snapshot = case.format.snapshot(table)
         assert snapshot.slices.schema.equals(SLICES_SCHEMA)
@@ -51,7 +51,7 @@ class WholeTables(Forgotten):
         assert [(one.format, one.location) for one in found] == [(table.format, table.location)]
         assert all(isinstance(text, str) for fact in case.format.describe(table).items() for text in fact)
 
-    def test_what_a_writer_adds_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
+    def test_a_writers_commit_is_in_the_next_snapshot_as_the_newest(self, case: Case, table: TableRef):
         before = live(case, table)
         assert case.append(table, case.parts[-1], 10_000, 10_010)
         rows = case.format.snapshot(table).slices.to_pylist()
@@ -60,13 +60,13 @@ class WholeTables(Forgotten):
         orders = [row["written_order"] for row in rows]
         assert set(orders) == {None} or new["written_order"] == max(orders)
 
-    def test_a_place_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
+    def test_a_location_without_a_table_is_refused_by_an_outcome(self, case: Case, table: TableRef, tmp_path: Path):
         nowhere = replace(table, location=str(tmp_path / "nowhere"))
         for ask in (case.format.check, case.format.snapshot, lambda ref: case.format.find_commit(ref, "p")):
             with pytest.raises(LakefoldError):
                 ask(nowhere)
 
-    def test_a_table_that_says_who_it_is_goes_on_doing_so_and_is_not_taken_for_another_one(
+    def test_a_table_keeps_its_identity_and_does_not_count_as_another_one(
         self, case: Case, table: TableRef, tmp_path: Path
     ):
         one = with_identity(case.format, table)
@@ -107,7 +107,7 @@ class WholeTables(Forgotten):
 
     # A plan's way to its commit.
 
-    def test_what_is_staged_is_told_before_the_first_file_of_it_exists(self, case: Case, table: TableRef):
+    def test_a_staging_directory_is_recorded_before_its_first_file_exists(self, case: Case, table: TableRef):
         before = dict(case.stored(table))
         with attempt(case, plan_all(case.format, table, "p")) as one:
             rewrite = one.rewritten()
@@ -169,7 +169,7 @@ class WholeTables(Forgotten):
         assert {plan_id: one.instant for plan_id, one in landed.items()} == {"p": commit.instant, "r": later.instant}
         assert case.format.find_commit(table, "nobody's") is None
 
-    def test_a_verified_table_is_as_its_commits_say_and_a_lost_file_is_named(self, case: Case, table: TableRef):
+    def test_a_verified_table_equals_its_commits_and_a_lost_file_is_named(self, case: Case, table: TableRef):
         commit = run(case, plan_all(case.format, table, "p"))
         found = case.format.verify(table, commit.superseded, rows=False)
         assert (found.files, found.bytes) == (len(case.parts), sum(output.bytes for output in commit.outputs))
@@ -182,7 +182,7 @@ class WholeTables(Forgotten):
     @pytest.mark.crossed(2)
     @pytest.mark.parametrize("written", [False, True])
     @pytest.mark.parametrize("known", [False, True])
-    def test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(
+    def test_a_withdrawn_plan_leaves_nothing_and_can_not_be_committed(
         self, case: Case, table: TableRef, written: bool, known: bool
     ):
         rows, before = case.rows(table), dict(case.stored(table))
@@ -212,7 +212,7 @@ class WholeTables(Forgotten):
 
     @pytest.mark.crossed(2)
     @pytest.mark.parametrize("write", ["append", "update", "delete"])
-    def test_a_writer_that_comes_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
+    def test_a_writer_that_commits_in_between_loses_no_row(self, case: Case, table: TableRef, write: str):
         with attempt(case, plan_all(case.format, table, "p")) as one:
             rewrite = one.rewritten()
             before, arguments = case.rows(table), (10_000, 10_010) if write == "append" else ()

@@ -17,9 +17,7 @@ FAILPOINTS[FAILPOINTS.index("after_prepare") : FAILPOINTS.index("after_prepare")
 class KillContract:
     """The state of a plan after its executor was killed at any point."""
 
-    def test_of_plans_killed_each_at_another_failpoint_every_one_lands_exactly_once_and_leaves_nothing_behind(
-        self, bench: Bench
-    ):
+    def test_plans_killed_at_each_failpoint_commit_exactly_once_and_leave_no_file(self, bench: Bench):
         tables = [bench.add_table(f"at {name}") for name in FAILPOINTS]
         before, plans = bench.rows(), [bench.request(table) for table in tables]
         # Each point but the last stops the first plan that reaches it, so one plan reaches the last point.

@@ -89,7 +89,7 @@ def ended(bench: Bench, plan: Plan, rows: Any, *, commits: int = 1, strays: Sequ
 class WholeTables:
     """The obligations between executors and every format, on tables with and without partitions."""
 
-    def test_a_plan_lives_from_its_request_to_the_deletion_of_what_it_replaced(self, bench: Bench):
+    def test_a_plans_life_is_followed_from_its_request_to_the_deletion_of_replaced_files(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         sizes = {item.path: item.bytes for group in plan.groups for item in group.slices}
         outcome = bench.run()
@@ -133,7 +133,7 @@ class WholeTables:
         ended(bench, plan, rows, commits=0)
 
     @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("the connection broke")])
-    def test_a_commit_whose_answer_was_lost_is_found_by_asking_and_recorded(self, bench: Bench, error: Exception):
+    def test_a_commit_with_a_lost_answer_is_looked_up_and_recorded(self, bench: Bench, error: Exception):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, "after_commit", raises(error)):
             assert bench.run().result is RunResult.COMPLETED
@@ -155,7 +155,7 @@ class WholeTables:
         ended(bench, plan, rows)
 
     @pytest.mark.parametrize("moment", MOMENTS)
-    def test_whatever_a_killed_executor_left_its_successor_lands_the_plan_once(self, bench: Bench, moment: str):
+    def test_the_successor_of_an_executor_killed_at_any_point_commits_the_plan_once(self, bench: Bench, moment: str):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, moment, raises(Killed())), pytest.raises(Killed):
             bench.run()
@@ -169,7 +169,7 @@ class WholeTables:
         assert len(bench.store.awaiting_deletion(bench.table)) == 6
         ended(bench, plan, rows)
 
-    def test_what_was_committed_by_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
+    def test_the_commit_of_a_killed_executor_is_recorded_by_the_rescuer(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         with disturbed(bench, "after_commit", raises(Killed())), pytest.raises(Killed):
             bench.run()
@@ -282,7 +282,7 @@ class WholeTables:
 
     # Cleaning.
 
-    def test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(
+    def test_files_are_deleted_in_the_order_of_replacement_for_any_names_of_commits(
         self, bench: Bench, monkeypatch: pytest.MonkeyPatch
     ):
         monkeypatch.setattr(cleaner, "_MAX_FILES_PER_DELETION", 1)
@@ -333,7 +333,7 @@ class WholeTables:
         assert (bench.clean().deleted_files, bench.store.awaiting_deletion(bench.table)) == (6, [])
         ended(bench, plan, rows)
 
-    def test_where_the_table_has_no_lock_plans_and_the_cleaner_keep_out_of_each_others_partitions(self, bench: Bench):
+    def test_without_a_tables_lock_plans_and_the_cleaner_exclude_each_other_by_partition(self, bench: Bench):
         locked = Capability.TABLE_LOCK in bench.format.capabilities
         bench.request()
         bench.run()
@@ -354,7 +354,7 @@ class WholeTables:
         assert (refused == []) == locked
         assert bench.state(waiting) == "completed"
 
-    def test_what_became_live_again_between_question_and_deletion_stays(self, bench: Bench):
+    def test_a_version_that_became_live_between_check_and_deletion_stays(self, bench: Bench):
         rows, plan = bench.rows(), bench.request()
         bench.run()
         files = bench.stored()

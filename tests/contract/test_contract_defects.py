@@ -21,7 +21,7 @@ from contract.capabilities import EXERCISES
 from contract.port import PortContract
 from contract.run import RunContract
 from contract.test_contract_staged import (
-    test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables as withdrawn_under_way,
+    test_an_attempt_withdrawn_during_its_commit_does_not_take_effect as withdrawn_under_way,
 )
 from lake.errors import Conflict
 from lake.plan import StagedWork, SupersededVersion
@@ -55,9 +55,9 @@ def test_staging_that_is_not_journalled_is_found(bench: Bench, monkeypatch: pyte
 
     monkeypatch.setattr(writer, "prepare", silent)
     with red("told once"):
-        PORT.test_what_is_staged_is_told_before_the_first_file_of_it_exists(bench.case, bench.table)
+        PORT.test_a_staging_directory_is_recorded_before_its_first_file_exists(bench.case, bench.table)
     with red(r"\.parquet"):
-        RUN.test_whatever_a_killed_executor_left_its_successor_lands_the_plan_once(bench, "before_commit")
+        RUN.test_the_successor_of_an_executor_killed_at_any_point_commits_the_plan_once(bench, "before_commit")
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
@@ -78,7 +78,7 @@ def test_staging_that_is_journalled_once_it_exists_is_found(bench: Bench, monkey
     monkeypatch.setattr(writer, "prepare", prepare_first)
     monkeypatch.setattr(writer, "rewrite", then_told)
     with red("told before"):
-        PORT.test_what_is_staged_is_told_before_the_first_file_of_it_exists(bench.case, bench.table)
+        PORT.test_a_staging_directory_is_recorded_before_its_first_file_exists(bench.case, bench.table)
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
@@ -90,7 +90,7 @@ def test_a_deletion_by_a_suspended_process_is_found(bench: Bench, monkeypatch: p
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite", "locations-sqlite", "versions-sqlite"], indirect=True)
-def test_a_deletion_that_looks_at_paths_only_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_deletion_that_compares_paths_only_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(SupersededVersion, "difference", lambda version, *found: None)
     with red(r"set\(\) == \{0\}"):
         PORT.test_a_path_that_holds_another_file_now_stays_with_a_reason(bench.case, bench.table)
@@ -114,7 +114,7 @@ def test_an_order_by_the_text_of_commits_is_found(bench: Bench, monkeypatch: pyt
         superseded, "_undeleted", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
     )
     with red("At index 0 diff"):
-        RUN.test_files_go_in_the_order_in_which_they_were_superseded_whatever_the_commits_are_called(bench, monkeypatch)
+        RUN.test_files_are_deleted_in_the_order_of_replacement_for_any_names_of_commits(bench, monkeypatch)
 
 
 @pytest.mark.parametrize("write", ["append", "update"])
@@ -127,7 +127,7 @@ def test_evidence_that_is_not_compared_is_found(bench: Bench, write: str, monkey
 
     monkeypatch.setattr(locations.LocationsWriter, "look", as_it_was)
     with red("'id'" if write == "append" else "not True or"):
-        PORT.test_a_writer_that_comes_in_between_loses_no_row(bench.case, bench.table, write)
+        PORT.test_a_writer_that_commits_in_between_loses_no_row(bench.case, bench.table, write)
 
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
@@ -146,7 +146,7 @@ def test_a_withdrawal_that_does_not_prevent_a_suspended_executors_commit_is_foun
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite"], indirect=True)
-def test_a_commit_that_takes_longer_than_it_says_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_that_takes_longer_than_its_declared_time_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(locations.time, "monotonic", lambda: 0.0)
     with red("DID NOT RAISE"):
         withdrawn_under_way(bench)
@@ -165,30 +165,32 @@ def test_names_that_a_recreated_table_uses_again_are_found(bench: Bench, monkeyp
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
-def test_a_look_for_what_is_left_that_goes_by_the_log_alone_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_for_abandoned_files_that_reads_the_log_alone_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(type(bench.format), "needed", lambda format_, table: set())
     with red("forgotten, but not left"):
-        PORT.test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(bench.case, bench.table, False)
+        PORT.test_a_commit_that_its_table_no_longer_has_does_not_count_as_abandoned(bench.case, bench.table, False)
 
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
-def test_a_look_for_what_is_left_that_forgets_what_is_saved_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_search_for_abandoned_files_that_ignores_savepoints_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         type(bench.format), "needed", lambda format_, table: {item["path"] for item in format_.live(table)}
     )
     with red("forgotten, but not left"):
-        PORT.test_a_commit_that_its_table_has_forgotten_is_not_taken_for_something_left(bench.case, bench.table, True)
+        PORT.test_a_commit_that_its_table_no_longer_has_does_not_count_as_abandoned(bench.case, bench.table, True)
 
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
-def test_a_commit_that_takes_a_forgotten_withdrawal_for_none_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_that_ignores_a_pruned_withdrawal_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(
         versions,
         "versions_since",
         lambda table, version, newest: [one for one in versions.versions(table) if one["version"] > version],
     )
     with red("DID NOT RAISE"):
-        PORT.test_what_was_withdrawn_can_not_be_committed_once_the_table_has_forgotten_that(bench.case, bench.table)
+        PORT.test_a_withdrawn_plan_is_not_committed_after_the_record_of_its_withdrawal_was_pruned(
+            bench.case, bench.table
+        )
 
 
 @pytest.mark.parametrize("bench", ["locations-sqlite", "versions-sqlite"], indirect=True)
@@ -202,7 +204,7 @@ def test_staging_under_a_prefix_that_others_write_to_is_found(bench: Bench, monk
 
     monkeypatch.setattr(writer, "prepare", anywhere)
     with red("a prefix is lakefold's alone"):
-        PORT.test_what_is_withdrawn_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
+        PORT.test_a_withdrawn_plan_leaves_nothing_and_can_not_be_committed(bench.case, bench.table, True, False)
 
 
 @pytest.mark.parametrize("bench", ["timeline-sqlite"], indirect=True)
@@ -213,7 +215,7 @@ def test_a_time_of_writing_that_leaves_out_deltas_is_found(bench: Bench, monkeyp
 
 
 @pytest.mark.parametrize("claims", ["gone", "left"])
-def test_an_expiry_that_says_what_it_has_not_done_is_found(
+def test_an_expiry_that_reports_deletions_it_did_not_make_is_found(
     tmp_path: Path, claims: str, monkeypatch: pytest.MonkeyPatch
 ):
     delete = expiring.ExpiringWriter.delete
@@ -231,7 +233,7 @@ def test_an_expiry_that_says_what_it_has_not_done_is_found(
         EXERCISES[Capability.OWN_EXPIRY](case, table)
 
 
-def test_a_commit_that_goes_on_though_a_writer_was_faster_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_commit_that_ignores_a_faster_writer_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     create = versions.create_version
 
     def blind(table: Any, change: Any, **options: Any) -> Any:

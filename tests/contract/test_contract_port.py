@@ -36,7 +36,7 @@ class ByPlace(VersionsCase):
     format: VersionsFormat = field(default_factory=InBoth)
 
 
-def test_a_table_that_is_in_no_catalog_is_found_at_its_place(tmp_path: Path):
+def test_a_table_that_is_in_no_catalog_is_found_at_its_location(tmp_path: Path):
     case = ByPlace()
     table = case.create(tmp_path / "t", name="t")
-    PortContract().test_a_snapshot_lists_what_readers_read_with_partition_size_and_time(case, table)
+    PortContract().test_a_snapshot_lists_the_files_of_readers_with_partition_size_and_time(case, table)

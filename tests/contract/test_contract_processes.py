@@ -38,7 +38,7 @@ class TestKills(KillContract):
 
 
 @pytest.mark.parametrize(("bench", "name"), ASLEEP, indirect=["bench"])
-def test_an_executor_stopped_for_two_leases_wakes_up_to_a_finished_plan_and_changes_nothing(bench: Bench, name: str):
+def test_an_executor_suspended_for_two_leases_finds_its_plan_finished_and_changes_nothing(bench: Bench, name: str):
     before, plan = bench.rows(), bench.request()
     sleeper = start(bench, "once", failpoints=f"{name}=stop", most=0.5)
     try:

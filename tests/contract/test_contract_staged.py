@@ -32,7 +32,7 @@ def staged(bench: Bench) -> list[StagedWork]:
 
 
 @pytest.mark.parametrize("cancelled", [True, False])
-def test_p2_what_a_killed_executor_staged_is_withdrawn_before_its_plan_is_let_go(bench: Bench, cancelled: bool):
+def test_p2_staged_files_of_a_killed_executor_are_withdrawn_before_its_plan_is_released(bench: Bench, cancelled: bool):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     bench.format.hooks["rewritten"] = die
     with pytest.raises(Killed):
@@ -76,7 +76,7 @@ def test_p2_files_that_a_suspended_executor_writes_after_its_withdrawal_are_foun
     assert (bench.sweep(), staged(bench), bench.rows()) == (0, [], before)
 
 
-def test_p2_the_files_of_a_commit_are_never_taken_for_left_over(bench: Bench):
+def test_p2_the_files_of_a_commit_never_count_as_abandoned(bench: Bench):
     plan = bench.request()
     bench.format.hooks["landed"] = die
     with pytest.raises(Killed):
@@ -117,7 +117,7 @@ def test_p2_a_commit_that_its_table_forgot_before_it_was_recorded_costs_its_reco
     assert (bench.sweep(), bench.rows()) == (0, rows)
 
 
-def test_what_is_withdrawn_while_its_commit_is_under_way_does_not_become_the_tables(bench: Bench):
+def test_an_attempt_withdrawn_during_its_commit_does_not_take_effect(bench: Bench):
     before, files, plan = bench.rows(), bench.stored(), bench.request()
     bench.format.max_commit_duration = min(bench.format.max_commit_duration, timedelta(seconds=0.3))
     with attempt(bench.case, plan) as sleeper:
@@ -152,7 +152,7 @@ def written_late(bench: Bench) -> Plan:
     return plan
 
 
-def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
+def test_the_sweep_locks_the_partitions_of_the_attempts_that_it_withdraws(bench: Bench):
     files, _ = bench.stored(), written_late(bench)
     refused = []
 
@@ -172,7 +172,7 @@ def test_the_sweep_holds_the_partitions_of_what_it_withdraws(bench: Bench):
     assert bench.run().result is RunResult.COMPLETED
 
 
-def test_what_was_left_in_partitions_of_a_live_plan_waits_until_that_has_ended(bench: Bench):
+def test_abandoned_files_in_partitions_of_a_live_plan_are_swept_after_its_end(bench: Bench):
     before, files, _ = bench.rows(), bench.stored(), written_late(bench)
     left = bench.stored().keys() - files.keys()
     bench.request()

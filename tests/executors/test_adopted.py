@@ -29,7 +29,7 @@ def test_an_adopted_plan_is_executed_on_its_own_instant(bench: Bench):
 
 @pytest.mark.parametrize("where", ["rewrite", "rewritten", "commit"])
 @pytest.mark.parametrize("error", [Transient("a node went away"), Conflict("a writer was faster"), Rejected("no")])
-def test_whatever_ends_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
+def test_each_end_of_an_attempt_leaves_the_instant_scheduled_and_no_file(bench: Bench, where: str, error: Exception):
     plan = bench.adopt("7")
     bench.format.hooks[where] = raising(error)
     assert bench.run().result is not RunResult.COMPLETED
@@ -62,7 +62,7 @@ def test_an_instant_that_another_process_ended_cancels_the_plan(bench: Bench):
     assert "no longer pending" in (bench.store.plan(plan.plan_id).error or "")
 
 
-def test_a_rescuer_takes_back_what_was_begun_and_requests_the_plan_again(bench: Bench):
+def test_a_rescuer_withdraws_begun_work_and_requests_the_plan_again(bench: Bench):
     plan, claim = bench.adopt("7"), bench.claim("dead")
     with bench.format.writer(bench.table, no_spark) as writer:
         writer.rewrite(writer.prepare(plan, claim.epoch), lambda _: None)
@@ -120,9 +120,7 @@ class HalfWay(ToyWriter):
         raise Transient("its JVM died")
 
 
-def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_plus_work_of_an_attempt_that_failed_halfway_is_rolled_back(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     plan = bench.adopt("7")
     monkeypatch.setattr(bench.format, "writer", lambda table, *_: HalfWay(bench.format, table))
     assert bench.run().result is RunResult.REQUEUED
@@ -132,7 +130,7 @@ def test_plus_what_was_begun_by_an_attempt_that_failed_half_way_is_taken_back(
     assert (bench.state(plan), bench.scheduled()) == ("inflight", {"7": True})
 
 
-def test_a_plan_whose_work_can_not_be_taken_back_stays_inflight_until_it_can(bench: Bench):
+def test_a_plan_whose_work_can_not_be_withdrawn_stays_inflight_until_it_can(bench: Bench):
     plan = bench.adopt("7")
     bench.format.hooks |= {"rewritten": raising(Transient("a node went away")), "discard": raising(Transient("locked"))}
     assert bench.run().result is RunResult.INFLIGHT

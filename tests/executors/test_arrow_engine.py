@@ -84,7 +84,7 @@ def says(path: str) -> tuple[Any, Any]:
 @pytest.mark.slow
 @settings(max_examples=120 if SOAK else 60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(rows=tables(), data=st.data())
-def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_themselves(
+def test_any_table_keeps_its_rows_their_order_and_the_metadata_of_its_files(
     tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
 ):
     folder = tmp_path_factory.mktemp("any")
@@ -121,7 +121,7 @@ def test_any_table_keeps_its_rows_their_order_and_all_that_its_files_say_of_them
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.lists(st.none() | st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999), min_size=1, max_size=9))
 @pytest.mark.slow
-def test_int96_stays_int96_from_year_1_to_9999_and_other_timestamps_what_they_are(tmp_path_factory, moments):
+def test_int96_and_other_timestamps_keep_their_types_from_year_1_to_9999(tmp_path_factory, moments):
     folder = tmp_path_factory.mktemp("int96")
     old = pa.table(
         {
@@ -173,7 +173,7 @@ def test_int96_inside_of_lists_that_arrow_s_schema_calls_large_stays_int96(tmp_p
 
 @pytest.mark.parametrize("year_in_microseconds", [253_402_300_799_999_999, -62_135_596_800_000_000])
 @pytest.mark.parametrize("nested", [True, False])
-def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tmp_path, year_in_microseconds, nested):
+def test_a_file_with_years_beyond_nanoseconds_is_left_out_and_reported(tmp_path, year_in_microseconds, nested):
     moments = pa.array([0, None, year_in_microseconds], pa.timestamp("us"))
     column = pa.ListArray.from_arrays([0, 1, 2, 3], moments) if nested else moments
     path = write(
@@ -186,7 +186,7 @@ def test_a_file_with_years_that_nanoseconds_do_not_reach_is_left_out_and_said(tm
     assert raised.value.args[1][0].quarantine == (path,)
 
 
-def test_a_file_of_spark_with_a_day_that_microseconds_do_not_reach_is_left_out_and_said(tmp_path: Path):
+def test_a_file_of_spark_with_a_day_beyond_microseconds_is_left_out_and_reported(tmp_path: Path):
     """Spark writes a negative Julian day for its last years, which Arrow reads as one of the far future."""
     rows = pa.table({"at": pa.array([0, 86_400_000_000], pa.timestamp("us"))})
     path = write(
@@ -207,7 +207,7 @@ def test_a_file_of_spark_with_a_day_that_microseconds_do_not_reach_is_left_out_a
     assert raised.value.args[1][0].quarantine == (path,)
 
 
-def test_what_files_have_beyond_rows_is_kept(tmp_path: Path):
+def test_metadata_codecs_and_bloom_filters_of_files_are_kept(tmp_path: Path):
     ids = [pa.field("id", pa.int64(), False, {"PARQUET:field_id": "7"}), pa.field("name", pa.string())]
     rows = pa.table([range(5000), [f"n{n % 9}" for n in range(5000)]], pa.schema(ids, {"owner": "me"}))
     options = {"bloom_filter_options": {"id": {"ndv": 5000}}, "write_page_index": True}
@@ -271,7 +271,7 @@ def test_a_column_that_writers_found_no_dictionary_worth_for_gets_none_unless_th
     assert (encoded(20_000, 2), encoded(20, 3)) == ([True, False], [True, True])
 
 
-def test_who_wrote_int96_timestamps_is_kept_since_readers_shift_them_by_it(tmp_path: Path):
+def test_the_writer_of_int96_timestamps_is_kept_because_readers_shift_them_by_it(tmp_path: Path):
     rows = pa.table({"at": pa.array([1], pa.timestamp("us"))})
     old = [
         write(tmp_path / f"{n}.parquet", rows, SPARK, use_deprecated_int96_timestamps=True, store_schema=False)
@@ -405,7 +405,7 @@ def test_inputs_that_cant_be_read_leave_their_groups_out_after_all_others_are_wr
 
 
 @pytest.mark.slow
-def test_what_groups_used_is_counted_group_by_group_and_no_more_than_the_process_did(tmp_path: Path):
+def test_cpu_time_is_counted_by_group_and_never_exceeds_the_process(tmp_path: Path):
     paths = [write(tmp_path / f"{n}.parquet", table(range(20_000))) for n in range(4)]
     tasks = [task_of([path], tmp_path, group=number) for number, path in enumerate(paths)]
     told: list[RewriteProgress] = []

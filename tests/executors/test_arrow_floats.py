@@ -58,7 +58,9 @@ def skipped_by(chunk: dict[int, Any]) -> set[str]:
     ],
     ids=["one NaN", "only NaN", "NaN and null", "a zero", "both", "others"],
 )
-def test_a_reader_can_skip_a_chunk_only_by_what_holds_for_nan_and_for_both_zeros(tmp_path, kind, values, expected):
+def test_a_reader_skips_a_chunk_only_by_statistics_that_are_true_for_nan_and_both_zeros(
+    tmp_path, kind, values, expected
+):
     rows = pa.table({"d": floats(values, kind), "n": range(len(values))})
     filters = {name: {"ndv": 9} for name in ("d", "n") if name == "n" or kind != pa.float16()}
     path = write(tmp_path / "a.parquet", rows, write_page_index=True, bloom_filter_options=filters)

@@ -83,7 +83,7 @@ def by_duckdb(paths: list[str]) -> Counter[str]:
 
 
 @pytest.mark.parametrize("timestamps", ["INT96", "TIMESTAMP_MICROS", "TIMESTAMP_MILLIS"])
-def test_whatever_spark_writes_is_the_same_to_spark_to_duckdb_and_to_the_letter(spark, arrow, tmp_path, timestamps):
+def test_rewritten_files_of_spark_are_equal_for_spark_and_duckdb_and_value_by_value(spark, arrow, tmp_path, timestamps):
     paths = written_by_spark(spark, tmp_path / "t", **{"parquet.outputTimestampType": timestamps})
     task = task_of(paths, tmp_path / "new")
     assert arrow.unsupported_reason(task, OPTIONS) is None

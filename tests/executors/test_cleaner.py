@@ -98,7 +98,7 @@ def test_instants_are_deleted_oldest_first_whole_and_several_at_once(bench: Benc
     assert sum(calls) == len(order), "no instant is split"
 
 
-def test_what_the_table_still_needs_is_kept_with_the_reason(bench: Bench):
+def test_files_that_the_table_still_needs_are_kept_with_the_reason(bench: Bench):
     old = compacted(bench)
     (Path(bench.table.location) / "savepoint").write_text(old[0])
     report = clean(bench)
@@ -108,7 +108,7 @@ def test_what_the_table_still_needs_is_kept_with_the_reason(bench: Bench):
     assert [d.version.path for d in bench.store.awaiting_deletion(bench.table)] == [old[0]]
 
 
-def test_many_kept_versions_do_not_hide_those_behind_them(bench: Bench, monkeypatch):
+def test_many_kept_versions_do_not_hide_the_next_versions(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._PAGE", 2)
     old = compacted(bench)
     (Path(bench.table.location) / "savepoint").write_text(" ".join(old[:4]))
@@ -116,7 +116,7 @@ def test_many_kept_versions_do_not_hide_those_behind_them(bench: Bench, monkeypa
     assert (len(report.kept), {v.path for v in report.deleted}) == (4, set(old[4:]))
 
 
-def test_a_dry_run_says_what_it_would_delete_and_deletes_nothing(bench: Bench, monkeypatch):
+def test_a_dry_run_lists_the_files_to_delete_and_deletes_nothing(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._PAGE", 2)
     old = compacted(bench)
     files = on_disk(bench)
@@ -134,7 +134,7 @@ def test_a_halted_or_paused_table_is_left_alone(bench: Bench):
     assert (report.skip_reason, report.deleted_files, on_disk(bench)) == ("halted: rows differ", 0, files)
 
 
-def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(bench: Bench):
+def test_a_version_that_is_read_again_between_check_and_deletion_is_kept(bench: Bench):
     compacted(bench, plans=2)
     live = raising(Conflict("a version is live"))
     calls = iter([live, live, lambda: None])  # both instants at once, then one by one
@@ -146,7 +146,7 @@ def test_a_version_that_came_back_to_life_between_question_and_deletion_is_kept(
     assert report.error is None
 
 
-def test_an_error_halfway_keeps_what_was_done_and_the_next_round_finishes(bench: Bench, monkeypatch):
+def test_an_error_halfway_keeps_finished_work_and_the_next_round_finishes_the_rest(bench: Bench, monkeypatch):
     monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
     old = compacted(bench, plans=2)
     calls = iter([lambda: None, raising(Transient("the lock is taken"))])
@@ -191,7 +191,7 @@ def test_a_failure_in_one_table_does_not_stop_the_others(bench: Bench, error: Ex
     assert bench.recorder.rounds == 1
 
 
-def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_retention(bench: Bench):
+def test_c4_versions_with_an_undone_replacement_stop_waiting_before_their_retention(bench: Bench):
     old, newer = compacted(bench), compacted(bench, plans=2)[6:]
     waiting = bench.store.awaiting_deletion(bench.table)
     undone = {d.version.instant for d in waiting if d.version.path in old}
@@ -210,7 +210,7 @@ def test_c4_versions_whose_replacement_was_undone_wait_no_longer_whatever_their_
     assert (report.no_longer_awaiting, {v.path for v in report.deleted}) == ((), set(newer))
 
 
-def test_p4_versions_go_in_the_order_in_which_they_were_superseded_whatever_their_instants_are_called(
+def test_p4_versions_are_deleted_in_the_order_of_replacement_for_any_names_of_instants(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr("executors.cleaner._MAX_FILES_PER_DELETION", 1)
@@ -249,7 +249,7 @@ def test_p7_a_file_that_took_the_path_of_a_superseded_one_stays_and_its_row_wait
     assert sum(files for _, files, _ in bench.recorder.deletions) == 5
 
 
-def test_p7_what_is_left_to_the_tables_own_expiry_is_not_freed_and_waits_no_longer(request, tmp_path, caplog):
+def test_p7_files_left_to_the_tables_own_expiry_are_not_counted_as_freed_and_wait_no_longer(request, tmp_path, caplog):
     with bench_on("sqlite", ExpiringCase(), request, tmp_path) as bench:
         for _ in range(2):
             bench.request()
@@ -316,7 +316,7 @@ def test_p7_a_cleaner_suspended_while_another_one_deleted_leaves_the_new_files_a
     assert {kept.reason for kept in report.kept} == {"another process has deleted some of these files meanwhile"}
 
 
-def test_p10_where_the_table_has_no_lock_cleaner_and_plans_keep_out_of_each_others_partitions(bench: Bench):
+def test_p10_without_a_tables_lock_cleaner_and_plans_exclude_each_other_by_partition(bench: Bench):
     bench.format.capabilities -= {Capability.TABLE_LOCK}
     old = compacted(bench)
     timeline_tables.write(bench.table, "dt=0", files.rows(10_000, 10_001))
@@ -374,7 +374,7 @@ def test_p10_where_plans_make_sure_to_be_alone_at_their_commit_one_that_waits_ke
         assert report.deleted_files == 0
 
 
-def test_a_partition_that_the_sweep_has_to_see_to_is_given_back_at_once_and_left_alone_for_the_round(
+def test_a_partition_that_the_sweep_needs_is_released_at_once_and_left_alone_for_the_round(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     bench.format.capabilities -= {Capability.TABLE_LOCK}

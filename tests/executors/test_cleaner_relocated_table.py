@@ -35,7 +35,7 @@ class LeavesFiles(versions.VersionsFormat):
 
 
 @pytest.mark.parametrize(("leaves", "format_"), [(True, LeavesFiles()), (False, versions.VersionsFormat())])
-def test_replaced_files_are_looked_for_where_the_format_says_that_they_are(tmp_path: Path, leaves: bool, format_: Any):
+def test_replaced_files_are_searched_for_where_the_format_places_them(tmp_path: Path, leaves: bool, format_: Any):
     with bench_at(tmp_path, case=VersionsCase(format=format_)) as bench:
         before = Path(bench.table.location)
         bench.request()

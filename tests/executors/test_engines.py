@@ -95,7 +95,7 @@ def test_p1_without_any_engine_a_plan_is_refused():
         choose_engines(TASKS, [], OPTIONS, "t")
 
 
-def test_p1_a_plan_runs_with_the_engines_that_its_executor_brings(tmp_path: Path):
+def test_p1_a_plan_runs_with_its_executors_engines(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     before, plan = bench.rows(), bench.request()
     first = versions.newest(bench.table)["files"][0]["path"]
@@ -115,7 +115,7 @@ class Counting(CopyRows):
         yield from super().rewrite(tasks, options, report, cancelled)
 
 
-def test_a_rewrite_that_fails_leaves_its_time_and_what_was_counted_of_it(tmp_path: Path):
+def test_a_failed_rewrite_leaves_its_time_and_its_counted_cpu(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     plan = bench.request()
     bench.format.hooks["rewritten"] = raising(Transient("a node went away"))
@@ -126,7 +126,7 @@ def test_a_rewrite_that_fails_leaves_its_time_and_what_was_counted_of_it(tmp_pat
     bench.store.close()
 
 
-def test_a_rewrite_that_is_done_again_without_some_groups_adds_to_what_was_counted(tmp_path: Path):
+def test_a_rewrite_repeated_without_some_groups_adds_to_the_counted_cpu(tmp_path: Path):
     bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
     plan = bench.request()
     broken = place(f"{bench.table.location}/{plan.groups[1].slices[0].path}")

@@ -83,7 +83,7 @@ def test_a_cache_that_lost_something_or_has_other_packages_is_filled_again(
         assert chosen == conf
 
 
-def test_versions_that_change_are_asked_for_each_time(conf: dict[str, str]) -> None:
+def test_versions_that_change_are_read_each_time(conf: dict[str, str]) -> None:
     conf["spark.jars.packages"] = "a:b:1-SNAPSHOT"
     fill(conf)
     with settings_with_jars(conf) as (chosen, _):
@@ -142,7 +142,7 @@ def test_c6_a_process_stopped_while_it_holds_the_cache_delays_no_other_process(
 
 
 @pytest.mark.slow
-def test_c6_where_both_caches_are_held_the_start_fails_in_time_and_says_by_whom(
+def test_c6_a_start_with_both_caches_held_fails_in_time_and_names_the_holder(
     conf: dict[str, str], tmp_path: Path, stopped: "subprocess.Popen[str]", monkeypatch
 ) -> None:
     monkeypatch.setattr(jars, "LOCK_TIMEOUT_SECONDS", 0.3)

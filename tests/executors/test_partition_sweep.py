@@ -73,9 +73,7 @@ def recreated(table: RelocatedTable) -> None:
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_the_partition(
-    table: RelocatedTable, moment: str
-):
+def test_rows_dropped_while_their_partition_is_restored_stay_dropped(table: RelocatedTable, moment: str):
     table.cleaned()
     table.hooks[moment] = lambda: dropped(table)
     assert table.brought_home() == SweepReport()
@@ -85,7 +83,7 @@ def test_rows_dropped_while_their_partition_is_restored_do_not_come_back_with_th
 
 
 @pytest.mark.parametrize("moment", ["shown", "tell"])
-def test_rows_dropped_while_a_dying_sweep_restores_their_partition_do_not_come_back(table: RelocatedTable, moment: str):
+def test_rows_dropped_while_a_killed_sweep_restores_their_partition_stay_dropped(table: RelocatedTable, moment: str):
     def die() -> None:
         raise SystemExit
 
@@ -239,7 +237,7 @@ def test_a_file_that_a_suspended_sweep_moved_and_can_not_move_back_is_kept_and_h
     assert (taken.read_text(), str(taken) in str(table.halted())) == ("newPAR1", True)
 
 
-def test_an_existing_directory_with_a_dangling_link_is_not_taken_for_a_missing_one(table: RelocatedTable):
+def test_an_existing_directory_with_a_dangling_link_does_not_count_as_missing(table: RelocatedTable):
     """As a file does that its writer removes, or names, while the directory is listed."""
     (table.root / PARTITION / "link").symlink_to("nowhere")
     table.put(f"{PARTITION}/f", "late")

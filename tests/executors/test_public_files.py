@@ -147,7 +147,7 @@ READERS = {"pyarrow": by_pyarrow, "DuckDB": by_duckdb}
 
 
 @pytest.mark.parametrize("kind", KEPT)
-def test_rows_and_types_are_kept_or_the_engine_says_why_not(tmp_path: Path, engine: Any, kind: str):
+def test_rows_and_types_are_kept_or_the_engine_gives_the_reason(tmp_path: Path, engine: Any, kind: str):
     path = tmp_path / "old.parquet"
     KEPT[kind](path)
     said = outcome(engine, str(path), READERS)
@@ -159,7 +159,7 @@ def test_rows_and_types_are_kept_or_the_engine_says_why_not(tmp_path: Path, engi
 
 
 @pytest.mark.parametrize("kind", REFUSED)
-def test_what_can_not_be_read_is_refused_with_the_reason(tmp_path: Path, engine: Any, kind: str):
+def test_an_unreadable_file_is_refused_with_the_reason(tmp_path: Path, engine: Any, kind: str):
     path = tmp_path / "old.parquet"
     write, why = REFUSED[kind]
     write(path)

@@ -37,7 +37,7 @@ def test_f6_a_queued_plan_is_claimed_with_the_concurrency_of_today(bench: Bench,
     assert claim.plan.table == occ, "an attempt keeps what it began with"
 
 
-def test_f6_a_plan_that_comes_back_is_tried_again_with_the_concurrency_of_today(bench: Bench, occ: TableRef):
+def test_f6_a_requeued_plan_is_tried_again_with_the_tables_present_concurrency(bench: Bench, occ: TableRef):
     bench.request()
     bench.format.hooks["rewrite"] = raising(Transient("a node went away"))
     assert bench.run().result is RunResult.REQUEUED
@@ -55,7 +55,7 @@ def test_f6_a_take_over_uses_the_present_concurrency_mode(bench: Bench, occ: Tab
     assert taken.plan.table == occ
 
 
-def test_f6_what_a_scan_would_refuse_today_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_f6_a_plan_whose_table_a_scan_would_refuse_now_is_not_executed(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     before, plan = bench.rows(), bench.request()
     refusal = 'toy: concurrency = "occ" needs the lock that the writers use'
 
@@ -108,7 +108,7 @@ def test_f6_a_plan_of_a_name_that_is_another_table_now_touches_neither(bench: Be
     assert (bench.commits(plan), bench.pending()) == (0, {})
 
 
-def test_f6_a_plan_that_had_committed_is_recorded_whatever_its_table_is_registered_as_now(bench: Bench):
+def test_f6_a_committed_plan_is_recorded_for_any_present_registration_of_its_table(bench: Bench):
     plan = bench.request()
 
     def landed() -> None:

@@ -31,7 +31,7 @@ TEXT = ["a", None, "", "exactly8", "nine byte", "a string of more than three wor
     [pa.large_string(), pa.string_view(), pa.binary(), pa.large_binary(), pa.dictionary(pa.int8(), pa.string())],
     ids=str,
 )
-def test_strings_hash_alike_however_arrow_holds_them(kind: pa.DataType):
+def test_strings_hash_alike_in_every_arrow_type(kind: pa.DataType):
     assert fingerprint(pa.table({"c": pa.array(TEXT).cast(kind)})) == column(TEXT, pa.string())
 
 

@@ -47,7 +47,7 @@ def test_a_plan_completes_and_the_table_holds_the_same_rows_in_fewer_files(bench
     assert f"plan {plan.plan_id} of toy: engine: a toy" in caplog.messages
 
 
-def test_a_plan_itself_says_which_columns_its_rewrite_may_change(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+def test_a_plan_names_the_columns_that_its_rewrite_may_change(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     prepare = timeline.ToyWriter.prepare
     monkeypatch.setattr(
         timeline.ToyWriter, "prepare", lambda *given: replace(prepare(*given), volatile_columns=frozenset({"note"}))
@@ -58,7 +58,7 @@ def test_a_plan_itself_says_which_columns_its_rewrite_may_change(bench: Bench, m
     assert "column _file, " in str(outcome.error)
 
 
-def test_a_conflict_cancels_the_plan_and_discards_what_it_wrote(bench: Bench):
+def test_a_conflict_cancels_the_plan_and_discards_its_files(bench: Bench):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(Conflict("a writer was faster"))
     outcome = bench.run()
@@ -90,7 +90,7 @@ def test_a_requeued_plan_runs_again_and_commits_once(bench: Bench):
     assert (bench.commits(plan), bench.unowned(), bench.store.plan(plan.plan_id).attempts) == (1, (), 2)
 
 
-def test_a_rejected_plan_fails_without_a_retry_and_the_table_goes_on(bench: Bench):
+def test_a_rejected_plan_fails_without_a_retry_and_the_table_is_planned_again(bench: Bench):
     plan = bench.request()
     bench.format.hooks["prepare"] = raising(Rejected("bucket index simple is not supported"))
     assert bench.run().result is RunResult.FAILED
@@ -130,7 +130,7 @@ def test_a_bug_requeues_the_plan_with_its_class_and_leaves_a_traceback_in_the_lo
 @pytest.mark.parametrize(
     "error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection"), Transient("?")]
 )
-def test_a_commit_that_landed_behind_an_error_is_found_by_asking_and_recorded(bench: Bench, error: Exception):
+def test_a_commit_that_took_effect_despite_an_error_is_looked_up_and_recorded(bench: Bench, error: Exception):
     plan = bench.request()
     bench.format.hooks["landed"] = raising(error)
     outcome = bench.run()
@@ -140,7 +140,9 @@ def test_a_commit_that_landed_behind_an_error_is_found_by_asking_and_recorded(be
 
 
 @pytest.mark.parametrize("error", [CommitUnknown("no answer"), RuntimeError("py4j lost its connection")])
-def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing(bench: Bench, error: Exception):
+def test_a_commit_that_may_still_take_effect_leaves_the_plan_inflight_and_deletes_nothing(
+    bench: Bench, error: Exception
+):
     before, plan = bench.rows(), bench.request()
     bench.format.hooks["commit"] = raising(error)
     outcome = bench.run()
@@ -161,7 +163,7 @@ def test_a_commit_that_may_land_yet_leaves_the_plan_inflight_and_deletes_nothing
     assert (bench.rows(), bench.commits(plan)) == (before, 1)
 
 
-def test_a_table_that_cannot_be_asked_keeps_a_taken_over_plan_inflight(bench: Bench):
+def test_an_unavailable_table_keeps_a_taken_over_plan_inflight(bench: Bench):
     plan = bench.request()
     bench.format.hooks["rewritten"] = raising(Transient("first attempt"))
     bench.run()
@@ -170,7 +172,7 @@ def test_a_table_that_cannot_be_asked_keeps_a_taken_over_plan_inflight(bench: Be
     assert bench.state(plan) == "inflight"
 
 
-def test_a_group_that_went_stale_is_left_out_and_the_others_commit(bench: Bench):
+def test_a_stale_group_is_left_out_and_the_other_groups_commit(bench: Bench):
     plan = bench.request()
     stale = str(plan.groups[0].slices[0].path)
     timeline_tables.append_log(bench.table, stale, files.rows(0, 1))
@@ -213,7 +215,7 @@ def test_a_plan_whose_groups_are_all_unreadable_is_cancelled_and_the_files_quara
     assert (bench.pending(), bench.unowned()) == ({}, ())
 
 
-def test_a_database_that_is_away_for_a_moment_costs_nothing(bench: Bench):
+def test_a_short_database_outage_costs_nothing(bench: Bench):
     plan, flaky = bench.request(), Flaky(bench.store)
     claim = bench.claim()
     flaky.down = {"record_step": 4, "complete": 2}
@@ -271,7 +273,7 @@ def test_an_outcome_raised_by_a_writer_keeps_its_meaning(bench: Bench, error: Ex
     assert bench.state(plan) == ("inflight" if expected is RunResult.LEASE_LOST else "failed")
 
 
-def test_p8_and_p9_epoch_evidence_and_payload_come_through_to_the_commit(bench: Bench, monkeypatch):
+def test_p8_and_p9_epoch_evidence_and_payload_reach_the_commit(bench: Bench, monkeypatch):
     seen: list[Any] = []
     prepare, rewrite, commit = timeline.ToyWriter.prepare, timeline.ToyWriter.rewrite, timeline.ToyWriter.commit
     monkeypatch.setattr(

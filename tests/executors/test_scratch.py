@@ -44,7 +44,7 @@ def of(process: "subprocess.Popen[str]") -> Path:
     return place
 
 
-def test_what_a_killed_process_left_goes_and_what_a_living_or_stopped_one_has_stays(
+def test_only_scratch_directories_of_processes_that_ended_are_deleted(
     tmp_path: Path, other: "subprocess.Popen[str]"
 ) -> None:
     theirs = of(other)

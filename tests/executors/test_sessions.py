@@ -34,7 +34,7 @@ def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatc
             jvm.wait()
 
 
-def test_a_session_that_lacks_what_waiting_work_needs_ends_as_soon_as_no_plan_runs(monkeypatch):
+def test_a_session_that_lacks_a_format_of_waiting_work_ends_as_soon_as_no_plan_runs(monkeypatch):
     started, ended, busy, lacks = [], [], [True], []
     monkeypatch.setattr(sessions, "jvm_process", lambda: None)
     monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))

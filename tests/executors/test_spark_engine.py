@@ -155,7 +155,7 @@ def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
     assert len(paths) == 5
 
 
-def test_a_group_whose_schema_is_not_told_or_that_is_to_be_sorted_is_refused(spark, both, tmp_path):
+def test_a_group_without_a_schema_or_with_a_sort_is_refused(spark, both, tmp_path):
     task = task_of(files(spark, tmp_path / "t"), tmp_path / "new", schema=None)
     with pytest.raises(Conflict, match=r"arrow can't: .* another schema .*; spark can't: it would hide columns"):
         choose_engines([task], both, OPTIONS, "t")

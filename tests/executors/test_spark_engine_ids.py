@@ -104,14 +104,14 @@ def test_files_in_which_a_name_is_another_column_than_the_tables_are_refused(tmp
     assert obstacle(as_json({"id": 1}, "id", "a"), first, fewer) is None, "a column without an id asks for nothing"
 
 
-def test_orc_files_of_a_table_that_goes_by_field_ids_are_refused(tmp_path: Path):
+def test_orc_files_of_a_table_with_field_ids_are_refused(tmp_path: Path):
     path = write(tmp_path / "1.orc", {"a": 2}, "a")
     assert "no field ids into ORC files" in str(obstacle(as_json({"a": 2}, "a"), path))
     assert obstacle(as_json({}, "a"), path) is None
 
 
 @pytest.mark.parametrize("changed", ["s", "s.x", "l", "l.element", "m", "m.value"])
-def test_ids_of_what_is_nested_count_as_well(tmp_path: Path, changed: str):
+def test_field_ids_of_nested_columns_count_as_well(tmp_path: Path, changed: str):
     ids = {"s": 1, "s.x": 2, "l": 3, "l.element": 4, "m": 5, "m.value": 6}
     first = write(tmp_path / "1.parquet", ids, "s", "l", "m")
     second = write(tmp_path / "2.parquet", {**ids, changed: 9}, "s", "l", "m")

@@ -48,7 +48,7 @@ print("data")
 """
 
 
-def test_of_what_a_jvm_says_only_errors_come_into_the_log_as_lines_like_the_others(monkeypatch):
+def test_only_errors_of_a_jvm_are_logged_as_lines_like_the_others(monkeypatch):
     monkeypatch.delenv("SPARK_CONF_DIR", raising=False)
     done = subprocess.run([sys.executable, "-c", SAYING], capture_output=True, text=True, check=True)
     assert done.stdout == "data\n"
@@ -149,7 +149,7 @@ def test_formats_share_a_session_where_their_settings_can(monkeypatch: pytest.Mo
     assert session_settings(chosen, ["/lake"], formats=("two", "three")).items() >= chosen.items()
 
 
-def test_the_jars_of_s3_are_for_the_hadoop_that_pyspark_brings():
+def test_the_jars_of_s3_are_for_the_hadoop_of_pyspark():
     (client,) = (Path(pyspark.__file__).parent / "jars").glob("hadoop-client-api-*.jar")
     version = client.stem.rpartition("-")[2]
     assert f"org.apache.hadoop:hadoop-aws:{version}" in S3_PACKAGES

@@ -185,7 +185,7 @@ def test_c2_a_column_that_the_table_changed_or_dropped_is_compared_as_a_reader_s
         case.prove(MergingWriter(lost))
 
 
-def test_the_proof_ends_when_the_lease_says_so(tmp_path: Path):
+def test_the_verification_ends_when_its_lease_check_fails(tmp_path: Path):
     case = Case(tmp_path)
     case.input(table(range(100)))
     case.output(table(range(100)))
@@ -272,7 +272,7 @@ def _nanos(kind: pa.DataType) -> pa.DataType:
 
 
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
-def test_a_file_whose_name_tells_no_kind_is_read_as_its_content_begins(tmp_path: Path, kind: str):
+def test_a_file_without_a_known_suffix_is_read_by_its_first_bytes(tmp_path: Path, kind: str):
     case = Case(tmp_path, kind=kind)
     for number, path in enumerate([case.input(table(range(10))), case.input(table(range(10, 30)))]):
         path.rename(tmp_path / "p" / f"00000{number}_0")

@@ -36,7 +36,7 @@ class Evolved:
 @pytest.mark.parametrize("kind", ["parquet", "orc"])
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("column", [pa.array(["x", "y"]), pa.array([[1], [2, 3]])], ids=["plain", "repeated"])
-def test_what_a_reader_sees_in_a_column_that_the_inputs_lack_decides(
+def test_a_column_that_the_inputs_lack_is_compared_as_a_reader_sees_it(
     tmp_path: Path, kind: str, level: VerificationLevel, column: pa.Array
 ):
     # A column with a default for the rows that were there before it.
@@ -78,7 +78,7 @@ def test_a_column_without_statistics_that_the_inputs_lack_is_read_where_all_valu
         case.prove()
 
 
-def test_slices_with_logs_are_read_with_the_columns_of_today_where_those_of_their_files_are_fewer(tmp_path: Path):
+def test_slices_with_logs_are_read_with_the_present_columns_if_their_files_have_fewer(tmp_path: Path):
     old, now = pa.table({"id": [1, 2]}), pa.table({"id": [1, 2], "b": ["x", "x"]})
     case = Case(tmp_path)
     case.input(old, logs=("a.log",))
@@ -131,7 +131,7 @@ NESTED = {
 
 @pytest.mark.parametrize("shape", NESTED)
 @pytest.mark.parametrize("changed", ["outer", "inner"])
-def test_ids_of_what_is_nested_are_compared_on_every_level(tmp_path: Path, shape: str, changed: str):
+def test_field_ids_of_nested_columns_are_compared_on_every_level(tmp_path: Path, shape: str, changed: str):
     def rows(**ids: int) -> pa.Table:
         inner = identified("parquet", "x", pa.int32(), ids["inner"])
         outer = identified("parquet", "c", NESTED[shape][0](None, inner), ids["outer"])

@@ -66,7 +66,7 @@ def test_run_once_waits_for_the_lease_of_a_silent_executor_and_takes_its_plan_ov
     assert bench.recorder.expired == 1
 
 
-def test_run_once_leaves_to_others_what_becomes_due_after_its_patience(bench: Bench):
+def test_run_once_leaves_plans_that_become_due_after_its_patience_to_others(bench: Bench):
     plan = bench.request()
     bench.claim("alive, with a lease of a minute")
     begun = time.monotonic()
@@ -129,7 +129,7 @@ def test_an_unknown_format_fails_its_plan_and_the_worker_continues(bench: Bench)
     assert bench.store.plan(plan.plan_id).error == "unknown table format 'toy'"
 
 
-def test_after_a_plan_that_did_not_complete_the_session_is_looked_at(bench: Bench):
+def test_after_an_incomplete_plan_the_session_is_checked(bench: Bench):
     bench.request()
     calls = iter([raising(Transient("the JVM died")), lambda: None])
     bench.format.hooks["rewritten"] = lambda: next(calls, lambda: None)()
@@ -205,7 +205,7 @@ def test_sigterm_finishes_the_plan_and_a_second_one_stops_it(bench: Bench):
 @pytest.mark.slow
 @pytest.mark.crossed
 @pytest.mark.parametrize("name", ["published_unrecorded", "after_rewrite", "after_commit"])
-def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_instant(bench: Bench, name: str):
+def test_an_adopted_plan_whose_executor_was_killed_commits_exactly_once_on_its_instant(bench: Bench, name: str):
     before, plan = bench.rows(), bench.adopt("7")
     killed = start(bench, "once", failpoints=f"{name}=kill")
     wait(killed)
@@ -218,7 +218,7 @@ def test_an_adopted_plan_whose_executor_was_killed_lands_exactly_once_on_its_ins
 
 
 @pytest.mark.slow
-def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(bench: Bench):
+def test_a_suspended_executor_keeps_its_adopted_plan_and_finishes_it(bench: Bench):
     before, plan = bench.rows(), bench.adopt("7")
     sleeper = start(bench, "once", failpoints="before_commit=stop")
     try:
@@ -234,7 +234,7 @@ def test_an_executor_that_only_sleeps_keeps_its_adopted_plan_and_finishes_it(ben
     assert (bench.rows(), bench.unowned(), bench.store.plan(plan.plan_id).epoch) == (before, (), 1)
 
 
-def test_an_unknown_failpoint_action_says_which_there_are(monkeypatch: pytest.MonkeyPatch):
+def test_an_unknown_failpoint_action_is_refused_with_the_valid_ones(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("LAKEFOLD_FAILPOINTS", "here=explode")
     with pytest.raises(ValueError, match="use kill, stop, hold, error, hold:PATH or wait:PATH"):
         failpoint("here")

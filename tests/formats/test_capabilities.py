@@ -13,7 +13,7 @@ from lake.ports import Capability
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_p3_a_format_has_what_it_declares(name):
+def test_p3_a_format_has_its_declared_capabilities(name):
     adapter = load_format(name)
     check_capabilities(adapter, adapter.writer(TableRef(name="t", format=name, location="/nowhere"), lambda: None))
 
@@ -24,7 +24,7 @@ def test_a_capability_with_methods_is_stated_by_the_writers_protocol_alone():
         optional.capabilities_of(writer, Capability.ROLL_BACK)
 
 
-def test_p3_what_a_format_can_not_do_is_refused_by_name():
+def test_p3_a_capability_that_a_format_lacks_is_refused_by_name():
     class Plain:
         name = "plain"
         capabilities = frozenset({Capability.SORTING})
@@ -36,7 +36,7 @@ def test_p3_what_a_format_can_not_do_is_refused_by_name():
     assert (optional.pending_instants(Plain(), table), optional.pending_actions(Plain(), table)) == ({}, ())
 
 
-def test_the_page_shows_what_each_shipped_format_declares():
+def test_the_page_shows_the_capabilities_of_each_shipped_format():
     page = PAGE.read_text(encoding="utf-8")
     assert page == render(page), "run: make formats-doc"
     with pytest.raises(ValueError, match="no place"):

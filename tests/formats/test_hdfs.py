@@ -40,7 +40,7 @@ def case(metastore: MetastoreServer, hdfs: HadoopCluster) -> HiveCase:
     return HiveCase(uri=metastore.uri, root=hdfs.uri, engines=(ArrowEngine(InProcessBackend()),))
 
 
-def test_pyarrow_reads_writes_lists_and_moves_files_whatever_they_are_called(home: HdfsPath):
+def test_pyarrow_reads_writes_lists_and_moves_files_of_any_name(home: HdfsPath):
     filesystem, path = filesystem_of(str(home))
     rows = pa.table({"id": list(range(1000))})
     filesystem.create_dir(f"{path}/{ODD}")
@@ -67,7 +67,7 @@ def test_a_location_has_one_spelling_and_an_unknown_name_service_is_refused_with
             file_io_of(location).list(location)
 
 
-def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: HdfsPath):
+def test_an_unreachable_cluster_is_an_error_with_a_number(home: HdfsPath):
     nowhere = "hdfs://127.0.0.1:1/lake"
     native.configure({"spark.hadoop.dfs.client.failover.max.attempts": "1"})
     try:
@@ -78,9 +78,7 @@ def test_a_cluster_that_does_not_answer_is_told_by_an_error_with_a_number(home: 
         native.configure({})
 
 
-def test_settings_come_from_the_configuration_directory_and_from_spark_over_it(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_sparks_settings_override_those_of_the_configuration_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     (tmp_path / "hdfs-site.xml").write_text(
         "<configuration><property><name>dfs.nameservices</name><value> lake </value></property>"
         "<property><name>dfs.replication</name><value>3</value></property></configuration>"
@@ -98,9 +96,7 @@ def test_settings_come_from_the_configuration_directory_and_from_spark_over_it(
         native.configure({})
 
 
-def test_rule_13_new_files_and_directories_belong_on_hdfs_to_whom_those_did_that_they_replace(
-    case: HiveCase, tmp_path: Path
-):
+def test_rule_13_new_files_and_directories_on_hdfs_have_the_owners_of_the_replaced_ones(case: HiveCase, tmp_path: Path):
     table = case.create(tmp_path / "t", name="t")
     root = place(table.location)
     client = root.client
@@ -141,7 +137,7 @@ def told(client: Client, path: str) -> object:
     return status.owner, status.group, status.permission, lists
 
 
-def test_rule_13_what_its_owner_could_not_overwrite_is_refused_with_whose_it_is_and_nothing_of_it_stays(
+def test_rule_13_files_that_their_owner_could_not_overwrite_are_refused_with_the_owner_and_leave_nothing(
     case: HiveCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     table = case.create(tmp_path / "t", name="t")

@@ -66,7 +66,7 @@ def test_a_type_that_spark_does_not_know_leaves_the_schema_untold(kind: str):
     assert spark_schema_json(table([("x", kind)])) is None
 
 
-def test_what_spark_has_noted_counts_with_its_capitals_and_without_the_partitions_columns():
+def test_sparks_stored_schema_counts_with_its_capitals_and_without_partition_columns():
     text = noted(("eventId", "long"), ("at", "timestamp_ntz"), ("dt", "string"))
     parts = {"spark.sql.sources.schema.numParts": "2", "spark.sql.sources.provider": "parquet"}
     halves = {"spark.sql.sources.schema.part.0": text[:30], "spark.sql.sources.schema.part.1": text[30:]}
@@ -82,7 +82,7 @@ def test_what_spark_has_noted_counts_with_its_capitals_and_without_the_partition
         ([("eventid", "string"), ("name", "varchar(5)")], ["eventid", "name"]),
     ],
 )
-def test_of_a_table_that_hive_changes_too_sparks_note_counts_only_while_it_agrees(
+def test_sparks_schema_of_a_table_that_hive_changes_counts_only_while_both_agree(
     columns: list[tuple[str, str]], names: list[str]
 ):
     text = noted(("eventId", "long"), ("name", "string"), ("dt", "string"))

@@ -54,7 +54,7 @@ def access_list(user: int, permissions: int) -> bytes:
     return ACL_VERSION + b"".join(ACL_ENTRY.pack(*entry) for entry in entries)
 
 
-def test_rule_13_what_replaces_a_partition_has_its_access_lists_and_none_of_the_directory_above(
+def test_rule_13_new_files_of_a_partition_have_its_access_lists_and_none_of_the_directory_above(
     case: HiveCase, table: TableRef
 ):
     lists = {"system.posix_acl_access": access_list(1234, 5), "system.posix_acl_default": access_list(1235, 7)}
@@ -91,7 +91,7 @@ def as_nobody(action: Callable[[], None]) -> str:
         return pipe.read()
 
 
-def test_rule_13_a_writer_who_is_not_root_refuses_what_he_could_not_give_back_to_its_owner():
+def test_rule_13_a_process_without_root_refuses_files_whose_owner_it_could_not_restore():
     assert re.fullmatch(
         "t: / belongs to root, and lakefold runs as .*: its owner could not overwrite lakefold's files; run "
         "lakefold's executors as root",

@@ -68,11 +68,11 @@ def names(signs: Any) -> list[str]:
         ("last_modified_by", "Hive"),
     ],
 )
-def test_a_property_tells_the_tool_that_sets_it(name, tool):
+def test_a_property_names_the_tool_that_sets_it(name, tool):
     assert names(known_tools.match_properties({name: "1"})) == [tool]
 
 
-def test_what_every_metastore_counts_tells_of_no_tool():
+def test_properties_of_every_metastore_are_no_evidence_of_a_tool():
     counted = ("numFiles", "numFilesErasureCoded", "totalSize", "numRows", "transient_lastDdlTime", "EXTERNAL")
     own = (
         "bucketing_version",
@@ -85,7 +85,7 @@ def test_what_every_metastore_counts_tells_of_no_tool():
     assert list(known_tools.match_properties(dict.fromkeys((*counted, *own), "1"))) == []
 
 
-def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
+def test_the_value_of_a_property_is_shown_only_where_it_can_be_no_secret():
     found = {
         tool.name: said
         for tool, said in known_tools.match_properties(
@@ -122,7 +122,7 @@ def test_the_value_of_a_property_is_told_only_where_it_can_be_no_secret():
         ("orders.parquet._COPYING_", "hdfs dfs -put"),
     ],
 )
-def test_the_name_of_a_file_tells_the_tool_that_names_files_so(name, tool):
+def test_a_tool_is_recognized_by_the_names_of_its_files(name, tool):
     paths = pa.chunked_array([["dt=d0/other.parquet", f"dt=d0/{name}"]])
     ((found, said),) = known_tools.match_file_names(paths)
     assert found.name == tool
@@ -169,7 +169,7 @@ def test_the_name_of_a_file_of_spark_or_lakefold_is_no_other_tools(name):
         ("", "schema", [], "another program"),
     ],
 )
-def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
+def test_a_parquet_footer_names_its_writer(created_by, schema, keys, tool):
     assert known_tools.match_parquet_footer(created_by, schema, keys)[0].name == tool
 
 
@@ -184,12 +184,12 @@ def test_a_footer_of_parquet_tells_its_writer(created_by, schema, keys, tool):
         ("CUDF", [], "another program"),
     ],
 )
-def test_a_footer_of_orc_tells_its_writer_but_for_the_one_that_many_share(writer, keys, tool):
+def test_an_orc_footer_names_its_writer_except_the_library_that_many_writers_share(writer, keys, tool):
     sign = known_tools.match_orc_footer(writer, keys)
     assert (sign and sign[0].name) == tool
 
 
-def test_footers_are_read_as_duckdb_and_pyarrow_write_them_and_what_cannot_be_read_tells_nothing(tmp_path):
+def test_footers_of_duckdb_and_pyarrow_are_read_and_unreadable_ones_are_no_evidence(tmp_path):
     table = pa.table({"id": [1]})
     by_duckdb, by_arrow, striped = (str(tmp_path / name) for name in ("duck.parquet", "arrow.parquet", "a.orc"))
     duckdb.sql(f"COPY (SELECT 1 AS id) TO '{by_duckdb}'")
@@ -204,7 +204,7 @@ def test_footers_are_read_as_duckdb_and_pyarrow_write_them_and_what_cannot_be_re
     assert names(likely_writers._match_footers([striped], FileFormat.ORC)) == [known_tools.ARROW.name]
 
 
-def test_every_tool_that_goes_by_path_has_a_consequence_and_a_remedy_and_those_that_ask_have_none():
+def test_only_tools_that_access_tables_by_path_have_a_consequence_and_a_remedy():
     every = [one for one in vars(known_tools).values() if isinstance(one, known_tools.Tool)]
     assert {one.name for one in every if one.consequence is None} == {"Spark", "Hive", "Flink in batch mode"}
     assert all((one.consequence is None) == (one.remedy == "") for one in every)
@@ -258,7 +258,7 @@ class Made:
         return {one.tool: one for one in FORMAT.likely_writers(FORMAT.snapshot(self.ref))}
 
 
-def test_a_table_is_looked_at_once_for_each_kind_of_sign_and_at_few_of_its_files(metastore, tmp_path, monkeypatch):
+def test_detection_reads_each_kind_of_evidence_once_and_few_files(metastore, tmp_path, monkeypatch):
     made = Made(metastore.uri, "signs", tmp_path / "signs")
     made.with_properties(**{"sink.partition-commit.policy.kind": "metastore,success-file"})
     for day in range(10):
@@ -290,7 +290,7 @@ def test_a_table_is_looked_at_once_for_each_kind_of_sign_and_at_few_of_its_files
     )
 
 
-def test_files_that_lakefold_made_and_versions_tell_nothing(metastore, tmp_path):
+def test_lakefolds_files_and_versions_are_no_evidence_of_a_tool(metastore, tmp_path):
     made = Made(metastore.uri, "own", tmp_path / "own")
     made.put("d0", f"part-{ID}-e1-1795639723275842498-0-0.parquet")
     assert made.likely() == {}

@@ -90,7 +90,7 @@ def ids(paths: Iterable[Path]) -> Counter[Any]:
 @pytest.mark.shown_by(
     "tests/reliability/test_hive_races.py::test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partitions_move"
 )
-def test_a_table_goes_from_scan_to_clean_twice_while_its_writers_and_readers_ask_the_metastore(
+def test_a_table_is_compacted_and_cleaned_twice_beside_writers_and_readers_of_the_metastore(
     metastore: MetastoreServer, home: Installation, tmp_path: Path
 ):
     old, new, last = tmp_path / "old", tmp_path / "new", tmp_path / "last"

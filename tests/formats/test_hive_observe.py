@@ -104,7 +104,7 @@ def test_a_metastores_tables_are_found_by_patterns_with_where_they_are_and_no_vi
     assert load_format("hive") is FORMAT
 
 
-def test_files_are_listed_by_partition_with_size_and_time_whatever_the_values_are(tables: dict[str, TableRef]):
+def test_files_are_listed_by_partition_with_size_and_time_for_all_partition_values(tables: dict[str, TableRef]):
     ref = tables["shop.orders"]
     FORMAT.check(ref)
     found = listed(ref)
@@ -146,7 +146,7 @@ def test_a_table_without_partitions_is_explained_and_left_alone(tables: dict[str
     assert reason.startswith("the table has no partitions")
 
 
-def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_directory_is_empty(
+def test_a_partition_is_listed_at_its_location_in_the_metastore_and_a_missing_directory_is_empty(
     hive: MetastoreServer, tables: dict[str, TableRef], changed: MetastoreClient
 ):
     ref = tables["shop.moved"]
@@ -161,7 +161,7 @@ def test_a_partition_is_listed_where_the_metastore_says_and_one_without_a_direct
     assert listed(ref) == {}
 
 
-def test_what_readers_pass_over_is_not_listed_and_what_they_may_read_or_not_is_left_alone(
+def test_files_that_readers_ignore_are_not_listed_and_ambiguous_ones_are_left_alone(
     hive: MetastoreServer, tables: dict[str, TableRef]
 ):
     ref, home = tables["shop.moved"], hive.place / "elsewhere"
@@ -246,7 +246,7 @@ def test_a_table_or_a_partition_elsewhere_than_on_a_local_file_system_is_refused
         list_partition_files("t", [place])
 
 
-def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
+def test_a_view_with_a_tables_former_name_and_a_dropped_table_are_distinguished(
     hive: MetastoreServer, tables: dict[str, TableRef]
 ):
     catalog = CatalogRef(kind="metastore", name=hive.uri, table="odd.view")
@@ -259,7 +259,7 @@ def test_a_view_that_took_a_tables_name_and_a_table_that_is_gone_are_told_apart(
         FORMAT.check(TableRef(name="t", format="hive", location="/t"))
 
 
-def test_a_table_says_who_it_is_and_what_it_is(tables: dict[str, TableRef]):
+def test_a_table_has_its_identity_and_its_facts(tables: dict[str, TableRef]):
     ref = tables["shop.orders"]
     made, _, where = FORMAT.identity(ref).partition(" ")
     assert (where, time.time() - int(made) < 3600) == (ref.location, True)
@@ -280,7 +280,7 @@ def test_files_that_can_not_be_listed_or_read_are_named(hive: MetastoreServer, t
     broken.unlink()
 
 
-def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: MetastoreServer, tmp_path: Path):
+def test_a_source_is_explained_but_not_planned_until_access_is_declared(hive: MetastoreServer, tmp_path: Path):
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     home.config.write_text(
         f'[database]\nurl = "{home.url}"\n[[sources]]\nmetastore = "{hive.uri}"\ndatabase = "SHOP"\n'
@@ -303,9 +303,7 @@ def test_from_a_source_to_an_explanation_and_no_plan_until_access_is_said(hive: 
     assert {path: path.stat().st_mtime_ns for path in hive.place.rglob("*")} == before
 
 
-def test_a_first_look_at_a_metastore_writes_a_file_whose_rules_ask_who_goes_by_the_catalog(
-    hive: MetastoreServer, tmp_path: Path
-):
+def test_init_on_a_metastore_writes_rules_that_require_a_declaration_of_access(hive: MetastoreServer, tmp_path: Path):
     home = Installation(home=tmp_path, url=sqlite_at(tmp_path))
     home.config.unlink()
     first = json.loads(home.run("init", hive.uri, "--database", "shop", "--json").stdout)

@@ -109,7 +109,7 @@ def says(path: str) -> Any:
 
 @pytest.mark.spark
 @pytest.mark.parametrize("name", ["of_hive", "of_spark", "of_old", "striped", "striped_by_spark", "stitched"])
-def test_other_readers_find_the_same_rows_and_files_that_say_the_same_of_themselves(
+def test_other_readers_find_the_same_rows_and_files_with_the_same_metadata(
     spark: Any, peers: MetastoreServer, name: str
 ):
     table = next(FORMAT.discover_in_metastore(peers.uri, "peers", name))

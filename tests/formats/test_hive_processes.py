@@ -61,7 +61,7 @@ class TestKills(KillContract):
 
 
 @on("parquet-postgresql")
-def test_a_plan_killed_right_before_its_call_lands_once(bench: Bench):
+def test_a_plan_killed_right_before_its_call_commits_once(bench: Bench):
     before, plan = bench.rows(), bench.request()
     killed = start(bench, "once", lease=60, failpoints="in_commit=kill")
     wait(killed)
@@ -110,7 +110,7 @@ class Held:
 
 
 @on("orc-sqlite")
-def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_nothing_when_they_wake(bench: Bench):
+def test_executors_suspended_at_every_point_for_longer_than_their_leases_change_nothing_afterwards(bench: Bench):
     points = POINTS if SOAK else POINTS[::2]
     held = Held(bench, points)
     try:
@@ -135,7 +135,7 @@ def test_executors_stopped_at_every_point_for_longer_than_their_leases_change_no
 
 
 @on("parquet-sqlite")
-def test_plans_whose_metastore_is_killed_at_every_point_land_once_when_it_is_back(
+def test_plans_whose_metastore_is_killed_at_every_point_commit_once_after_its_restart(
     bench: Bench, metastore: MetastoreServer
 ):
     points = POINTS if SOAK else POINTS[1::2]
@@ -185,7 +185,7 @@ def relocated(owner: Owner, table: TableRef, elsewhere: Path) -> None:
 
 @pytest.mark.parametrize("change", [dropped, added_again, relocated])
 @on("orc-postgresql")
-def test_what_its_owner_does_to_a_partition_in_the_gap_before_the_move_stays(
+def test_an_owners_change_of_a_partition_right_before_the_move_stays(
     bench: Bench, tmp_path: Path, change: Callable[[Owner, TableRef, Path], None]
 ):
     case: Any = bench.case

@@ -65,9 +65,9 @@ def work(home: Installation) -> None:
 
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_replayed.py::"
-    "test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its_bytes_within_a_twentieth"
+    "test_replay_of_the_policy_in_use_has_the_real_loops_files_and_its_bytes_within_a_twentieth"
 )
-def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its_bytes_within_a_twentieth(
+def test_replay_of_the_policy_in_use_has_the_real_loops_files_and_its_bytes_within_a_twentieth(
     metastore: MetastoreServer, tmp_path: Path
 ):
     home = hive_installation(

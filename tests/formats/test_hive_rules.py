@@ -66,7 +66,7 @@ def counts(partition: MetastorePartition) -> Mapping[str, str]:
     return {name: value for name, value in partition.parameters.items() if name in names}
 
 
-def test_what_is_not_rewritten_comes_along_as_the_same_file_and_is_superseded_at_its_old_place(
+def test_a_file_that_is_not_rewritten_is_copied_unchanged_and_superseded_at_its_former_path(
     case: HiveCase, table: TableRef
 ):
     rows, files = case.rows(table), dict(case.stored(table))
@@ -238,9 +238,7 @@ def test_rule_10_a_call_that_fails_for_a_dropped_partition_is_made_again_without
     assert found.superseded == commit.superseded
 
 
-def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superseded_with_the_rest(
-    case: HiveCase, table: TableRef
-):
+def test_rule_10_files_added_before_the_commit_are_copied_and_superseded_with_the_rest(case: HiveCase, table: TableRef):
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
         assert case.append(table, "dt=0", 10_000, 10_010)
@@ -251,7 +249,7 @@ def test_rule_10_what_a_writer_adds_before_the_commit_comes_along_and_is_superse
     assert len(list(case.places(table)["dt=0"].iterdir())) == 2
 
 
-def test_rule_10_what_a_writer_adds_once_all_is_ready_for_the_call_comes_along_too_but_puts_it_off_not_for_ever(
+def test_rule_10_files_added_right_before_the_call_are_copied_and_delay_it_for_a_bounded_time(
     case: HiveCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
     written, write = list[Path](), commit_record.write_record
@@ -298,7 +296,7 @@ def test_rule_10_a_partition_that_is_overwritten_once_all_is_ready_for_the_call_
         ({"location": "file:/elsewhere"}, "it was moved to /elsewhere"),
     ],
 )
-def test_rule_11_what_its_owner_changes_meanwhile_is_not_written_over(
+def test_rule_11_changes_by_the_owner_meanwhile_are_not_overwritten(
     case: HiveCase, table: TableRef, what: dict[str, str], reason: str
 ):
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
@@ -311,7 +309,7 @@ def test_rule_11_what_its_owner_changes_meanwhile_is_not_written_over(
     assert case.partitions(table)["dt=0"] == before
 
 
-def test_rule_11_a_commit_changes_a_partitions_place_and_its_own_properties_only(case: HiveCase, table: TableRef):
+def test_rule_11_a_commit_changes_only_a_partitions_location_and_lakefolds_properties(case: HiveCase, table: TableRef):
     altered(case, table, "dt=0", **{"owner.says": "keep"})
     before = case.partitions(table)["dt=0"]
     run(case, plan_all(case.format, table, "p"))
@@ -400,7 +398,7 @@ def test_rule_12_counts_that_readers_trust_are_true_or_gone_after_a_commit(case:
     assert counts(case.partitions(table)["dt=0"]) == {"numFiles": "1", "totalSize": str(output.bytes)}
 
 
-def test_rule_14_a_table_is_planned_only_where_a_rule_says_that_all_go_by_the_catalog(
+def test_rule_14_a_table_is_planned_only_where_a_rule_declares_access_by_the_catalog(
     case: HiveCase, table: TableRef, tmp_path: Path
 ):
     assert table.catalog is not None

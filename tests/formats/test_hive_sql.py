@@ -201,9 +201,7 @@ def run(session: Session, statements: Sequence[str], name: str) -> None:
 
 @pytest.mark.parametrize("command", WRITES)
 @pytest.mark.crossed(2)
-def test_what_a_command_of_spark_writes_is_compacted_at_the_next_scan_and_at_once_where_it_is_told(
-    shop: Shop, command: str
-):
+def test_files_of_a_spark_command_are_compacted_at_the_next_scan_or_at_once_if_reported(shop: Shop, command: str):
     later, now = name_of(command, "later"), name_of(command, "now")
     run(shop.session, WRITES[command][1], now)
     wait_for(lambda: shop.written(now), "the daemon does not find the table", seconds=60, every=0.2)
@@ -281,9 +279,7 @@ def is_in_files(shop: Shop, name: str, expected: Counter[int]) -> bool:
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("case", OWNERS)
 @pytest.mark.paired("kind")
-def test_what_an_owner_does_to_a_table_that_was_compacted_has_the_rows_that_the_docs_say(
-    shop: Shop, case: str, kind: str
-):
+def test_an_owners_actions_on_a_compacted_table_have_the_rows_of_the_docs(shop: Shop, case: str, kind: str):
     owner, name = OWNERS[case], f"{case}_{kind}"
     wait_for(lambda: shop.plans(name), f"{name} is not compacted", seconds=180, every=0.5)
     made = KINDS[kind].format(name=name)
@@ -355,7 +351,7 @@ LATE: dict[str, tuple[str, Sequence[Iterable[int]]]] = {
 
 @pytest.mark.crossed(2, first="spark")
 @pytest.mark.parametrize("name", [name for case in LATE for name in whole(case)])
-def test_what_a_session_writes_that_has_cached_a_table_without_partitions_becomes_the_tables(shop: Shop, name: str):
+def test_rows_of_a_session_that_cached_a_table_without_partitions_become_the_tables_rows(shop: Shop, name: str):
     """One of Hive's it does not cache; one of Spark's it writes where that was, and empties all that is there."""
     _, case, kind = name.split("_")
     compacted(shop, name)

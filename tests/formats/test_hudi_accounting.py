@@ -71,7 +71,7 @@ def test_f2_updates_that_a_clustering_did_not_see_are_found_by_the_rows_of_the_c
         assert re.fullmatch(rf"clustering {other} replaced \S+ without \S+\.parquet", sentence)
 
 
-def test_f2_rows_that_readers_are_no_longer_told_of_are_missing_from_the_count(table: NewTable) -> None:
+def test_f2_rows_that_readers_no_longer_see_are_missing_from_the_count(table: NewTable) -> None:
     trips = table("metadata")
     rows = len(trips.rows())
     found = verified(trips)

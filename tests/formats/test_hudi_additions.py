@@ -121,7 +121,7 @@ def says(path: str | Path) -> dict[str, str]:
     return {key.decode(): value.decode() for key, value in pq.read_metadata(path).metadata.items()}
 
 
-def test_a_file_is_named_by_its_instant_and_says_what_hudis_row_writer_says(lake: Lake) -> None:
+def test_a_file_has_the_name_and_the_metadata_of_hudis_row_writer(lake: Lake) -> None:
     (file,) = lake.rewrite(lake.task())
     name = parse_file_name(str(Path(file.path).relative_to(lake.base)))
     assert name is not None
@@ -146,7 +146,7 @@ def test_a_file_is_named_by_its_instant_and_says_what_hudis_row_writer_says(lake
     assert (file.rows, file.bytes) == (206, Path(file.path).stat().st_size)
 
 
-def test_a_marker_is_there_before_its_file_and_each_attempt_has_its_own(lake: Lake) -> None:
+def test_a_marker_exists_before_its_file_and_each_attempt_has_its_own(lake: Lake) -> None:
     task = lake.task(outputs=2)
     first, second = lake.rewrite(task), lake.rewrite(task)
     paths = [file.path for file in (*first, *second)]

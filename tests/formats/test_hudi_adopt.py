@@ -265,7 +265,7 @@ def test_a_plan_that_changed_since_it_was_adopted_is_not_executed(scheduled: Sch
         ({"inputGroups": []}, "names no file slices"),
     ],
 )
-def test_a_plan_whose_result_could_not_be_proved_says_why(
+def test_a_plan_whose_result_could_not_be_verified_has_the_reason(
     scheduled: Scheduled, change: dict[str, Any], refusal: str
 ) -> None:
     table, _ = scheduled()
@@ -276,7 +276,7 @@ def test_a_plan_whose_result_could_not_be_proved_says_why(
     assert refusal in (entry.refusal or "")
 
 
-def test_life_is_told_by_the_heartbeat_where_there_is_one_and_by_files_elsewhere(scheduled: Scheduled) -> None:
+def test_a_write_is_alive_by_its_heartbeat_or_without_one_by_its_files(scheduled: Scheduled) -> None:
     table, _ = scheduled()
     requested = timeline_file(table.base, "*.clustering.requested")
     inflight = requested.with_name(requested.name.replace(".requested", ".inflight"))

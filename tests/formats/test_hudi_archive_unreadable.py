@@ -53,7 +53,7 @@ def test_a_scan_leaves_alone_only_file_groups_whose_commits_are_in_the_file_that
 
 
 @pytest.mark.parametrize("ask", ["verify", "committed"])
-def test_what_truly_needs_the_archived_timeline_names_the_file_and_what_to_do(table: ByHand, ask: str) -> None:
+def test_steps_that_need_the_archived_timeline_name_the_unreadable_file_and_the_remedy(table: ByHand, ask: str) -> None:
     with pytest.raises(
         Transient, match=r"/archived/\.commits_\.archive\.1_1-0-1 can't be read \(.*\); put it back from"
     ):

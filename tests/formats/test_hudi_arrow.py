@@ -423,7 +423,7 @@ def obstacle(trips: Table, plan: Plan | None = None) -> str:
     return found["arrow"]
 
 
-def test_the_row_writer_gets_what_settings_keep_from_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
+def test_the_row_writer_gets_plans_whose_settings_exclude_arrow_with_the_reason(table: NewTable, spark: Any) -> None:
     trips = by_engines(table())
     assert chosen(trips).name == "arrow"
     engines, trips.engines = trips.engines, ()
@@ -506,7 +506,7 @@ def test_the_rules_compression_is_that_of_the_files_and_else_the_writers(table: 
         shutil.rmtree(trips.base)
 
 
-def test_hybrid_keeps_the_codec_of_what_it_copies_and_refuses_another_one(table: NewTable) -> None:
+def test_hybrid_keeps_the_codec_of_copied_row_groups_and_refuses_another_one(table: NewTable) -> None:
     trips = by_engines(table(**{"hoodie.parquet.compression.codec": "snappy"}))
     plan = plan_of(trips, "hybrid")
     for codec in (None, "gzip"):
@@ -521,7 +521,7 @@ def test_hybrid_keeps_the_codec_of_what_it_copies_and_refuses_another_one(table:
     assert (trips.rows(), trips.other_rows()) == (before, other)
 
 
-def test_hybrid_writes_the_planned_number_of_files_each_with_what_is_its_own(table: NewTable) -> None:
+def test_hybrid_writes_the_planned_number_of_files_each_with_its_own_metadata(table: NewTable) -> None:
     trips = by_engines(table("indexed", **INDEXES))
     before, other = trips.rows(), trips.other_rows()
     plan = trips.plan(outputs=2, min_row_group_bytes=1, receipt=VerificationLevel.HASH)

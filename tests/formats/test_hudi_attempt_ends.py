@@ -80,9 +80,7 @@ def test_cancel_from_another_thread_ends_the_rewrite_and_nothing_stays(table: Ne
     assert trips.data_files() == files
 
 
-def test_a_commit_that_landed_although_its_answer_was_lost_counts(
-    table: NewTable, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_commit_with_a_lost_answer_counts(table: NewTable, monkeypatch: pytest.MonkeyPatch) -> None:
     from py4j.protocol import Py4JNetworkError
 
     trips = table()

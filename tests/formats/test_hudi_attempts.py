@@ -110,7 +110,7 @@ def test_an_attempt_whose_first_sign_is_reported_as_not_written_leaves_none_behi
     assert set(threading.enumerate()) <= before, "no thread renews it"
 
 
-def test_a_file_that_a_crash_tore_says_nothing_and_a_dropped_table_does_not_come_back(table: ByHand) -> None:
+def test_a_torn_file_is_ignored_and_a_dropped_table_stays_dropped(table: ByHand) -> None:
     storage = TableStorage(str(table.base))
     attempt = begin(table)
     (path,) = (table.base / DIRECTORY).iterdir()
@@ -192,7 +192,7 @@ def test_f3_an_executor_suspended_during_its_withdrawal_leaves_its_successors_wo
     assert withdrawn == [T3] * 3
 
 
-def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_it(table: ByHand) -> None:
+def test_f3_an_attempt_that_wrongly_counted_as_ended_does_not_roll_back_the_next_one(table: ByHand) -> None:
     asleep = begin(table)
     for path in (table.base / DIRECTORY).iterdir():
         os.utime(path, (1e9, 1e9))
@@ -203,7 +203,7 @@ def test_f3_an_attempt_that_was_taken_for_over_does_not_take_back_the_one_after_
     assert (asleep.is_superseded(), successor.is_superseded()) == (True, False)
 
 
-def test_the_attempt_at_an_adopted_plan_is_opened_once_however_often_the_timeline_moves(table: ByHand) -> None:
+def test_the_attempt_at_an_adopted_plan_is_opened_once_for_any_number_of_timeline_changes(table: ByHand) -> None:
     (entry,) = FORMAT.pending_actions(table.ref)
     plan = Plan(
         plan_id="0198-adopter",

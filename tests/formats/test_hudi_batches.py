@@ -89,7 +89,7 @@ def test_values_of_every_type_and_their_order_are_as_from_hudis_own_reader(
     ("kind", "options", "reason"),
     [("mor", {}, "logs have to be merged"), ("cow", {"sort_columns": ("at",)}, "the plan sorts their rows")],
 )
-def test_what_hudi_has_to_merge_or_sort_is_read_by_hudi(
+def test_slices_to_merge_or_sort_are_read_by_hudi(
     spark: Any,
     tmp_path: Path,
     batches: Called,

@@ -86,7 +86,7 @@ def test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_clean_start.py::test_f1_a_clean_published_while_a_clustering_is_pending_keeps_its_inputs_out_of_the_archive"
 )
-def test_f7_on_version_6_archiving_goes_on_as_soon_as_replaced_files_are_deleted(spark: Any, tmp_path: Path) -> None:
+def test_f7_on_version_6_archiving_continues_as_soon_as_replaced_files_are_deleted(spark: Any, tmp_path: Path) -> None:
     trips = six(spark, tmp_path, **{"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "6"})
     first, second = (trips.run(trips.plan(f"0198-{name}", partitions=[name])) for name in (ONE, TWO))
     delete(trips, first)
@@ -243,7 +243,7 @@ def written(spark: Any, base: Path, policy: str, *, compacting: bool) -> Table:
 @pytest.mark.shown_by(
     "tests/formats/test_hudi_clean_start.py::test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hides_a_deleted_savepoint"
 )
-def test_f7_the_writers_own_cleaner_cleans_what_it_would_clean_without_a_clean_of_ours(
+def test_f7_the_writers_own_cleaner_deletes_the_same_files_as_without_a_clean_of_ours(
     spark: Any, tmp_path: Path, policy: str
 ) -> None:
     alone = written(spark, tmp_path / "alone/trips", policy, compacting=False)

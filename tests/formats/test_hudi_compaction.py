@@ -61,10 +61,7 @@ def test_a_compaction_keeps_rows_keys_and_commit_times_and_puts_base_files_in_pl
     assert trips.temporary() == []
 
 
-@pytest.mark.shown_by(
-    "tests/formats/test_hudi_compaction.py::"
-    "test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_lost"
-)
+@pytest.mark.shown_by("tests/formats/test_hudi_compaction.py::test_upserts_between_publication_and_commit_are_not_lost")
 def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None:
     trips = table()
     plan = trips.compaction()
@@ -82,7 +79,7 @@ def test_a_log_appended_after_planning_is_compacted_too(table: NewTable) -> None
     assert trips.rows() == before
 
 
-def test_writers_go_on_upserting_between_publication_and_commit_and_nothing_is_lost(table: NewTable) -> None:
+def test_upserts_between_publication_and_commit_are_not_lost(table: NewTable) -> None:
     trips = table(**QUICK_LOCK)
     plan = trips.compaction()
     with trips.writer() as writer:
@@ -183,9 +180,9 @@ def test_a_compaction_that_another_process_withdrew_is_not_committed(table: NewT
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_restores_no_superseded_file"
 )
-def test_superseded_slices_are_deleted_and_neither_archiving_nor_native_cleaning_brings_them_back(
+def test_superseded_slices_are_deleted_and_stay_deleted_after_archiving_and_native_cleaning(
     table: NewTable, spark: Any
 ) -> None:
     trips = table()
@@ -259,7 +256,7 @@ def test_slices_of_logs_only_get_a_base_file(table: NewTable) -> None:
     assert sum(trips.other_rows()[1].values()) == len(before), "hudi-rs reads them from now on"
 
 
-def test_trap_a_compaction_plan_names_files_and_says_how_large_their_logs_are(table: NewTable) -> None:
+def test_trap_a_compaction_plan_names_files_and_the_sizes_of_their_logs(table: NewTable) -> None:
     trips = table()
     plan = trips.compaction(most=1)
     with trips.writer() as writer:

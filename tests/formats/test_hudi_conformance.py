@@ -118,13 +118,13 @@ def test_version_and_indexes_stay_and_hudis_validation_finds_nothing(run: Run) -
         assert seen.invalid == []
 
 
-def test_cleaning_deletes_what_the_rewrite_replaced_and_nothing_else(run: Run) -> None:
+def test_cleaning_deletes_exactly_the_files_that_the_rewrite_replaced(run: Run) -> None:
     assert run.freed == sum(version.bytes for version in run.commit.superseded) > 0
     assert set(run.table.data_files()) == {output.path for output in run.commit.outputs}
     assert run.cleaned.spark_rows == run.before.spark_rows
 
 
-def test_the_commit_is_found_and_the_table_is_as_its_commits_say(run: Run) -> None:
+def test_the_commit_is_found_and_the_table_equals_its_commits(run: Run) -> None:
     found = FORMAT.find_commit(run.table.ref, run.commit.plan_id)
     assert found is not None
     assert (found.instant, set(found.outputs)) == (run.commit.instant, set(run.commit.outputs))
@@ -154,9 +154,9 @@ def test_a_withdrawn_plan_leaves_no_file_and_no_instant(run: Run, spark: Any, tm
 @pytest.mark.parametrize("run", ARCHIVED, ids=_name, indirect=True)
 @pytest.mark.usefixtures("nothing_unseen")
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back"
+    "tests/formats/test_hudi_guards.py::test_trap_archiving_after_a_partial_clean_restores_no_superseded_file"
 )
-def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_no_row_back(
+def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_restores_no_row(
     run: Run, spark: Any, tmp_path: Path
 ) -> None:
     quick = {"hoodie.keep.min.commits": "2", "hoodie.keep.max.commits": "3", "hoodie.clean.commits.retained": "1"}
@@ -186,9 +186,9 @@ def test_an_archived_commit_is_found_and_archiving_after_a_partial_clean_brings_
 
 @pytest.mark.parametrize("run", RUNS[-1:], ids=_name, indirect=True)
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
+    "tests/formats/test_hudi_guards.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
 )
-def test_hudis_own_conflict_resolution_lets_the_writer_win_where_both_sides_say_so(
+def test_hudis_own_conflict_resolution_lets_the_writer_win_if_both_sides_configure_it(
     run: Run, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = Table(spark, copy(run.template, tmp_path / "t"), QUICK_LOCK | WRITER_WINS_OPTIONS)

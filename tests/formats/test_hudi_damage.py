@@ -96,7 +96,7 @@ def file_ids(plan: Plan | None) -> set[tuple[str, str]]:
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
 @pytest.mark.crossed
-def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
+def test_d1_only_groups_that_verify_reports_are_not_planned(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:
     trips = table(kind)
@@ -123,7 +123,7 @@ def test_d1_what_verify_reports_is_not_planned_and_the_others_are(
 
 @pytest.mark.parametrize(("kind", "ending", "harm"), CASES)
 @pytest.mark.crossed
-def test_d1_damage_after_planning_is_left_out_under_the_lock_and_mending_it_brings_every_row_back(
+def test_d1_damage_after_planning_is_left_out_under_the_lock_and_a_repair_restores_every_row(
     table: NewTable, kind: str, ending: str, harm: Harm
 ) -> None:
     trips = table(kind)
@@ -180,7 +180,7 @@ def test_d1_a_log_cut_while_it_is_being_compacted_is_not_committed(table: NewTab
     assert trips.rows() == rows
 
 
-def test_d1_a_file_group_that_is_gone_altogether_is_told_of(table: NewTable) -> None:
+def test_d1_a_file_group_without_any_file_is_reported(table: NewTable) -> None:
     trips = table("cow")
     group = FORMAT.snapshot(trips.ref).slices.to_pylist()[0]
     for file in (Path(trips.base) / PARTITION).glob(f"{group['file_id']}*"):

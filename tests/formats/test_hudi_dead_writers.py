@@ -53,7 +53,7 @@ def busy(trips: Table) -> set[str | None]:
     return set(FORMAT.snapshot(trips.ref).slices["busy_reason"].to_pylist())
 
 
-def test_a_delete_partition_that_lost_twice_holds_no_plan_up_while_its_jvm_lives(table: NewTable) -> None:
+def test_a_delete_partition_that_failed_twice_delays_no_plan_while_its_jvm_runs(table: NewTable) -> None:
     trips = table(**QUICK)
     before = trips.rows()
     plan = trips.plan()
@@ -83,7 +83,7 @@ def test_a_delete_partition_that_has_just_begun_is_waited_for(table: NewTable, m
 
 
 @pytest.mark.parametrize("wins", [{}, WRITER_WINS_OPTIONS], ids=["plan", "writer"])
-def test_an_overwrite_holds_plans_up_while_its_heartbeat_lives_and_not_after(
+def test_an_overwrite_delays_plans_only_while_its_heartbeat_is_alive(
     table: NewTable, wins: Mapping[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta(seconds=1))

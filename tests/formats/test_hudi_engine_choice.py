@@ -109,7 +109,7 @@ def test_files_of_one_schema_with_healthy_row_groups_are_copied(lake: Lake) -> N
         ({"target_file_max_bytes": 8 * MIB}, "set max_bytes_per_group to target_file_max"),
     ],
 )
-def test_what_rules_a_copy_out_is_named_with_its_setting(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
+def test_the_setting_that_prevents_a_copy_is_named(lake: Lake, settings: dict[str, Any], obstacle: str) -> None:
     chosen = lake.choose(**settings)
     assert not chosen.is_copy
     assert str(chosen).startswith("engine hybrid: no copy, ")
@@ -140,7 +140,7 @@ def test_files_that_differ_are_not_copied(lake: Lake, other: pa.Table, bloom: di
     assert obstacle in str(refused.value)
 
 
-def test_small_row_groups_are_rewritten_unless_a_copy_is_asked_for(lake: Lake) -> None:
+def test_small_row_groups_are_rewritten_unless_a_copy_is_configured(lake: Lake) -> None:
     lake.add(values(10 * MIB), row_groups=10)
     assert lake.choose().reason == (
         "no copy, row groups of group 0 average 1.7 MiB, so a copy would keep them too small (needs 4.0 MiB)"

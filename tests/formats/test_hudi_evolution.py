@@ -101,7 +101,7 @@ def _dropped(spark: Any, base: Path) -> None:
 @pytest.mark.parametrize("level", list(VerificationLevel))
 @pytest.mark.parametrize("build", [_added, _dropped])
 @pytest.mark.crossed
-def test_c2_files_from_before_a_column_came_or_went_are_clustered_with_a_proof(
+def test_c2_files_from_before_an_added_or_dropped_column_are_clustered_with_a_proof(
     spark: Any, tmp_path: Path, build: Callable[[Any, Path], None], level: VerificationLevel
 ) -> None:
     trips = _copied(spark, tmp_path, build.__name__, partial(build, spark))

@@ -70,7 +70,7 @@ def content(emulator: S3Server) -> dict[str, Any]:
         return dict(json.loads(stream.read()))
 
 
-def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(emptied, process):
+def test_f2_the_second_process_is_refused_the_lock_on_s3_and_names_its_holder(emptied, process):
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
     with pytest.raises(
@@ -85,7 +85,7 @@ def test_f2_of_two_processes_one_has_the_lock_on_s3_and_the_other_one_says_who(e
     assert content(emptied)["free"]
 
 
-def test_f2_of_many_that_try_at_once_one_gets_the_lock_on_s3(emptied, process):
+def test_f2_one_of_many_concurrent_processes_gets_the_lock_on_s3(emptied, process):
     for _ in range(5):
         locks = [lock(process.pid) for _ in range(6)]
         for number, one in enumerate(locks):
@@ -144,9 +144,7 @@ def test_f2_a_lock_that_could_not_be_given_back_on_s3_is_ours_to_take_again(empt
     again.release()
 
 
-def test_h8_a_lock_on_s3_is_kept_while_a_java_process_that_does_not_answer_lives_and_free_when_it_was_killed(
-    emptied, process, monkeypatch
-):
+def test_h8_a_lock_on_s3_is_kept_until_a_java_process_that_does_not_answer_was_killed(emptied, process, monkeypatch):
     monkeypatch.setattr(base, "_END_POLL_SECONDS", 0.01)
     ours, theirs = lock(process.pid), lock(1)
     ours.acquire("committing")
@@ -186,7 +184,7 @@ def test_f2_a_write_whose_answer_was_lost_is_found_to_be_ours(emptied, process):
 
 
 @pytest.mark.parametrize("ignored", ["create", "e_tag"])
-def test_f2_a_store_that_writes_whatever_the_condition_says_is_refused(emptied, process, ignored):
+def test_f2_a_store_that_ignores_write_conditions_is_refused(emptied, process, ignored):
     ours = lock(process.pid)
     put = ours._store.put
 

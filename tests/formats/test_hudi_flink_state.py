@@ -46,7 +46,7 @@ def test_a_merge_on_read_table_that_flink_upserts_is_compacted_and_not_clustered
         trips.run(trips.plan("0198-after-the-compaction"))
 
 
-def test_a_table_whose_writers_are_said_to_have_flinks_index_is_compacted_and_not_clustered(table: NewTable) -> None:
+def test_a_table_declared_to_have_flinks_index_is_compacted_and_not_clustered(table: NewTable) -> None:
     trips = table("mor", **{"hoodie.index.type": "FLINK_STATE"})
     before = trips.rows()
     FORMAT.check(trips.ref)

@@ -67,7 +67,7 @@ def live(found: FileHistory) -> set[tuple[str, str]]:
     }
 
 
-def test_of_an_archive_that_has_grown_only_the_new_commits_are_read(tmp_path: Path, read: list[str]) -> None:
+def test_only_new_commits_of_a_grown_archive_are_read(tmp_path: Path, read: list[str]) -> None:
     table = ByHand(tmp_path / "t", LAYOUT_TWO).base
     archive(table, (T1, f"a_0_{T1}.parquet", {}), (T2, f"b_0_{T2}.parquet", {}))
     before = look(table)
@@ -126,7 +126,7 @@ def test_a_log_of_layout_one_to_which_an_unfinished_write_has_appended_is_not_da
     assert damage.path == f"p/{log}"
 
 
-def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_rest(
+def test_a_damaged_table_with_continuous_writers_is_still_scanned(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = ByHand(tmp_path / "t")
@@ -138,7 +138,7 @@ def test_damage_does_not_keep_a_table_from_being_looked_at_whose_writers_never_r
     assert damage.path == f"p/{lost}"
 
 
-def test_what_other_cleaners_deleted_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_deletions_of_other_cleaners_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     table = ByHand(tmp_path / "t")
     base = table.base_file(T1)
     table.complete(T1, "commit", base)

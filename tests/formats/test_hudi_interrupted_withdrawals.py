@@ -81,7 +81,7 @@ def test_a_rollback_whose_process_died_after_it_removed_a_plan_is_finished_by_th
 
 
 @pytest.mark.parametrize("version", ["6", "9"])
-def test_a_rollback_that_another_process_left_is_finished_on_request_as_the_message_says(
+def test_another_processs_unfinished_rollback_is_finished_by_the_command_of_the_message(
     spark: Any, tmp_path: Path, table: NewTable, version: str
 ) -> None:
     trips = versions(spark, tmp_path, table, version)

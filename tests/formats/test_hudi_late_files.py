@@ -58,7 +58,7 @@ def found(table: ByHand) -> list[str]:
     return list(FORMAT.instants_with_stragglers(ref(table.base)))
 
 
-def test_what_is_written_after_a_withdrawal_is_found_and_deleted_with_its_markers(table: ByHand) -> None:
+def test_files_written_after_a_withdrawal_are_found_and_deleted_with_their_markers(table: ByHand) -> None:
     before = files(table)
     assert found(table) == []
     aged(table, T4, 60)
@@ -83,7 +83,7 @@ def test_files_of_a_pending_or_unknown_instant_are_left_alone(table: ByHand) -> 
 
 
 @pytest.mark.parametrize("archived", [False, True])
-def test_of_a_completed_instant_go_only_files_that_its_commit_does_not_name(
+def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_instant(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: bool
 ) -> None:
     named, doubled = table.base_file(T4, "p/f-1"), table.base_file(T4, "p/f-2")
@@ -123,7 +123,7 @@ def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: 
     assert name in files(table)
 
 
-def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after_a_week(
+def test_checks_become_rarer_with_the_time_since_the_instants_end_and_stop_after_a_week(
     table: ByHand, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     looks = []
@@ -159,7 +159,7 @@ def test_looks_grow_rarer_with_the_time_since_the_instant_was_over_and_end_after
     assert not (table.base / record_path(T4)).exists(), "forgotten with the next plan"
 
 
-def test_what_a_withdrawal_finds_gone_already_is_looked_at_at_once(table: ByHand) -> None:
+def test_an_attempt_that_a_withdrawal_finds_gone_is_checked_at_once(table: ByHand) -> None:
     before = files(table)
     table.base_file(T4, "p/f-1")
     assert withdraw_plan(without_java(table), "p", [T4]) == 0
@@ -194,7 +194,7 @@ def test_an_inflight_instant_is_in_other_hands_where_lakefold_did_not_begin_it(t
 
 
 @pytest.mark.parametrize("sign", ["none", "marker", "file", "before", "long after"])
-def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_until_a_writer_shows_itself(
+def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_without_evidence_of_a_writer(
     table: ByHand, sign: str
 ) -> None:
     storage = TableStorage(str(table.base))

@@ -92,7 +92,7 @@ def test_a_recycled_process_id_is_not_the_process_of_the_entry(journal, holder):
 
 
 @pytest.mark.parametrize("where", ["host", "boot", "namespace"])
-def test_a_process_that_cannot_be_seen_from_here_is_not_taken_for_dead(journal, holder, where):
+def test_a_process_that_cannot_be_seen_from_here_does_not_count_as_dead(journal, holder, where):
     elsewhere = replace(identity(holder.pid), **{where: "another"})
     kill(holder)
     hold(journal, elsewhere)
@@ -128,7 +128,7 @@ def test_a_process_that_died_while_it_waited_does_not_make_anothers_lock_an_orph
     assert journal.lock.exists()
 
 
-def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holder, monkeypatch):
+def test_a_lock_with_a_new_holder_at_the_last_moment_is_put_back(journal, holder, monkeypatch):
     hold(journal, identity(holder.pid))
     kill(holder)
     rename = os.rename
@@ -144,7 +144,7 @@ def test_a_lock_that_changed_hands_at_the_last_moment_is_put_back(journal, holde
     assert {path.name for path in journal.lock.parent.iterdir()} == {"lock", ".lakefold"}
 
 
-def test_of_many_rescuers_one_removes_the_lock_and_none_the_next_one(journal, holder):
+def test_one_of_many_rescuers_removes_the_lock_and_none_removes_the_next_lock(journal, holder):
     for _ in range(20):
         process = subprocess.Popen([sys.executable, "-c", ""])
         hold(journal, identity(process.pid))
@@ -168,7 +168,7 @@ def test_of_many_rescuers_one_removes_the_lock_and_none_the_next_one(journal, ho
         journal.lock.unlink()
 
 
-def test_entries_go_with_their_lock_and_those_of_the_dead_are_swept(journal, holder):
+def test_entries_are_deleted_with_their_lock_and_entries_of_dead_processes_are_swept(journal, holder):
     waited = journal.open_entry(identity(holder.pid), DOING)
     kill(holder)
     mine = hold(journal, identity(os.getpid()))
@@ -234,13 +234,13 @@ def _ref(base: Path, **options: str) -> TableRef:
         ({"provider": "y.DynamoDBBasedLockProvider"}, "its provider is y.DynamoDBBasedLockProvider"),
     ],
 )
-def test_a_lock_that_is_not_free_is_reported_with_its_place(
+def test_a_lock_that_is_not_free_is_reported_with_its_location(
     tmp_path: Path, options: dict[str, str], note: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert describe_lock(_ref(tmp_path, **options)) == note
 
 
-def test_where_the_kernel_does_not_tell_nothing_is_proved(
+def test_without_the_kernels_answer_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch, holder: "subprocess.Popen[bytes]"
 ) -> None:
     known: Callable[[], object] = lake_identity._current_namespace

@@ -80,7 +80,7 @@ def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
 
 @pytest.mark.parametrize("state", ["requested", "inflight"])
 @pytest.mark.crossed
-def test_trap_a_writer_that_is_inflight_at_our_commit_wins_where_the_table_says_so(
+def test_trap_a_writer_that_is_inflight_at_our_commit_wins_under_prefer_writer(
     table: NewTable, other: OtherWriter, state: str
 ) -> None:
     trips = table(**LOCK)

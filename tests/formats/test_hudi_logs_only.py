@@ -47,7 +47,7 @@ def test_slices_of_logs_only_are_clustered_and_every_update_and_delete_in_them_s
     assert len(trips.rows()) == len(before)
 
 
-def test_what_is_read_of_slices_of_logs_only_is_what_was_planned_whatever_is_committed_meanwhile(trips: Table) -> None:
+def test_the_rows_read_of_slices_of_logs_only_are_the_planned_ones_despite_later_commits(trips: Table) -> None:
     plan = trips.plan(partitions=["dt=2026-01-01"])
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)

@@ -190,7 +190,7 @@ def test_h5_a_commit_whose_files_a_writer_has_changed_since_is_not_rolled_back(
     assert trips.spark.read.format("hudi").load(str(trips.base)).where("ts = 10").count() == 20
 
 
-def test_h5_nothing_is_taken_back_where_the_lock_was_lost_and_no_writer_committed(
+def test_h5_nothing_is_rolled_back_if_the_lock_was_lost_but_no_writer_committed(
     trips: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rows = trips.rows()

@@ -96,7 +96,7 @@ def test_f8_a_defect_in_a_rewrite_that_only_hudi_can_read_again_is_found(spark: 
             verify_rewrite(rewrite, writer=writer)
 
 
-def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
+def test_f8_a_slice_larger_than_one_batch_is_read_in_parts(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
@@ -106,7 +106,7 @@ def test_f8_a_slice_larger_than_what_is_handed_over_at_once_is_read_in_parts(
     assert trips.rows() == before
 
 
-def test_f8_a_merger_whose_class_spark_does_not_have_is_refused_with_what_to_add(spark: Any, tmp_path: Path) -> None:
+def test_f8_a_merger_whose_class_spark_lacks_is_refused_with_the_setting_to_add(spark: Any, tmp_path: Path) -> None:
     trips = _table(spark, tmp_path / "trips", "partial update, version 8")
     edit_properties(tmp_path / "trips", {"hoodie.compaction.payload.class": "com.example.OurPayload"})
     with trips.writer() as writer:

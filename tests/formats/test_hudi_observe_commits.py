@@ -82,7 +82,7 @@ def test_a_plan_id_in_the_completed_commit_alone_is_enough(templates: Templates,
     assert len(commit.superseded) == 6
 
 
-def test_of_two_instants_with_one_plan_id_the_completed_one_is_the_commit(templates: Templates, tmp_path: Path) -> None:
+def test_the_completed_one_of_two_instants_with_one_plan_id_is_the_commit(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("clustered", tmp_path / "t")
     requested = timeline_file(base, "*.clustering.requested")
     shutil.copy(requested, requested.with_name("20991231235959999.clustering.requested"))
@@ -91,7 +91,7 @@ def test_of_two_instants_with_one_plan_id_the_completed_one_is_the_commit(templa
     assert requested.name.startswith(commit.instant)
 
 
-def test_inputs_of_a_completed_clustering_may_go_and_its_outputs_may_not(templates: Templates) -> None:
+def test_inputs_of_a_completed_clustering_may_be_deleted_and_its_outputs_may_not(templates: Templates) -> None:
     base = templates.get("clustered")
     commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None
@@ -102,7 +102,7 @@ def test_inputs_of_a_completed_clustering_may_go_and_its_outputs_may_not(templat
     assert FORMAT.deletion_blockers(ref(base), []) == {}
 
 
-def test_inputs_of_an_archived_clustering_may_go(templates: Templates) -> None:
+def test_inputs_of_an_archived_clustering_may_be_deleted(templates: Templates) -> None:
     base = templates.get("archived")
     commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None

@@ -55,7 +55,7 @@ def test_a_log_counts_from_when_it_was_written_since_its_name_has_the_base_files
     assert only["modified_at"] == datetime.fromtimestamp(written.timestamp() - 60, UTC), "the completed file's own time"
 
 
-def test_what_a_rollback_leaves_in_a_slice_is_not_unowned_and_a_stray_base_file_is(tmp_path: Path) -> None:
+def test_files_of_a_rollback_in_a_slice_have_an_owner_and_a_stray_base_file_has_none(tmp_path: Path) -> None:
     table = ByHand(tmp_path / "t")
     base = table.base_file(T1)
     table.complete(T1, "deltacommit", base)

@@ -99,7 +99,7 @@ def test_d7_a_missing_metadata_table_is_refused_with_the_command_that_rebuilds_i
     assert "files" in (base / ".hoodie/hoodie.properties").read_text()
 
 
-def test_d7_a_metadata_table_that_a_commit_went_past_is_refused(templates: Templates, tmp_path: Path) -> None:
+def test_d7_a_metadata_table_that_lacks_a_commit_is_refused(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("cow", tmp_path / "t")
     past = {"hoodie.metadata.enable": "false", "hoodie.metadata.auto.delete.partitions": "false"}
     write(rows(templates.spark, 900, 910), base, "insert", options=past | {"hoodie.table.name": "cow"})
@@ -203,7 +203,7 @@ def test_on_conflict_and_the_write_options_may_not_contradict_each_other(templat
     assert conflict_options(default) == {}
 
 
-def test_what_is_no_hudi_table_is_named_with_the_file_that_is_missing(tmp_path: Path) -> None:
+def test_a_directory_that_is_no_hudi_table_is_named_with_the_missing_file(tmp_path: Path) -> None:
     (tmp_path / "bare").mkdir()
     for location in (tmp_path / "bare", tmp_path / "nowhere"):
         assert ".hoodie/hoodie.properties" in (text := refusal(ref(location)))

@@ -146,7 +146,7 @@ def test_a_snapshot_has_the_fixed_schema_no_guessed_rows_and_the_newest_instant(
         "logs_only",
     ],
 )
-def test_a_look_at_partitions_finds_exactly_what_a_whole_listing_finds_in_them(templates: Templates, name: str) -> None:
+def test_a_scan_of_some_partitions_finds_the_same_files_as_a_whole_scan(templates: Templates, name: str) -> None:
     table = ref(templates.get(name))
     whole = FORMAT.snapshot(table)
     there = sorted(set(whole.slices["partition"].to_pylist()))
@@ -169,7 +169,7 @@ def test_slices_with_logs_equal_hudis_own_view(spark: "SparkSession", templates:
         assert all(logs for _, _, logs, _ in found.values())
 
 
-def test_a_snapshot_says_how_old_the_oldest_log_is_and_how_many_delta_commits_a_compaction_would_take(
+def test_a_snapshot_has_the_age_of_the_oldest_log_and_the_delta_commits_of_a_compaction(
     templates: Templates,
 ) -> None:
     before, after = (FORMAT.snapshot(ref(templates.get(name))) for name in ("mor", "compacted"))

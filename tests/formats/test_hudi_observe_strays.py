@@ -63,7 +63,7 @@ def test_d6_a_partition_that_is_marked_in_the_format_of_its_base_files_is_one(
     assert FORMAT.snapshot(ref(base)).slices.equals(before)
 
 
-def test_d6_a_copied_partition_that_readers_take_for_one_is_told_of_and_left_alone(
+def test_d6_a_copied_partition_that_readers_count_is_reported_and_left_alone(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("plain", tmp_path / "t")
@@ -88,7 +88,7 @@ def test_d8_a_foreign_parquet_file_refuses_no_table_and_is_named(
     assert strays == tuple(sorted(("exports/part-00000.parquet", f"{partition}/exports/part-00000.parquet")))
 
 
-def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until_it_is_back(
+def test_d9_a_commit_with_an_empty_file_is_named_and_the_table_left_alone_until_its_repair(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("cow", tmp_path / "t")
@@ -107,7 +107,7 @@ def test_d9_a_commit_whose_file_is_empty_is_named_and_the_table_left_alone_until
 
 
 @pytest.mark.parametrize("pattern", ["*.commit", "history/*.parquet", "history/manifest_*"])
-def test_d9_a_file_of_the_timeline_that_can_t_be_read_is_named_with_what_to_do(
+def test_d9_an_unreadable_file_of_the_timeline_is_named_with_the_remedy(
     templates: Templates, tmp_path: Path, pattern: str
 ) -> None:
     base = templates.copy("archived", tmp_path / "t")
@@ -117,9 +117,7 @@ def test_d9_a_file_of_the_timeline_that_can_t_be_read_is_named_with_what_to_do(
         FORMAT.verify(ref(base), (), rows=False)
 
 
-def test_d9_a_table_without_its_properties_is_named_where_tables_are_looked_for(
-    templates: Templates, tmp_path: Path
-) -> None:
+def test_d9_discovery_names_a_table_without_its_properties(templates: Templates, tmp_path: Path) -> None:
     sound, lost = templates.copy("plain", tmp_path / "a"), templates.copy("plain", tmp_path / "b/c")
     (lost / ".hoodie/hoodie.properties").unlink()
     found = list(FORMAT.discover(str(tmp_path)))

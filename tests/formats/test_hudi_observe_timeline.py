@@ -73,7 +73,7 @@ def test_commits_are_ordered_by_completion_and_the_newest_by_its_own_time(tmp_pa
     assert timeline.newest_commit_time == T2
 
 
-def test_layout_one_names_no_completion_time_so_the_file_tells_it(tmp_path: Path) -> None:
+def test_layout_one_takes_completion_times_from_files(tmp_path: Path) -> None:
     storage = table(tmp_path, hoodie__timeline__layout__version="1", hoodie__table__timeline__timezone="UTC")
     names = [
         f"{T1}.commit",
@@ -204,7 +204,7 @@ def test_a_bootstrap_instant_that_is_no_time_counts_as_the_epoch() -> None:
     assert instant_datetime("00000000000001", "UTC") == datetime(1970, 1, 1, tzinfo=UTC)
 
 
-def test_file_names_tell_group_and_instant() -> None:
+def test_file_names_contain_group_and_instant() -> None:
     base = parse_file_name("a=1/b=2/f1c-0_3-20-31_20260101000001000.parquet")
     log = parse_file_name(".f_1c-0_20260101000002000.log.12_0-1-2")
     change_data = parse_file_name("p/.f1c-0_20260101000002000.log.1_0-1-2-cdc")
@@ -223,7 +223,7 @@ def test_log_files_are_ordered_by_instant_then_version_as_a_number() -> None:
     assert sorted(names, key=log_sort_key) == [names[2], names[1], names[0]]
 
 
-def test_plan_paths_become_file_names_whatever_scheme_they_have() -> None:
+def test_plan_paths_of_every_scheme_become_file_names() -> None:
     clustering = {
         "clusteringPlan": {
             "inputGroups": [

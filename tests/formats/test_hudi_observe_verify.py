@@ -127,9 +127,7 @@ def test_superseded_files_that_are_live_again_are_resurrected(templates: Templat
     assert result.unowned == ()
 
 
-def test_what_an_undone_commit_replaced_is_rightly_live_and_what_it_wrote_is_unowned(
-    templates: Templates, tmp_path: Path
-) -> None:
+def test_inputs_of_an_undone_commit_are_live_and_its_outputs_unowned(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("clustered", tmp_path / "t")
     commit = FORMAT.find_commit(ref(base), PLAN_ID)
     assert commit is not None
@@ -140,7 +138,7 @@ def test_what_an_undone_commit_replaced_is_rightly_live_and_what_it_wrote_is_uno
     assert result.unowned == tuple(sorted(o.path for o in commit.outputs))
 
 
-def test_inputs_that_come_back_after_their_clustering_was_archived_are_resurrected(
+def test_inputs_that_become_live_again_after_their_clustering_was_archived_are_resurrected(
     templates: Templates, tmp_path: Path
 ) -> None:
     base = templates.copy("archived", tmp_path / "t")
@@ -171,7 +169,7 @@ def test_rows_of_slices_of_logs_only_are_refused_with_a_reason(templates: Templa
         FORMAT.verify(ref(base), (), rows=True)
 
 
-def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Templates, tmp_path: Path) -> None:
+def test_describe_prints_type_version_timeline_and_indexes_in_words(templates: Templates, tmp_path: Path) -> None:
     facts = FORMAT.describe(ref(templates.get("clustering_pending")))
     assert facts["type"] == "copy-on-write"
     assert facts["version"].startswith("9 (timeline layout 2")
@@ -192,7 +190,7 @@ def test_describe_tells_type_version_timeline_and_indexes_in_words(templates: Te
     assert FORMAT.describe(ref(indexed))["metadata table"] == "column_stats, files, partition_stats"
 
 
-def test_plans_of_others_are_described_as_such(templates: Templates, tmp_path: Path) -> None:
+def test_plans_of_other_processes_are_described_as_theirs(templates: Templates, tmp_path: Path) -> None:
     base = templates.copy("compaction_pending", tmp_path / "t")
     requested = timeline_file(base, "*.compaction.requested")
     replace(requested, requested.read_bytes().replace(b"lakefold.plan", b"somebody.plan"))

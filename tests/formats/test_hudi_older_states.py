@@ -66,7 +66,7 @@ def test_an_older_state_is_refused_after_a_compactions_inputs_were_deleted(table
 
 
 @pytest.mark.usefixtures("nothing_unseen")
-def test_files_replaced_after_those_that_a_savepoint_keeps_are_deleted_and_neither_states_nor_rows_are_wrong(
+def test_files_replaced_after_a_savepoints_files_are_deleted_without_wrong_states_or_rows(
     table: NewTable,
 ) -> None:
     trips = table()

@@ -52,7 +52,7 @@ def test_a_table_on_hdfs_is_found_listed_and_verified_as_its_local_copy_is(made:
         FORMAT.verify(there, (), rows=True)
 
 
-def test_what_lakefold_notes_in_a_table_on_hdfs_is_whole_and_does_not_bring_a_dropped_one_back(location: str):
+def test_lakefolds_records_in_a_table_on_hdfs_are_whole_and_do_not_recreate_a_dropped_table(location: str):
     storage, note = TableStorage(location), ".hoodie/.lakefold/deep/note.json"
     storage.write(note, b"{}")
     storage.write(note, b'{"again": 1}')

@@ -27,7 +27,7 @@ def met(table: Any) -> list[tuple[str, str, str]]:
 @pytest.mark.spark
 @pytest.mark.parametrize("kind", ["cow", "mor"])
 @pytest.mark.crossed
-def test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_before_or_after_is_not(
+def test_only_another_writers_commit_between_the_steps_of_a_plan_is_reported(
     spark: Any, tmp_path: Path, kind: str
 ) -> None:
     trips = make_table(spark, tmp_path, kind)
@@ -47,7 +47,7 @@ def test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_
 
 @pytest.mark.spark
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_overlaps.py::test_a_commit_of_another_writer_between_the_steps_of_a_plan_is_told_and_one_before_or_after_is_not"
+    "tests/formats/test_hudi_overlaps.py::test_only_another_writers_commit_between_the_steps_of_a_plan_is_reported"
 )
 def test_plans_of_two_processes_of_lakefold_at_once_are_no_other_writers_commits(
     spark: Any, tmp_path: Path, other: Any
@@ -116,13 +116,13 @@ def test_a_commit_begun_before_a_plan_and_ended_in_it_counts_and_one_that_only_t
     assert timeline.found() == [before, inside]
 
 
-def test_a_plan_that_another_process_scheduled_tells_nothing_of_when_it_was_begun(timeline: ByHandTimeline) -> None:
+def test_a_plan_that_another_process_scheduled_has_no_known_start(timeline: ByHandTimeline) -> None:
     timeline.ours(T1, T4, scheduled_by_us=False)
     timeline.theirs(T2, T3)
     assert timeline.found() == []
 
 
-def test_layout_one_tells_completions_by_the_times_of_files_and_nothing_where_they_are_those_of_a_copy(
+def test_layout_one_takes_completions_from_files_times_unless_the_files_were_copied(
     tmp_path: Path,
 ) -> None:
     timeline = ByHandTimeline(tmp_path / "t", 1)

@@ -107,7 +107,7 @@ def test_an_action_that_excludes_a_commit_is_waited_for(
         ("compaction", True, f"roll compaction {T3} back .*rollback_to_instant.* instant_time => '{T3}'"),
     ],
 )
-def test_a_pending_rollback_is_finished_by_what_hudi_lets_finish_it(
+def test_a_pending_rollback_is_finished_by_the_commands_that_hudi_accepts(
     table: ByHand, kind: str, is_completed: bool, remedy: str
 ) -> None:
     """A write finishes a dead writer's rollback, but skips those of compactions and clusterings."""
@@ -137,7 +137,9 @@ def test_a_rollback_that_deletes_an_input_is_waited_for_although_its_target_is_g
     ],
     ids=["clean", "write", "rollback of a write that died"],
 )
-def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending: Callable[[ByHand], None]) -> None:
+def test_no_plan_waits_for_a_pending_action_that_does_not_affect_it(
+    table: ByHand, pending: Callable[[ByHand], None]
+) -> None:
     request(table, "deltacommit", T2)
     pending(table)
     assert (
@@ -146,12 +148,12 @@ def test_what_takes_nothing_from_a_plan_is_not_waited_for(table: ByHand, pending
     )
 
 
-def test_what_comes_while_lakefold_asks_whose_the_plan_is_is_looked_at_once_more(table: ByHand) -> None:
+def test_changes_during_the_check_of_the_plans_owner_are_checked_again(table: ByHand) -> None:
     with pytest.raises(Transient, match=r"waits for the pending restore"):
         check_preconditions(without_java(table), "committing", fence=lambda: request(table, "restore"))
 
 
-def test_a_table_whose_timeline_never_stands_still_is_tried_again_later(table: ByHand) -> None:
+def test_a_table_whose_timeline_keeps_changing_is_tried_again_later(table: ByHand) -> None:
     times = iter(range(int(T2), int(T3)))
 
     def write() -> None:

@@ -6,7 +6,7 @@ from unittest.mock import MagicMock
 from lake.formats.hudi.rewrite.progress import ProgressReporter
 
 
-def test_the_cpu_time_of_tasks_is_told_while_their_jobs_run() -> None:
+def test_the_cpu_time_of_tasks_is_reported_while_their_jobs_run() -> None:
     spark = MagicMock()
     jvm = spark.sparkContext._jsc.sc()
     jvm.statusTracker().getJobIdsForTag.return_value = [1]

@@ -83,7 +83,7 @@ def test_an_upsert_by_a_partitioned_record_index_finds_the_rows_that_a_rewrite_m
     assert found_by_index(trips) == [2] * 4
 
 
-def test_a_record_index_that_became_one_of_each_partition_is_updated_as_such(spark: Any, tmp_path: Path) -> None:
+def test_a_record_index_that_became_partitioned_is_updated_as_a_partitioned_one(spark: Any, tmp_path: Path) -> None:
     trips = make_table(spark, tmp_path)
     trips.upsert(0, 60, 1, **GLOBAL)
     plan = trips.plan()

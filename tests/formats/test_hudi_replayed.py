@@ -32,7 +32,7 @@ def frame(spark, low, high, version=0):
 
 @pytest.mark.parametrize("strategy", ["balanced", "hudi"])
 @pytest.mark.crossed
-def test_the_policy_in_use_comes_to_the_files_that_the_real_loop_made_and_to_its_bytes_within_a_twentieth(
+def test_replay_of_the_policy_in_use_has_the_real_loops_files_and_its_bytes_within_a_twentieth(
     spark, tmp_path, strategy
 ):
     home = Installation(

@@ -50,18 +50,18 @@ def archived(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Archived:
     return Archived(tmp_path / "t", monkeypatch)
 
 
-def test_what_was_replaced_may_go_where_what_took_its_place_is_read(archived: Archived) -> None:
+def test_replaced_files_are_deleted_where_their_replacement_is_read(archived: Archived) -> None:
     group = archived.found()
     assert (group.file_id, group.instant, group.refusal) == ("f-0", T2, None)
     assert list(group.files) == [f"p/{archived.replaced}"]
 
 
-def test_the_only_copy_of_the_rows_stays_where_what_took_its_place_is_lost(archived: Archived) -> None:
+def test_the_only_copy_of_the_rows_stays_if_its_replacement_is_lost(archived: Archived) -> None:
     (archived.table.base / "p" / archived.heir).unlink()
     assert f"a file group that {T2} wrote instead is not read" in str(archived.found().refusal)
 
 
-def test_the_only_copy_of_the_rows_stays_where_what_took_its_place_is_cut_short(archived: Archived) -> None:
+def test_the_only_copy_of_the_rows_stays_if_its_replacement_is_truncated(archived: Archived) -> None:
     with (archived.table.base / "p" / archived.heir).open("r+b") as file:
         file.truncate(100)
     refusal = str(archived.found().refusal)

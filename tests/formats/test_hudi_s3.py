@@ -82,7 +82,7 @@ def test_a_table_on_s3_is_found_rewritten_committed_and_cleaned(
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_traps.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
+    "tests/formats/test_hudi_guards.py::test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost"
 )
 def test_a_writer_that_was_faster_on_s3_keeps_its_rows_and_the_copied_files_go(copied: Table, spark: Any) -> None:
     plan = copied.plan(engine="stitch")

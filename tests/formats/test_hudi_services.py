@@ -88,7 +88,7 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_saved.py::test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone_and_nothing_kept_is_deleted"
+    "tests/formats/test_hudi_savepoints.py::test_commits_archived_after_a_savepoint_are_missed_by_readers_and_left_alone_and_nothing_kept_is_deleted"
 )
 def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(table: NewTable) -> None:
     trips = table()
@@ -145,7 +145,7 @@ def roll_back(table: Table, instant: str) -> str:
         return writer.roll_back(instant)
 
 
-def test_a_dead_write_is_rolled_back_when_told_to_and_by_the_service_where_heartbeats_tell(table: NewTable) -> None:
+def test_a_dead_write_is_rolled_back_by_command_and_where_heartbeats_exist_by_the_service(table: NewTable) -> None:
     trips = table(**FS_LOCK)
     rows = trips.rows()
     begun(trips)
@@ -176,7 +176,7 @@ def test_a_live_plan_is_not_rolled_back_where_writers_let_clusterings_expire(tab
     assert trips.rows() == rows
 
 
-def test_what_is_completed_ours_or_no_write_is_not_rolled_back(table: NewTable) -> None:
+def test_instants_that_are_completed_ours_or_no_write_are_not_rolled_back(table: NewTable) -> None:
     trips = table()
     rows = trips.rows()
     done = trips.timeline().commits[-1]

@@ -47,7 +47,7 @@ def test_another_index_out_of_bounds_spoils_nothing(table: NewTable, spark: Any)
     assert type(outcome) is Transient
 
 
-def test_an_exception_without_message_and_frames_is_known_by_those_around_it() -> None:
+def test_an_exception_without_message_and_frames_is_recognized_by_the_chained_exceptions() -> None:
     assert is_session_spoiled(SILENT)
     assert not is_session_spoiled(SILENT.replace("apache.hudi.metadata", "apache.hudi.io"))
     assert not is_session_spoiled(SILENT + "\tat org.apache.parquet.Reader.read(Reader.java:1)\n")

@@ -85,14 +85,14 @@ def table(tmp_path: Path) -> Compacted:
     return Compacted(tmp_path / "t")
 
 
-def test_a_commit_whose_files_are_there_is_sound_and_the_history_is_not_read(
+def test_a_commit_with_all_its_files_is_sound_and_the_history_is_not_read(
     table: Compacted, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(undone_commits, "active_history", None)
     table.check_sound()
 
 
-def test_a_commit_whose_file_is_gone_is_lost_and_what_it_replaced_is_not_deleted(table: Compacted) -> None:
+def test_a_commit_without_its_file_is_lost_and_the_files_that_it_replaced_stay(table: Compacted) -> None:
     (table.base / "p" / table.output).unlink()
     table.check_lost(
         f"compaction {T3} has completed, but its file p/{table.output} is gone: no clean and no later commit"
@@ -204,7 +204,7 @@ def test_the_timeline_is_listed_once_more_for_all_commits_of_which_a_file_is_gon
     assert (list(undone), f"p/{last} is gone" in undone[T5], len(listed)) == ([T5], True, 2)
 
 
-def test_a_missing_file_keeps_what_its_commit_replaced_in_other_partitions_too(table: Compacted) -> None:
+def test_a_missing_file_keeps_the_replaced_files_of_its_commit_in_all_partitions(table: Compacted) -> None:
     """The remedy rolls the whole commit back: the rows of all its partitions are then in the replaced files only."""
     other = table.base_file(T3, "q/f-1")
     file = table.base / f".hoodie/{T3}.commit"

@@ -124,7 +124,7 @@ def test_sorted_groups_have_as_many_files_as_planned_each_with_its_own_range(tab
     assert trips.rows() == rows
 
 
-def test_a_group_that_went_stale_is_left_out_and_the_others_commit(table: NewTable) -> None:
+def test_a_stale_group_is_left_out_and_the_other_groups_commit(table: NewTable) -> None:
     trips = table()
     plan = trips.plan()
     trips.upsert(0, 60, 9, "dt = '2026-01-01'")

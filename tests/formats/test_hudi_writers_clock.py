@@ -83,7 +83,7 @@ def minutes(files: Files, numbers: Sequence[int], ahead: timedelta = timedelta()
     ("hours", "name"),
     [(9.0, "Asia/Tokyo"), (-5.0, "America/New_York"), (5.75, "Asia/Kathmandu"), (-9.5, "Pacific/Marquesas")],
 )
-def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
+def test_writers_in_another_zone_are_detected_and_writers_in_lakefolds_zone_are_accepted(
     tmp_path: Path, zone: Zone, layout: int, hours: float, name: str
 ) -> None:
     files = Files(tmp_path, layout)
@@ -96,7 +96,7 @@ def test_writers_in_another_zone_are_found_out_and_those_in_ours_are_not(
 
 
 @pytest.mark.parametrize("seconds", [-60, 60, -600])
-def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Path, seconds: int) -> None:
+def test_writers_whose_clock_is_off_are_detected_and_have_lakefolds_zone(tmp_path: Path, seconds: int) -> None:
     files = Files(tmp_path)
     minutes(files, range(2), seconds * SECOND)
     found = files.ahead()
@@ -106,7 +106,7 @@ def test_writers_whose_clock_is_off_are_found_out_and_have_our_zone(tmp_path: Pa
 
 
 @pytest.mark.parametrize(("seconds", "is_told"), [(-3600, True), (-60, True), (-20, False), (60, False)])
-def test_requests_alone_tell_of_a_clock_that_is_far_behind(tmp_path: Path, seconds: int, is_told: bool) -> None:
+def test_requests_alone_reveal_a_clock_that_is_far_behind(tmp_path: Path, seconds: int, is_told: bool) -> None:
     """Whether the clock is a little behind, or the writer's request late, can't be told with layout 1."""
     files = Files(tmp_path, layout=1)
     minutes(files, range(3), seconds * SECOND)
@@ -114,10 +114,54 @@ def test_requests_alone_tell_of_a_clock_that_is_far_behind(tmp_path: Path, secon
     assert (found is not None and abs(found - seconds * SECOND) < SECOND) == is_told
 
 
-def test_a_write_or_none_tells_nothing(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hours", [-9, 5.75])
+def test_begin_and_end_of_a_single_write_show_the_zone_of_its_writer(tmp_path: Path, hours: float) -> None:
     files = Files(tmp_path)
     assert files.ahead() is None
+    files.write(NOON, hours * HOUR)
+    assert zone_difference(files.ahead() or SECOND) == hours * HOUR
+
+
+def test_the_begin_of_a_single_write_shows_nothing_since_its_file_may_be_a_copy(tmp_path: Path) -> None:
+    files = Files(tmp_path, layout=1)
     files.write(NOON, -9 * HOUR)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("off", [timedelta(), -90 * SECOND, 60 * SECOND, -100 * 24 * HOUR])
+def test_a_single_write_shows_no_wrong_clock(tmp_path: Path, layout: int, off: timedelta) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON, off)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+@pytest.mark.parametrize("after", [900 * SECOND, 9 * HOUR])
+def test_a_copied_table_with_a_single_write_shows_nothing(tmp_path: Path, layout: int, after: timedelta) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON)
+    files.write(NOON + 10 * SECOND, action="clean")
+    files.copied(NOON + after, SECOND / 100)
+    assert files.ahead() is None
+
+
+@pytest.mark.parametrize("layout", [1, 2])
+def test_after_a_restore_that_left_one_late_write_cleans_and_the_restore_show_the_zone(
+    tmp_path: Path, layout: int
+) -> None:
+    files = Files(tmp_path, layout)
+    files.write(NOON, -9 * HOUR, lag=14 * SECOND)
+    assert files.ahead() is None
+    for minute, action in enumerate(["clean", "clean", "restore"], start=1):
+        files.write(NOON + minute * 60 * SECOND, -9 * HOUR, action=action)
+    assert zone_difference(files.ahead() or SECOND) == -9 * HOUR
+
+
+def test_cleans_show_no_wrong_clock_since_they_may_be_lakefolds_own(tmp_path: Path) -> None:
+    files = Files(tmp_path)
+    for minute in range(4):
+        files.write(NOON + minute * 60 * SECOND, -90 * SECOND, action="clean")
     assert files.ahead() is None
 
 
@@ -145,7 +189,7 @@ def test_an_object_store_that_keeps_whole_seconds_is_no_other_clock(tmp_path: Pa
 @pytest.mark.parametrize("layout", [1, 2])
 @pytest.mark.parametrize("after", [60 * SECOND, HOUR, 9 * HOUR, 10 * HOUR + 7 * SECOND, 100 * 24 * HOUR])
 @pytest.mark.parametrize("each", [0.001, 0.05, 0.5, 5.0])
-def test_a_copied_table_and_one_restored_from_a_backup_tell_nothing(
+def test_copied_and_restored_tables_give_no_evidence_of_a_clock(
     tmp_path: Path, layout: int, after: timedelta, each: float
 ) -> None:
     files = Files(tmp_path, layout)
@@ -161,7 +205,7 @@ def test_a_copied_table_and_one_restored_from_a_backup_tell_nothing(
     assert found is None or abs(found) < SECOND, "five writes later its clock is known, and right"
 
 
-def test_a_small_table_that_was_copied_at_a_whole_hour_tells_nothing(tmp_path: Path) -> None:
+def test_a_small_table_copied_at_a_whole_hour_gives_no_evidence_of_a_clock(tmp_path: Path) -> None:
     files = Files(tmp_path)
     minutes(files, range(2))
     files.copied(NOON + 9 * HOUR, SECOND / 100)
@@ -171,7 +215,7 @@ def test_a_small_table_that_was_copied_at_a_whole_hour_tells_nothing(tmp_path: P
 @pytest.mark.parametrize("ahead", [-90 * SECOND, -9 * HOUR, 9 * HOUR])
 @pytest.mark.parametrize("late", [range(1, 2), range(4, 5), range(1, 3), range(0, 5, 2)], ids=str)
 @pytest.mark.parametrize("apart", [2, 60])
-def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
+def test_writers_that_were_suspended_between_a_time_and_its_file_are_detected(
     tmp_path: Path, ahead: timedelta, late: Sequence[int], apart: int
 ) -> None:
     files = Files(tmp_path)
@@ -186,7 +230,7 @@ def test_writers_that_were_stopped_between_a_time_and_its_file_are_found_out(
     assert abs(found - ahead) < SECOND
 
 
-def test_of_writers_that_disagree_the_one_that_is_furthest_ahead_is_told(tmp_path: Path) -> None:
+def test_the_writer_furthest_ahead_is_reported_if_writers_disagree(tmp_path: Path) -> None:
     files = Files(tmp_path)
     minutes(files, range(0, 6, 2))
     minutes(files, range(1, 6, 2), -90 * SECOND)
@@ -195,7 +239,7 @@ def test_of_writers_that_disagree_the_one_that_is_furthest_ahead_is_told(tmp_pat
     assert abs(found) < SECOND
 
 
-def test_writers_of_which_each_disagrees_with_all_others_tell_nothing(tmp_path: Path) -> None:
+def test_writers_that_all_disagree_give_no_evidence_of_a_clock(tmp_path: Path) -> None:
     files = Files(tmp_path)
     for minute in range(6):
         minutes(files, [minute], -90 * minute * SECOND)
@@ -212,7 +256,7 @@ def test_after_a_clock_was_set_right_an_overwrite_alone_ends_the_refusal(tmp_pat
     assert files.ahead() is None
 
 
-def test_what_is_not_a_writers_tells_nothing(tmp_path: Path) -> None:
+def test_instants_of_other_programs_give_no_evidence_of_a_clock(tmp_path: Path) -> None:
     """Compactions, clusterings and cleans may be lakefold's own, and some names are no times."""
     files = Files(tmp_path)
     for minute in range(6):
@@ -251,9 +295,7 @@ def test_writers_in_our_zone_are_in_it_through_the_year(tmp_path: Path, zone: Zo
         ("UTC", "2026-11-01T05:30:00", 0),
     ],
 )
-def test_an_hour_that_comes_again_is_known_while_it_is_there_for_the_first_time(
-    zone: Zone, name: str, at: str, minutes: int
-) -> None:
+def test_a_repeated_hour_is_recognized_during_its_first_pass(zone: Zone, name: str, at: str, minutes: int) -> None:
     zone(name)
     moment = datetime.fromisoformat(f"{at}+00:00")
     assert upcoming_clock_set_back("LOCAL", moment) == timedelta(minutes=minutes)

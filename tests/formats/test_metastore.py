@@ -38,7 +38,7 @@ def partition(client: MetastoreClient, table: str, name: str, database: str = "o
     return one
 
 
-def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
+def test_databases_and_tables_are_listed_with_location_and_storage_format(
     client: MetastoreClient, hive: MetastoreServer
 ):
     assert {"default", "odd", "shop"} <= set(client.databases())
@@ -55,7 +55,7 @@ def test_databases_and_tables_are_told_with_where_and_how_they_are_stored(
     assert (view.table_type, view.storage.location) == ("VIRTUAL_VIEW", "")
 
 
-def test_there_may_be_no_such_table_database_or_partition(client: MetastoreClient):
+def test_a_missing_table_database_or_partition_is_absent_from_the_answer(client: MetastoreClient):
     assert client.table("shop", "nothing") is None
     assert client.table("nowhere", "orders") is None
     assert list(client.tables("shop", ["nothing"])) == []
@@ -73,7 +73,7 @@ def test_partitions_have_the_names_that_hive_gives_to_odd_values(client: Metasto
         assert one.storage.location.endswith(f"/orders/{name}")
 
 
-def test_partitions_change_their_place_and_properties_together(client: MetastoreClient):
+def test_partitions_change_their_location_and_properties_together(client: MetastoreClient):
     names = ["dt=d0", "dt=d1"]
     before = {name: partition(client, "plain", name) for name in names}
     changed = [
@@ -95,7 +95,7 @@ def test_partitions_change_their_place_and_properties_together(client: Metastore
     }
 
 
-def test_of_partitions_that_are_changed_together_one_that_is_gone_keeps_all_as_they_were(client: MetastoreClient):
+def test_a_joint_change_of_partitions_changes_none_if_one_was_dropped(client: MetastoreClient):
     before = partition(client, "plain", "dt=d0")
     moved = before.with_changes(before.storage.with_location("file:/tmp/elsewhere"), before.parameters)
     gone = MetastorePartition({**moved.raw, 1: (before.raw[1][0], type(before.raw[1][1])(STRING, ["never"]))})
@@ -115,7 +115,7 @@ def test_a_table_changes_its_properties_and_keeps_all_else(client: MetastoreClie
     client.alter_table("shop", "flat", before)
 
 
-def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_what_may_have_happened(
+def test_errors_of_an_unavailable_metastore_differ_by_whether_the_call_may_have_taken_effect(
     monkeypatch: pytest.MonkeyPatch,
 ):
     with hive_metastore.running() as server:
@@ -150,7 +150,7 @@ def test_a_metastore_that_is_down_stands_still_or_comes_back_is_told_apart_by_wh
         client.close()
 
 
-def test_a_connection_is_used_again_by_one_at_a_time_and_knows_what_others_have_changed(hive: MetastoreServer):
+def test_a_connection_is_reused_by_one_caller_at_a_time_and_sees_changes_of_others(hive: MetastoreServer):
     with pooled_connection(hive.uri) as first, pooled_connection(hive.uri) as second:
         assert first is not second
         for known in (first, second):

@@ -53,7 +53,7 @@ def answer(message: bytes, kind: int = 2) -> bytes:
     return struct.pack(">I", 0x80010000 | kind) + message[4:]
 
 
-def test_whatever_a_struct_holds_is_written_as_it_was_read():
+def test_every_field_of_a_struct_is_written_as_it_was_read():
     message = answer(encode_call("get_table", 7, EVERYTHING))
     reply = read_reply(io.BytesIO(message))
     assert (reply.name, reply.call_number, reply.is_failed) == ("get_table", 7, False)
@@ -81,7 +81,7 @@ def test_half_an_answer_is_none(cut: int):
 @pytest.mark.parametrize(
     "greeting", [b"HTTP/1.1 400 Bad Request\r\n", b"\0\0\0\x15\x82\x21\1\0", b"\x80\1\0\2\x7f\xff\xff\xff"]
 )
-def test_what_is_no_answer_in_the_binary_protocol_is_not_taken_for_one(greeting: bytes):
+def test_bytes_outside_the_binary_protocol_are_no_answer(greeting: bytes):
     with pytest.raises(InvalidMessage):
         read_reply(io.BytesIO(greeting + b"\0" * 40))
 
@@ -106,7 +106,7 @@ def test_values_of_partitions_are_read_from_names_as_hive_writes_them(value: str
     assert partition_values(f"a={written}/b=x") == (value, "x")
 
 
-def test_addresses_have_one_spelling_and_those_that_are_none_are_refused_with_what_one_is_like():
+def test_addresses_have_one_spelling_and_invalid_ones_are_refused_with_an_example():
     assert normalized_uri(" thrift://Meta1 ,thrift://[fe80::1]:9000/") == "thrift://meta1:9083,thrift://[fe80::1]:9000"
     for wrong in ("", "meta1:9083", "http://meta1:9083", "thrift://meta1:99999", "thrift://a/b"):
         with pytest.raises(ValueError, match="thrift://host:9083"):
@@ -116,7 +116,7 @@ def test_addresses_have_one_spelling_and_those_that_are_none_are_refused_with_wh
 
 
 @pytest.mark.parametrize("says", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" * 4])
-def test_a_server_that_is_no_metastore_or_wants_to_be_asked_otherwise_is_told_as_that(says: bytes):
+def test_a_server_that_is_no_metastore_or_needs_tls_or_kerberos_is_named_as_such(says: bytes):
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def serve() -> None:

@@ -76,7 +76,7 @@ def test_other_stores_are_refused_by_their_scheme(location: str) -> None:
         FORMAT.check(ref(location))
 
 
-def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environment_for_its_metadata_table() -> None:
+def test_settings_of_s3a_are_passed_to_hudi_rs_as_options_and_in_the_environment() -> None:
     settings = KEYS | {"session.token": "t0ken", "endpoint": "http://minio:9000/", "path.style.access": "true"}
     keys = {"aws_access_key_id": "AKIA", "aws_secret_access_key": "s3cret", "aws_session_token": "t0ken"}
     expected = keys | {
@@ -105,7 +105,7 @@ def test_settings_of_s3a_become_those_of_hudi_rs_for_a_table_and_in_the_environm
         ({}, "", "asked"),
     ],
 )
-def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
+def test_the_region_is_the_nearest_configured_one_or_else_amazons_answer(
     settings: dict[str, str], environment: str, region: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("AWS_REGION", environment)
@@ -129,7 +129,7 @@ def test_the_region_is_the_nearest_that_is_told_and_else_amazon_is_asked(
         ),
     ],
 )
-def test_what_would_hold_for_spark_only_is_refused(settings: dict[str, str], message: str) -> None:
+def test_a_setting_that_would_apply_to_spark_only_is_refused(settings: dict[str, str], message: str) -> None:
     with pytest.raises(Rejected, match=message):
         S3Access.of("b", settings)
 
@@ -179,7 +179,7 @@ def answers() -> Iterator[dict[str, Any]]:
         (301, "PermanentRedirect", "set spark.hadoop.fs.s3a.endpoint.region"),
     ],
 )
-def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
+def test_a_refusal_by_s3_is_one_line_with_its_remedy(
     answers: dict[str, Any], status: int, code: str, remedy: str
 ) -> None:
     answers.update(status=status, code=code)
@@ -189,7 +189,7 @@ def test_what_s3_refuses_is_refused_in_one_line_with_its_remedy(
 
 
 @pytest.mark.slow
-def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(answers: dict[str, Any]) -> None:
+def test_a_store_that_throttles_or_is_unavailable_is_tried_again_later(answers: dict[str, Any]) -> None:
     answers.update(status=503, code="SlowDown")
     with pytest.raises(Transient, match=r"s3://b/t: .*SLOW_DOWN"):
         TableStorage("s3a://b/t").children("")
@@ -199,7 +199,7 @@ def test_a_store_that_asks_to_slow_down_or_is_not_there_is_tried_again_later(ans
 
 
 @pytest.mark.usefixtures("answers")
-def test_hudi_rs_finds_the_settings_in_the_environment_too_whatever_that_says() -> None:
+def test_hudi_rs_gets_the_settings_through_the_environment_over_existing_values() -> None:
     with mock.patch.dict(os.environ, {"AWS_REGION": "elsewhere"}):
         with pytest.raises(Exception, match=r"AccessDenied|403|Forbidden"):
             open_table(TableStorage("s3://b/t"))
@@ -231,7 +231,7 @@ def test_a_lock_file_on_s3_is_refused_with_the_providers_that_lock_there(bucket:
     assert lock_file_path(ref(location, **provider)) is None
 
 
-def test_a_prefix_is_searched_and_a_place_without_anything_is_refused(bucket: str, s3_server: S3Server) -> None:
+def test_a_prefix_is_searched_and_an_empty_one_is_refused(bucket: str, s3_server: S3Server) -> None:
     for name in ("sales/orders", "sales/eu/trips"):
         put_table(s3_server, f"s3://{bucket}/lake/{name}")
     before = len(s3_server.requests())
@@ -293,7 +293,7 @@ def test_a_lake_named_twice_in_two_spellings_has_each_table_once(
         ("java.nio.file.AccessDeniedException", "getFileStatus on s3a://b/t: 403", "give lakefold write access"),
     ],
 )
-def test_what_s3a_finds_missing_or_forbidden_is_refused_and_not_tried_again(
+def test_missing_or_forbidden_objects_of_s3a_are_refused_and_not_tried_again(
     java: str, message: str, outcome: str
 ) -> None:
     class Cause:

@@ -140,7 +140,7 @@ def test_a_first_insert_with_the_default_estimate_makes_five_small_files_and_the
 
 
 @pytest.mark.spark
-@pytest.mark.shown_by("tests/planner/test_writer_seeds.py::test_the_numbers_of_a_source_document_come_out")
+@pytest.mark.shown_by("tests/planner/test_writer_seeds.py::test_the_numbers_of_a_source_document_are_reproduced")
 def test_an_insert_and_three_updates_of_a_merge_on_read_table_make_the_predicted_slices(spark, tmp_path, row_bytes):
     """000_ecc5d2bc7628b643.txt, its merge-on-read table; the size of an updated row in a log is that of the first."""
     base = tmp_path / "table"

@@ -249,7 +249,7 @@ def test_rule_5_an_unfinished_copy_is_removed_after_an_overwrite_unless_its_sour
         assert done.copies_to_remove == (), "readers have seen it, and a writer may have kept it"
 
 
-def test_rule_7_the_copy_of_a_carried_file_that_grew_is_replaced_before_any_other_action():
+def test_rule_7_the_copy_of_a_late_file_that_grew_is_replaced_before_any_other_action():
     old, added = PREVIOUS.expected_files[0], file("original/new", LATE)
     copy = replace(old, path=f"current/{old.name}")
     record = relocated(PREVIOUS)

@@ -20,7 +20,7 @@ from test_budgets import (
     test_in_no_hour_and_no_day_more_is_charged_than_the_budget as no_window_is_exceeded,
 )
 from test_budgets import (
-    test_no_table_starves_however_good_the_plans_are_that_keep_coming as no_table_starves,
+    test_no_table_starves_under_a_steady_arrival_of_better_plans as no_table_starves,
 )
 from test_budgets import (
     test_raising_any_budget_starts_all_that_started_before as more_is_never_worth_less,

@@ -111,7 +111,7 @@ def test_identical_input_picks_identical_plans(case: Case):
 
 @QUIET
 @given(cases())
-def test_plans_kept_back_by_the_budget_of_one_table_are_those_that_would_start_without_its_plans(case: Case):
+def test_a_tables_budget_holds_exactly_the_plans_that_would_start_without_its_plans(case: Case):
     kept_back = blocked_by_table_budget(case.queue, case.left, case.of_tables.__getitem__)
     waits_for_own = {plan_id for plan_id, by in kept_back.items() if by.plan_id == plan_id}
     others = [plan for plan in case.queue if plan.plan_id not in waits_for_own]
@@ -140,7 +140,7 @@ def test_taking_them_one_by_one_in_any_order_takes_the_same(case: Case):
     st.lists(st.tuples(st.sampled_from(TABLES), st.integers(1, 10), st.floats(0, 1e9)), min_size=1, max_size=6),
     st.lists(st.tuples(st.integers(1, 10), st.floats(1e3, 1e9)), max_size=4),
 )
-def test_no_table_starves_however_good_the_plans_are_that_keep_coming(plans, newcomers):
+def test_no_table_starves_under_a_steady_arrival_of_better_plans(plans, newcomers):
     """A day of hours, each with new plans of another table; what was there at first has started at its end."""
     budget, ageing = 10, HOUR / 4
     waiting = [
@@ -254,14 +254,14 @@ def test_a_file_that_no_budget_would_make_worthwhile_keeps_its_own_reason():
     assert limited(files, "1KiB").reducible_files == 2
 
 
-def test_a_live_plan_and_a_quiet_period_come_before_a_budget_and_the_files_stay_reducible():
+def test_a_live_plan_and_a_quiet_period_precede_a_budget_and_the_files_stay_reducible():
     young = File(id="young", bytes=10 * KIB, age=timedelta(0))
     planning = limited([young, *PAIR], "1KiB", locked_partitions={"p": "live"})
     assert reasons(planning) == {"young": "recent", "x": "held", "y": "held"}
     assert planning.reducible_files == 3
 
 
-def test_the_bound_of_a_plan_that_a_budget_lowers_is_said_to_be_the_budgets():
+def test_the_bound_of_a_plan_that_a_budget_lowers_names_the_budget():
     files = [File(id=f"{n}", bytes=10 * MIB, partition=f"dt={n // 2}") for n in range(4)]
     planning = limited(files, "25MiB")
     assert reasons(planning) == {"0": "chosen", "1": "chosen", "2": "next_plan_bytes", "3": "next_plan_bytes"}
@@ -284,7 +284,7 @@ def test_a_slice_whose_logs_no_budget_pays_for_is_over_budget_by_its_own_size():
     st.integers(0, 2000),
     st.booleans(),
 )
-def test_no_budget_changes_what_is_reducible_or_leaves_a_file_without_reason(sizes, most, held):
+def test_no_budget_changes_the_reducible_files_or_leaves_a_file_without_reason(sizes, most, held):
     files = [File(id=f"{n}", bytes=size * MIB, partition=f"p{number}") for n, (size, number) in enumerate(sizes)]
     locked = {"p0": "live"} if held else {}
     limit = PlanSizeLimit(setting="budget_bytes_per_hour", value="", max_bytes=most * MIB)

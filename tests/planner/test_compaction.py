@@ -84,7 +84,7 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
         (sliced("a", 9, MIB, age=timedelta(0)), {}, "chosen", "chosen, group 1"),
     ],
 )
-def test_a_slice_with_logs_is_told_why(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
+def test_a_slice_with_logs_has_its_reason(file: File, settings: Mapping[str, Any], reason: str, text: str) -> None:
     planning = plan([file], settings)
     assert (reasons(planning)["a"], texts(planning)["a"]) == (reason, text)
 
@@ -163,7 +163,7 @@ def test_if_deleted_rows_are_unknown_or_not_a_trigger_the_other_triggers_hold(
     assert (reasons(planning)["a"], texts(planning)["a"]) == ("few_logs", text)
 
 
-def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_few_files_suffice() -> None:
+def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file() -> None:
     files = [deleting("vector", 1), deleting("deletes", 1, DeltaKind.DELETES), sliced("log", 1, 40)]
     assert reasons(plan(files, {"compact_log_files": 1, "compact_delete_files": 1, "rewrite_first": "compaction"})) == {
         "vector": "few_deleted",
@@ -172,7 +172,7 @@ def test_one_deletion_vector_of_one_row_is_no_reason_to_rewrite_a_file_however_f
     }
 
 
-def test_what_deleted_rows_spare_readers_counts_like_bytes_of_logs() -> None:
+def test_savings_of_deleted_rows_count_like_bytes_of_logs() -> None:
     files = [
         sliced("tenth", 9, 100 * MIB, bytes=GIB),
         deleting("third", 333),
@@ -222,7 +222,7 @@ BOTH = [
 ]
 
 
-def test_compaction_goes_first_and_gets_what_both_want() -> None:
+def test_compaction_precedes_clustering_and_gets_the_slices_of_both() -> None:
     planning = plan(BOTH)
     assert planning.plan is not None
     assert (planning.plan.kind, groups(planning)) == (PlanKind.COMPACTION, [["due"]])
@@ -236,7 +236,7 @@ def test_compaction_goes_first_and_gets_what_both_want() -> None:
     assert reasons(after)["due"] == "held"
 
 
-def test_clustering_goes_first_where_the_policy_says_so_and_takes_the_logs_along() -> None:
+def test_clustering_precedes_compaction_and_merges_the_logs_where_the_policy_says_so() -> None:
     planning = plan([*BOTH, sliced("large", 9, MIB)], {"rewrite_first": "clustering"})
     assert planning.plan is not None
     assert planning.plan.kind is PlanKind.CLUSTERING
@@ -247,7 +247,7 @@ def test_clustering_goes_first_where_the_policy_says_so_and_takes_the_logs_along
 
 
 @pytest.mark.parametrize("first", ["compaction", "clustering"])
-def test_a_plan_of_one_kind_may_be_asked_for(first: str) -> None:
+def test_a_plan_of_one_kind_can_be_requested(first: str) -> None:
     policy = {"rewrite_first": first}
     compaction = plan(BOTH, policy, kinds=[PlanKind.COMPACTION])
     assert groups(compaction) == [["due"]]

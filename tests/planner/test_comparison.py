@@ -46,7 +46,7 @@ def small_files(hours: int) -> TableHistory:
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None:
+def test_the_best_policies_are_those_that_no_other_policy_equals_or_beats(seed: int) -> None:
     found = compared(
         generated(80, 4, seed, updates=0.2),
         four=SizingPolicy(min_input_files=4),
@@ -63,7 +63,7 @@ def test_the_best_are_those_that_no_other_one_equals_or_beats(seed: int) -> None
     assert next(one for one in found.outcomes if one.variant.name == NO_COMPACTION).is_pareto_optimal
 
 
-def test_of_policies_that_keep_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
+def test_among_policies_with_nearly_as_few_files_the_one_that_rewrites_least_is_recommended() -> None:
     found = compared(small_files(400), eight=SizingPolicy(min_input_files=8), never=SizingPolicy(min_input_files=5000))
     assert found.recommended == "eight"
     assert "fewer files than without compaction" in found.reason
@@ -76,19 +76,19 @@ def test_the_configured_policy_stays_where_nothing_does_as_well_for_noticeably_l
     assert found.reason.endswith("no policy with nearly as few files rewrites a tenth less")
 
 
-def test_where_no_policy_helps_none_is_recommended() -> None:
+def test_no_policy_is_recommended_where_none_helps() -> None:
     large = history(*(commit(SINCE + number * HOUR, written(f"f{number}", 400 * MIB)) for number in range(9)))
     assert compared(large, four=SizingPolicy(min_input_files=4)).recommended == NO_COMPACTION
 
 
-def test_write_amplification_is_one_without_compaction_and_grows_with_what_is_rewritten() -> None:
+def test_write_amplification_is_one_without_compaction_and_grows_with_rewritten_bytes() -> None:
     found = {one.variant.name: one for one in compared(small_files(50)).outcomes}
     assert found[NO_COMPACTION].write_amplification == 1.0
     configured = found[CONFIGURED]
     assert configured.write_amplification == pytest.approx(1 + configured.result.work.rewritten_bytes / (50 * 4 * MIB))
 
 
-def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewritten() -> None:
+def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_the_rewriting() -> None:
     told = history(
         *(
             commit(
@@ -109,7 +109,7 @@ def test_fewer_tasks_of_a_bulk_insert_keep_rows_and_bytes_and_save_what_was_rewr
     assert found.sources[0].files == 16 * 48
 
 
-def test_a_model_that_can_not_tell_the_history_is_no_advice() -> None:
+def test_a_model_that_does_not_reproduce_the_history_gives_no_advice() -> None:
     found = advise(
         replace(small_files(5), writer_model="hive"), WriterKind.HIVE, SizingPolicy(), TERMS, max_files=10_000
     )

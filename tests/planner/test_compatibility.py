@@ -56,7 +56,7 @@ def test_a_setting_is_refused_without_the_capability_it_needs(
         )
 
 
-def test_a_service_that_the_format_does_not_have_is_refused_with_those_it_has() -> None:
+def test_a_service_that_the_format_lacks_is_refused_with_the_formats_services() -> None:
     policy = SizingPolicy.from_settings({"table_services": "clean, vacuum"})
     (line,) = unsupported_settings(policy, load_format("hudi"))
     assert line == (

@@ -269,7 +269,7 @@ def test_planning_ends_for_every_valid_policy_with_bounded_bytes(
 
 @FEW
 @given(files=tables(), policy=policies(), noise=st.none() | st.integers(0, 10**6))
-def test_balanced_planning_forgets_no_files_that_could_become_fewer(
+def test_balanced_planning_omits_no_files_that_could_become_fewer(
     files: list[File], policy: SizingPolicy, noise: int | None
 ) -> None:
     policy = SizingPolicy.from_settings({"strategy": "balanced"}, base=policy)
@@ -316,7 +316,7 @@ def test_a_byte_is_moved_about_once_on_the_way_to_the_end(
             assert moved <= total
 
 
-def test_a_table_that_settled_stays_settled_when_only_large_files_come() -> None:
+def test_a_settled_table_stays_settled_when_only_large_files_are_added() -> None:
     policy = SizingPolicy.from_settings({"clustering.plan.strategy.small.file.limit": 600})
     files = [File(id=f"f{i}", bytes=(100 + i) * MIB) for i in range(30)]
     settled, _, _ = run_to_the_end(files, policy, None)

@@ -33,20 +33,20 @@ def worth(files: list[File], terms: CostInputs | None = None, **settings: object
     return estimate_benefit(made, policy, terms or CostInputs())
 
 
-def test_without_history_the_constants_say_what_a_plan_takes():
+def test_without_history_the_constants_predict_the_cost_of_a_plan():
     assert fit_rates("arrow", []) == Rates(
         fixed_seconds=FIXED_SECONDS, seconds_per_byte=1 / BYTES_PER_SECOND["arrow"], plans=0
     )
     assert worth(SIXTY).cpu_seconds == pytest.approx(5 + 600 / 25)
 
 
-def test_small_plans_tell_of_the_fixed_part_only():
+def test_small_plans_determine_only_the_fixed_cost():
     found = fit_rates("spark", [(MIB, 20.0)] * 100)
     assert found.fixed_seconds == pytest.approx(20, rel=0.02)
     assert found.seconds_per_byte == pytest.approx(1 / BYTES_PER_SECOND["spark"], rel=0.05)
 
 
-def test_large_plans_tell_what_a_byte_takes():
+def test_large_plans_determine_the_cost_of_a_byte():
     found = fit_rates("spark", [(60 * GIB, 600.0)] * 100)
     assert found.cpu_seconds(60 * GIB) == pytest.approx(600, rel=0.05)
     assert found.plans == 100
@@ -69,7 +69,7 @@ def test_a_history_that_follows_the_formula_is_learned(fixed: float, speed: floa
 
 
 @given(st.lists(st.tuples(st.integers(0, 1 << 50), st.floats(0, 1e9)), max_size=100))
-def test_whatever_happened_a_larger_plan_is_predicted_to_take_longer(history: list[tuple[int, float]]):
+def test_after_any_history_a_larger_plan_has_a_longer_prediction(history: list[tuple[int, float]]):
     found = fit_rates("auto", history)
     assert 0 < found.cpu_seconds(0) < found.cpu_seconds(GIB) < found.cpu_seconds(2 * GIB)
 
@@ -126,7 +126,7 @@ def test_the_price_of_storage_may_make_a_rewrite_not_worth_it():
     assert set(reasons(plan(SIXTY, cost_inputs=CostInputs(prices=EUROS))).values()) == {"chosen"}
 
 
-def test_a_slow_installation_leaves_alone_what_a_fast_one_rewrites():
+def test_a_slow_installation_leaves_files_alone_that_a_fast_one_rewrites():
     slow = CostInputs(rates=fit_rates("auto", [(60 * GIB, 1_000_000.0)] * 50))
     pair = [File(id="a", bytes=250 * MIB), File(id="b", bytes=250 * MIB)]
     assert set(reasons(plan(pair, cost_inputs=slow)).values()) == {"no_payback"}

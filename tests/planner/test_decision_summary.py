@@ -122,7 +122,7 @@ def test_each_of_many_partitions_is_explained_by_its_own_files() -> None:
         assert [line["bytes"] for line in row["lines"]] == [row["bytes"]] == [sizes[row["partition"]]]
 
 
-def test_a_line_says_the_least_of_its_numbers_and_that_there_are_others() -> None:
+def test_a_line_states_the_least_of_its_numbers_and_that_there_are_others() -> None:
     old, young = timedelta(minutes=12), timedelta(minutes=3)
     planning = plan(
         [

@@ -36,7 +36,7 @@ def missed_for(minutes: float, *, before: timedelta = timedelta(days=3)) -> Comp
 
 
 @given(LOOKS, st.booleans())
-def test_all_the_time_between_looks_is_met_or_missed_as_the_first_of_them_found_it(looks, first: bool):
+def test_the_time_between_two_measurements_counts_as_the_first_one_found_it(looks, first: bool):
     found = seen(looks, first=first)
     states = [first, *(met for _, met in looks)]
     met = sum(later for (later, _), state in zip(looks, states, strict=False) if state)
@@ -115,7 +115,7 @@ def test_an_evaluation_is_valid_for_a_limited_time_and_then_unknown(later: int, 
 
 
 @given(LOOKS, st.integers(1, DAY))
-def test_a_clock_that_goes_back_takes_nothing_away_and_counts_nothing_twice(looks, back: int):
+def test_a_clock_that_is_set_back_loses_nothing_and_counts_nothing_twice(looks, back: int):
     found = seen(looks)
     again = found.with_observation(found.observed_at_ms - back, is_met=False, valid_for_ms=DAY)
     assert (again.observed_at_ms, again.met_ms, again.missed_ms, again.buckets) == (
@@ -127,7 +127,7 @@ def test_a_clock_that_goes_back_takes_nothing_away_and_counts_nothing_twice(look
 
 
 @pytest.mark.slow
-def test_what_is_kept_of_an_objective_stays_small_and_is_forgotten_after_the_longest_window():
+def test_measurements_of_an_objective_stay_few_and_are_pruned_after_the_longest_window():
     hourly = [(HOUR, number % 2 == 0) for number in range(99 * 24)]
     found = seen([*hourly, *((5 * MINUTE, number % 2 == 0) for number in range(288))])
     assert len(found.buckets) < 200

@@ -35,7 +35,7 @@ def test_small_files_of_one_partition_become_one_group() -> None:
     assert (planning.estimate.small_files_before, planning.estimate.small_files_after) == (3, 1)
 
 
-def test_a_group_is_asked_for_as_many_outputs_as_its_bytes_fill_targets() -> None:
+def test_a_group_has_as_many_outputs_as_its_bytes_fill_targets() -> None:
     planning = plan(series(*[256 * MIB] * 8))
     assert (outputs(planning), planning.estimate.small_files_after) == ([2], 0)
     planning = plan(series(*[256 * MIB] * 4))
@@ -163,14 +163,14 @@ WAITING = {
 
 
 @pytest.mark.parametrize("waiting", WAITING.values(), ids=WAITING)
-def test_what_a_plan_takes_once_its_waiting_is_over_is_reducible_today(waiting: File) -> None:
+def test_waiting_files_that_a_later_plan_takes_are_reducible_now(waiting: File) -> None:
     planning = plan([waiting, File(id="b", bytes=20), File(id="alone", partition="q", bytes=5)])
     assert planning.plan is None
     assert planning.decisions["reducible"].to_pylist() == [True, True, False]
     assert (planning.reducible_files, planning.reducible_bytes) == (2, 30)
 
 
-def test_what_failed_stays_reducible_and_what_can_not_be_read_does_not() -> None:
+def test_failed_files_stay_reducible_and_unreadable_files_do_not() -> None:
     files = series(10, 10, 10)
     first = plan(files).plan
     assert first is not None
@@ -187,7 +187,7 @@ def test_logs_that_are_pending_in_a_foreign_compaction_are_not_counted_as_work()
     assert plan([replace(large, busy="pending compaction 7")]).reducible_bytes == 0
 
 
-def test_a_plan_carries_its_id_its_snapshot_and_what_the_executor_needs() -> None:
+def test_a_plan_has_its_id_its_snapshot_and_the_data_that_the_executor_needs() -> None:
     files = [File(id="a", bytes=3, rows=7), File(id="b", bytes=4, log_bytes=5, logs=(".b.log.1", ".b.log.2"))]
     settings = {"target_file_max": "500MiB", "engine": "spark", "rewrite_first": "clustering"}
     planning = plan(files, settings, plan_id="0198")
@@ -303,7 +303,7 @@ def test_the_hudi_strategy_takes_the_largest_first_and_counts_no_logs() -> None:
     assert reasons(planning) == {"49": "no_gain", "41": "no_gain", "30": "chosen", "10": "chosen", "5": "chosen"}
 
 
-def test_the_hudi_strategy_sorts_by_the_instants_of_base_files_where_told_to_slices_of_logs_only_first() -> None:
+def test_the_hudi_strategy_can_sort_by_the_instants_of_base_files_with_slices_of_logs_first() -> None:
     sizes = {"old": (5, 20260101), "big": (49, 20260102), "logs": (0, None), "new": (20, 20260102)}
     files = [
         File(id=name, bytes=size, written=written, logs_only=written is None, log_bytes=1)
@@ -325,7 +325,7 @@ def test_groups_without_gain_do_not_take_the_places_of_a_hudi_plan() -> None:
     assert reasons(planning)["lone3"] == "alone"
 
 
-def test_a_hudi_group_that_is_larger_than_a_plan_with_its_logs_says_so() -> None:
+def test_a_hudi_group_that_exceeds_a_plan_with_its_logs_has_that_reason() -> None:
     files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
     planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}

@@ -69,7 +69,7 @@ def test_an_empty_table_meets_everything():
     assert all(one.is_met for one in found.values())
 
 
-def test_what_a_scan_found_holds_for_three_scans_and_an_hour_at_least():
+def test_a_scans_result_is_valid_for_three_scans_and_an_hour_at_least():
     assert judged([], slo_files_per_gib=4)[FILES].valid_for == timedelta(hours=1)
     assert judged([], slo_files_per_gib=4, scan_interval="2h")[FILES].valid_for == timedelta(hours=6)
 

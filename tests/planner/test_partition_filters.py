@@ -55,7 +55,7 @@ def test_day_rolling_takes_another_partition_each_hour_and_all_within_a_day() ->
     assert select_partitions(DAYS, policy, now=tokyo) == [DAYS[5]]
 
 
-def test_slices_of_other_partitions_say_that_theirs_was_not_selected() -> None:
+def test_slices_of_other_partitions_have_the_reason_that_their_partition_was_not_selected() -> None:
     files = [File(id=f"{day}{i}", bytes=10, partition=day) for day in DAYS[:3] for i in range(2)]
     planning = plan(files, {"partition_filter": "recent_days", "recent_partitions": 1})
     assert groups(planning) == [[f"{DAYS[2]}0", f"{DAYS[2]}1"]]
@@ -63,7 +63,7 @@ def test_slices_of_other_partitions_say_that_theirs_was_not_selected() -> None:
     assert texts(planning)[f"{DAYS[0]}1"] == "partition not selected (recent_days)"
 
 
-def test_partitions_asked_for_by_name_replace_the_filter() -> None:
+def test_partitions_requested_by_name_replace_the_filter() -> None:
     files = [File(id=f"{day}{i}", bytes=10, partition=day) for day in DAYS[:3] for i in range(2)]
     planning = plan(files, {"partition_filter": "recent_days"}, partitions=[DAYS[0], "nowhere"])
     assert groups(planning) == [[f"{DAYS[0]}0", f"{DAYS[0]}1"]]

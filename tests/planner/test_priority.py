@@ -15,7 +15,7 @@ WEIGHTS = st.floats(1e-6, 1e6)
 MISSED = st.lists(st.floats(-10, 1), max_size=3)
 
 
-def test_each_doubling_of_what_a_plan_saves_for_its_cost_is_worth_so_much_waiting():
+def test_each_doubling_of_a_plans_saving_for_its_cost_equals_a_fixed_waiting_time():
     assert [priority_offset(ratio, 1, HOUR) for ratio in (0.5, 1, 2, 8)] == [-HOUR, 0 * HOUR, HOUR, 3 * HOUR]
 
 
@@ -28,7 +28,7 @@ def test_without_ageing_only_age_counts():
 
 
 @given(RATIOS, RATIOS, WEIGHTS)
-def test_whatever_saves_more_for_its_cost_never_goes_later(less: float, more: float, weight: float):
+def test_a_plan_that_saves_more_for_its_cost_is_never_later(less: float, more: float, weight: float):
     less, more = sorted((less, more))
     assert priority_offset(less, weight, HOUR) <= priority_offset(more, weight, HOUR)
 
@@ -57,7 +57,9 @@ def test_no_plan_is_overtaken_by_an_urgent_one_made_later_than_a_hundred_times_t
 
 
 @given(RATIOS, WEIGHTS, RATIOS, WEIGHTS, st.floats(-10, 1))
-def test_the_plan_of_a_table_that_misses_an_objective_goes_before_all_made_then(ours, weight, theirs, other, left):
+def test_the_plan_of_a_table_that_misses_an_objective_precedes_plans_made_at_the_same_time(
+    ours, weight, theirs, other, left
+):
     assert priority_offset(ours, weight, HOUR) + objective_urgency([left], HOUR) >= priority_offset(theirs, other, HOUR)
 
 

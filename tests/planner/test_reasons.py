@@ -93,7 +93,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
         ([File(id="a", bytes=1), *PAIR], {}, "chosen", "chosen, group 1"),
     ],
 )
-def test_a_slice_is_told_why(files: list[File], more: dict[str, Any], reason: str, text: str) -> None:
+def test_a_slice_has_its_reason(files: list[File], more: dict[str, Any], reason: str, text: str) -> None:
     planning = plan(files, more.pop("settings", None), **more)
     assert reasons(planning)["a"] == reason
     assert texts(planning)["a"] == text
@@ -124,7 +124,7 @@ def test_without_a_quiet_period_a_file_of_this_moment_may_be_planned() -> None:
     assert reasons(plan([*PAIR, File(id="a", bytes=1, age=timedelta(0))], {"quiet_period": 0}))["a"] == "chosen"
 
 
-def test_an_intrinsic_reason_comes_before_a_passing_one() -> None:
+def test_an_intrinsic_reason_precedes_a_passing_one() -> None:
     young = timedelta(0)
     files = [
         File(id="large", bytes=GIB, busy="pending clustering", age=young),

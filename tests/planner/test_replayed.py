@@ -147,7 +147,7 @@ POLICIES = {
 @pytest.mark.slow
 @pytest.mark.parametrize("logs", [False, True], ids=["base files", "logs"])
 @pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES.keys())
-def test_planning_what_changed_comes_to_what_planning_everything_at_every_tick_comes_to(
+def test_planning_changes_has_the_result_of_planning_everything_at_every_tick(
     settings: dict[str, Any], logs: bool
 ) -> None:
     script = writer_history(generated(60, 2, seed=len(settings) + logs, updates=0.4, logs=logs, removals=0.1))
@@ -173,7 +173,7 @@ def test_without_compaction_a_history_ends_in_its_own_files(seed: int) -> None:
 
 
 @pytest.mark.parametrize("settings", POLICIES.values(), ids=POLICIES.keys())
-def test_rows_and_bytes_are_the_same_whatever_the_policy(settings: dict[str, Any]) -> None:
+def test_rows_and_bytes_are_the_same_under_every_policy(settings: dict[str, Any]) -> None:
     told = generated(300, 5, seed=11, updates=0.3)
     without, found = run(told, None), run(told, policy(**settings))
     assert (found.final_totals.rows, found.final_totals.bytes) == (
@@ -185,14 +185,14 @@ def test_rows_and_bytes_are_the_same_whatever_the_policy(settings: dict[str, Any
     assert len(files_of(found.layout)) == found.final_totals.files < without.final_totals.files
 
 
-def test_the_same_history_comes_to_the_same_end() -> None:
+def test_the_same_history_has_the_same_end() -> None:
     told = generated(300, 5, seed=3, updates=0.3, logs=True)
     one, other = run(told, policy()), run(told, policy())
     assert (one.daily_totals, one.work, one.final_totals) == (other.daily_totals, other.work, other.final_totals)
     assert layouts(one.layout) == layouts(other.layout)
 
 
-def test_what_lakefold_did_is_left_out_and_writers_go_on_with_what_it_made() -> None:
+def test_replay_leaves_lakefolds_rewrites_out_and_lets_writers_continue_with_its_files() -> None:
     """Two files are merged by a plan, and a writer adds to the merged one: without the plan it adds to both."""
     told = history(
         commit(SINCE + HOUR, written("a", 10 * MIB), written("b", 30 * MIB)),
@@ -213,7 +213,7 @@ def test_what_lakefold_did_is_left_out_and_writers_go_on_with_what_it_made() -> 
     assert merged.work.writer_bytes == (40 + 48) * MIB
 
 
-def test_what_others_clustered_stays_clustered() -> None:
+def test_files_that_other_processes_clustered_stay_clustered() -> None:
     told = history(
         commit(SINCE + HOUR, *(written(f"f{number}", 10 * MIB) for number in range(4))),
         commit(
@@ -227,7 +227,7 @@ def test_what_others_clustered_stays_clustered() -> None:
     assert [f["bytes"] for f in files_of(run(told, None).layout)] == [40 * MIB]
 
 
-def test_overwritten_files_are_gone_however_they_were_merged() -> None:
+def test_overwritten_files_are_gone_after_each_kind_of_merge() -> None:
     told = history(
         commit(SINCE + HOUR, written("a", 10 * MIB), written("b", 30 * MIB)),
         commit(

@@ -84,7 +84,7 @@ def test_every_pasted_key_that_does_not_size_plans_is_noted(settings: dict[str, 
     assert noted == set(settings) - sizing
 
 
-def test_the_size_of_a_written_file_is_what_a_slice_of_logs_counts_as_for_hudi() -> None:
+def test_a_slice_of_logs_counts_as_hudis_size_of_a_written_file() -> None:
     for settings in (FILE_SIZING_NOTEBOOKS, BEST_SIZE_NOTES, HUDI_SPARK, HUDI_FLINK):
         assert SizingPolicy.from_settings(settings).log_only_slice_size_bytes == 125_829_120
 

@@ -211,7 +211,9 @@ def test_the_options_of_a_plan_are_those_of_its_policy() -> None:
     minutes=st.integers(0, 10**6),
     files=st.integers(1, 50),
 )
-def test_what_a_policy_writes_it_reads_back(limit: int, target: int, group: int, minutes: int, files: int) -> None:
+def test_a_policys_settings_are_read_as_they_were_written(
+    limit: int, target: int, group: int, minutes: int, files: int
+) -> None:
     policy = SizingPolicy(
         small_file_limit_bytes=limit * 1000,
         target_file_max_bytes=(limit + target) * 1000,

@@ -37,7 +37,7 @@ def test_without_windows_plans_start_at_any_time():
     assert RunSchedule().next_open_at(MONDAY) == MONDAY
 
 
-def test_hours_go_by_the_clock_of_their_zone_in_summer_too():
+def test_hours_follow_the_clock_of_their_zone_in_summer_too():
     berlin = RunSchedule.parse(["22:00-06:00"], "Europe/Berlin")
     winter, summer = datetime(2026, 1, 5, 12, tzinfo=UTC), datetime(2026, 7, 6, 12, tzinfo=UTC)
     assert berlin.next_open_at(winter) == winter.replace(hour=21)
@@ -89,7 +89,7 @@ def test_on_the_days_on_which_clocks_change_it_opens_at_the_first_minute_in_whic
 
 
 @pytest.mark.parametrize("wrong", ["", "monday", "xyz 20:00-06:00", "20:00", "25:00-26:00", "10:60-11:00", "mon-"])
-def test_what_is_no_window_is_refused_with_what_to_write(wrong: str):
+def test_an_invalid_window_is_refused_with_the_valid_forms(wrong: str):
     with pytest.raises(ValueError, match=r"not a window|not a day|not a time of day"):
         RunSchedule.parse([wrong], "UTC")
 

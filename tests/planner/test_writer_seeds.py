@@ -211,5 +211,5 @@ SEEDS = {
 
 
 @pytest.mark.parametrize(("seed", "number"), [(seed, n) for seed, numbers in SEEDS.items() for n in numbers])
-def test_the_numbers_of_a_source_document_come_out(seed: str, number: Any) -> None:
+def test_the_numbers_of_a_source_document_are_reproduced(seed: str, number: Any) -> None:
     number()

@@ -60,7 +60,7 @@ def test_a_copy_on_write_insert_that_makes_a_file_leaves_at_most_one_small_one_b
 
 
 @given(st.lists(inserts, min_size=1, max_size=8), st.sampled_from([40, 100, 320, 900]))
-def test_no_file_is_far_above_its_maximum_however_wrong_the_estimate_of_a_row_is(batches, row_bytes):
+def test_no_file_is_far_above_its_maximum_for_any_estimate_of_a_row(batches, row_bytes):
     for step in run("hudi-cow", batches, row_bytes).steps:
         for change in step.changes:
             if change.action is FileAction.CREATED:
@@ -152,7 +152,7 @@ def test_shares_add_up_and_none_is_a_whole_one_off(count, weights):
     assert all(abs(share - count * weight / sum(weights)) < 1 for share, weight in zip(shares, weights, strict=True))
 
 
-def test_toml_csv_and_words_say_the_same():
+def test_toml_csv_and_options_give_the_same_scenario():
     toml = parse_toml('writer = "hudi-cow"\n[[batches]]\noperation = "insert"\nbytes = "96MB"\n')
     words = {"writer": "hudi-cow", "batches": parse_batch_words(["insert=96MB"])}
     table = {"writer": "hudi-cow"} | parse_csv("operation,bytes\ninsert,96MB\n")
@@ -217,7 +217,7 @@ REFUSED: list[tuple[dict[str, Any], list[str]]] = [
 
 
 @pytest.mark.parametrize(("document", "words"), REFUSED)
-def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_why(document, words):
+def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_with_the_reason(document, words):
     with pytest.raises(SimulationError) as refusal:
         simulate(parse_scenario(document))
     text = str(refusal.value)
@@ -225,7 +225,7 @@ def test_a_scenario_that_can_not_be_simulated_is_refused_in_one_line_that_says_w
     assert all(word in text for word in words), text
 
 
-def test_what_is_no_scenario_at_all_is_refused():
+def test_a_file_that_is_no_scenario_is_refused():
     for read, text, word in (
         (parse_toml, "writer = ", "TOML"),
         (parse_csv, "operation,size\ninsert,5\n", "'size'"),

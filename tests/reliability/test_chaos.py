@@ -63,7 +63,7 @@ def home(cell: Cell) -> Path:
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("cell", CELLS, ids=str)
 @pytest.mark.shown_by("tests/reliability/test_races.py::test_a_writers_ledger_equals_the_table_after_every_plan")
-def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_whatever_dies(cell, spark, home, databases):
+def test_no_row_is_lost_doubled_or_changed_and_nothing_is_stuck_under_any_crash(cell, spark, home, databases):
     urls, server = databases
     if Setting.of(cell, SEED).needs_faketime and clocks.library() is None:
         needs_server(clocks.INSTALL)

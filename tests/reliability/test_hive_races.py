@@ -147,9 +147,10 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
             f"Hive {kind}: {plans['completed']} commits beside a Spark that appends and overwrites without pause",
             f"{writes} writes to partitions, {plans['cancelled']} conflicts, {copied} files copied of {appended} "
             f"late appends, {won} overwrites that won; visible at most {longest:.1f} s after their writer's success, "
-            f"{reader.judge.seen_early} times earlier through a previous location and then invisible for at most "
-            f"{reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and {judge.reads} reads of a "
-            f"session that had cached the table and had to refresh it {errors} times, all equal to the ledger",
+            f"{reader.judge.seen_early} reads saw rows earlier, in a previous location, and later reads missed these "
+            f"rows for at most {reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and "
+            f"{judge.reads} reads of a session that had cached the table and had to refresh it {errors} times, all "
+            "equal to the ledger",
         )
         daemon.terminate()
         assert daemon.wait(timeout=90) == 0, told()[-3000:]

@@ -37,9 +37,7 @@ def stage(tmp_path, monkeypatch):
 @pytest.mark.slow
 @pytest.mark.crossed(1)
 @pytest.mark.parametrize("cell", KINDS, ids=lambda cell: f"{'mor' if cell.merge_on_read else 'cow'}-v{cell.version}")
-def test_incremental_reads_tell_of_the_writers_changes_and_never_of_rows_that_lakefold_has_copied(
-    spark, tmp_path, stage, cell
-):
+def test_incremental_reads_return_the_writers_changes_and_no_row_that_lakefold_copied(spark, tmp_path, stage, cell):
     setting = Setting.of(cell, 0)
     # Nothing is cleaned or archived, so that all that was can be read, and compared.
     options = writer_options(cell, setting) | {

@@ -58,7 +58,7 @@ def test_trap_a_kill_in_the_metadata_write_leaves_a_lock_that_the_next_process_r
 
 @pytest.mark.spark
 @pytest.mark.shown_by(
-    "tests/formats/test_hive_processes.py::test_executors_stopped_at_every_point_for_longer_than_their_leases_change_nothing_when_they_wake"
+    "tests/formats/test_hive_processes.py::test_executors_suspended_at_every_point_for_longer_than_their_leases_change_nothing_afterwards"
 )
 def test_an_executor_suspended_before_its_commit_until_after_a_take_over_changes_nothing(
     database_url, spark, template, tmp_path
@@ -93,7 +93,7 @@ def test_an_executor_suspended_before_its_commit_until_after_a_take_over_changes
 @pytest.mark.shown_by(
     "tests/reliability/test_crashes.py::test_a_plan_whose_executor_is_killed_at_any_step_commits_exactly_once"
 )
-def test_a_compaction_killed_at_a_step_lands_exactly_once_and_a_writers_upsert_meanwhile_stays(spark, tmp_path):
+def test_a_compaction_killed_at_any_step_commits_exactly_once_and_keeps_a_writers_upsert(spark, tmp_path):
     names = ["published_unrecorded", "begun_unrecorded", "before_commit", "after_commit"]
     made = tmp_path / "template"
     for version in range(3):

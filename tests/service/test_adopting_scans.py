@@ -59,7 +59,7 @@ def waiting(table: TableRef, instant: str = "7", **changes: Any) -> PendingActio
     return replace(entry, **changes)
 
 
-def test_the_daemon_executes_what_another_process_scheduled(
+def test_the_daemon_executes_a_plan_that_another_process_scheduled(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     before = table_rows(table)
@@ -83,7 +83,7 @@ def test_without_adopt_pending_nothing_of_others_is_touched(
 
 
 @pytest.mark.parametrize("kind", [PlanKind.COMPACTION, PlanKind.CLUSTERING])
-def test_what_was_adopted_is_proposed_once_while_its_writer_goes_on(
+def test_an_adopted_plan_is_proposed_once_while_its_writer_continues(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
 ) -> None:
     pending = [waiting(table, kind=kind)]
@@ -129,7 +129,7 @@ def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
     assert (options.sort_columns, options.layout, options.compression) == (("id",), "linear", "zstd")
 
 
-def test_what_is_begun_ours_no_rewrite_or_not_executable_is_not_adopted(
+def test_instants_that_are_begun_ours_no_rewrite_or_not_executable_are_not_adopted(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table)
@@ -164,7 +164,7 @@ def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
     assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
 
 
-def test_dead_work_is_told_once_with_the_command_that_ends_it(
+def test_dead_work_is_reported_once_with_the_command_that_ends_it(
     tmp_path: Path, table: TableRef, store: Store, caplog: pytest.LogCaptureFixture
 ) -> None:
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
@@ -189,7 +189,7 @@ def test_dead_work_is_told_once_with_the_command_that_ends_it(
     assert len(caplog.records) == 3, "told again when it comes back"
 
 
-def test_services_run_where_they_are_asked_for_and_not_more_often(
+def test_services_run_only_where_and_as_often_as_configured(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     def no_spark() -> Any:
@@ -237,7 +237,7 @@ def test_f4_the_rollback_command_names_no_command_that_can_not_help(
         _check_rollback(run, "t1", [lost, known], "8")
 
 
-def test_f3_what_a_plan_of_ours_had_to_leave_is_adopted_until_it_is_executed_but_not_at_each_scan(
+def test_f3_the_instant_of_an_ended_plan_is_adopted_until_it_is_executed_but_not_at_each_scan(
     tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     found = configured(tmp_path, table)

@@ -75,7 +75,7 @@ def test_failed_plans_are_found_tried_dry_and_requested_again_with_the_reason_an
     assert store.bulk_action(done["action_id"], "token ada").plan_ids == tuple(wanted[::-1])
 
 
-def test_what_cannot_be_done_to_a_plan_leaves_it_with_the_reason_and_does_it_to_the_others(context, client):
+def test_a_bulk_action_skips_impossible_plans_with_the_reason(context, client):
     taken, free = failed(context.store, SALES, "dt=1"), failed(context.store, SALES, "dt=2")
     holder = add(context.store, "dt=1", table=SALES).plan_id
     done = client.post("/v1/plans/retry", json={"state": "failed"}).json()
@@ -85,7 +85,7 @@ def test_what_cannot_be_done_to_a_plan_leaves_it_with_the_reason_and_does_it_to_
     assert f"dt=1 by plan {holder}" in left["reason"]
 
 
-def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
+def test_the_same_key_acts_once_after_any_later_actions(context, client):
     first = add(context.store, "dt=1", table=SALES).plan_id
     bob = add_token(context.store, "write", "bob")
     key = {"Idempotency-Key": "tonight"}
@@ -101,7 +101,7 @@ def test_the_same_key_does_it_once_whatever_has_come_since(context, client):
 
 
 @pytest.mark.parametrize("action", ["approve", "decline", "cancel", "retry"])
-def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, client, monkeypatch, action):
+def test_an_action_repeated_after_a_crash_records_all_of_its_effects(context, client, monkeypatch, action):
     monkeypatch.setattr(bulk_actions, "MAX_PLANS", 2)
     store = context.store
     make = {
@@ -135,7 +135,7 @@ def test_an_action_repeated_after_a_crash_tells_of_all_that_it_did(context, clie
     assert (ids(rest), rest["next"]) == (plans[1::-1], None), "it goes on behind what the first call has meant"
 
 
-def test_a_running_plan_is_asked_to_stop_and_what_comes_later_is_not_meant(context, client):
+def test_a_cancellation_ends_the_running_plan_and_no_later_one(context, client):
     running = add(context.store, "dt=1", table=SALES).plan_id
     claimed(context.store)
     waiting = add(context.store, "dt=2", table=SALES).plan_id
@@ -185,7 +185,7 @@ def test_plans_proposed_after_the_listing_are_not_approved_with_the_others(conte
 
 
 @pytest.mark.parametrize("until", ["", "2099-01-01", "0s"])
-def test_a_dry_run_says_until_when_it_has_looked_and_what_came_later_is_not_approved_with_it(context, client, until):
+def test_a_dry_run_states_its_time_and_later_files_are_not_approved_with_it(context, client, until):
     seen = propose(context.store, "dt=1", table=SALES)
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
     dry = client.post("/v1/plans/approve", json={"proposed": True, "until": until, "dry_run": True}).json()
@@ -196,7 +196,7 @@ def test_a_dry_run_says_until_when_it_has_looked_and_what_came_later_is_not_appr
 
 
 @pytest.mark.usefixtures("clean_environment")
-def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, run, monkeypatch):
+def test_the_command_decides_on_the_plans_that_it_listed_for_any_until(context, run, monkeypatch):
     seen = propose(context.store, "dt=1", table=SALES)
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms - 1000")
     later, asked = list[str](), list[str]()
@@ -212,7 +212,7 @@ def test_the_command_decides_on_what_it_has_listed_whatever_until_says(context, 
     assert [context.store.plan(plan).decision for plan in (seen, *later)] == ["approved", None]
 
 
-def test_how_late_it_is_says_the_database_which_says_when_plans_were_made(context, client):
+def test_the_default_time_limit_of_a_bulk_action_is_the_databases_time(context, client):
     propose(context.store, "dt=1", table=SALES)
     sql(context.store.url, "UPDATE plan SET created_at_ms = created_at_ms + 60000")
     dry = client.post("/v1/plans/approve", json={"proposed": True, "until": "2099-01-01", "dry_run": True}).json()
@@ -237,7 +237,7 @@ def test_a_proposal_that_its_successor_replaced_meanwhile_is_left_with_the_reaso
 
 
 @pytest.mark.slow
-def test_more_than_one_call_may_hold_goes_on_behind_the_last(context, client, monkeypatch):
+def test_a_bulk_action_over_the_limit_of_a_call_continues_in_the_next_call(context, client, monkeypatch):
     monkeypatch.setattr(bulk_actions, "MAX_PLANS", 2)
     plans = [add(context.store, f"dt={n}", table=SALES).plan_id for n in range(5)]
     seen, after = [], None
@@ -281,7 +281,7 @@ def test_terms_that_mean_nothing_or_everything_are_refused(context, client, acti
 
 
 @pytest.mark.parametrize("action", ["cancel", "retry", "approve", "decline"])
-def test_many_plans_ask_for_what_one_asks_for(context, action):
+def test_an_action_on_many_plans_needs_the_same_rights_as_on_one(context, action):
     plan, body = (
         add(context.store, "dt=1", table=SALES).plan_id,
         {"state": "failed" if action == "retry" else "requested"},
@@ -318,7 +318,7 @@ def test_a_token_limited_to_tables_means_plans_of_these_only(context):
     assert context.store.plan_state(others) is PlanState.REQUESTED
 
 
-def test_times_are_said_as_dates_times_and_ages(client, context):
+def test_times_are_given_as_dates_times_and_ages(client, context):
     plan = add(context.store, "dt=1", table=SALES).plan_id
     today = datetime.now(UTC)
     for since, found in (

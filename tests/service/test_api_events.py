@@ -78,7 +78,7 @@ def callback(*partitions, **changes):
     return {**message, "commitActionType": "commit", "hoodieWriteStat": stats, **changes}
 
 
-def test_a_writer_tells_its_partitions_and_they_wait_for_the_scheduler(context, client):
+def test_partitions_that_a_writer_reports_wait_for_the_scheduler(context, client):
     answer = client.post("/v1/events/commit", json={"table": "demo.trips", "partitions": ["dt=2", "dt=1/", "dt=2"]})
     assert (answer.status_code, answer.json()) == (
         202,
@@ -214,7 +214,7 @@ def test_d2_a_callback_for_another_name_of_a_tables_directory_is_the_tables(cont
     assert reported(context) == [("demo.linked", "dt=1")]
 
 
-def test_a_location_is_the_same_however_its_uri_is_spelled():
+def test_all_spellings_of_a_uri_are_one_location():
     assert {normalize_location(f"{scheme}/lake/t") for scheme in ("", "file:", "file://", "file:/")} == {"/lake/t"}
     assert normalize_location("/lake//a/../t/") == "/lake/t"
     assert {normalize_location(f"{s}://b/lake//t/") for s in ("s3", "s3a", "s3n")} == {"s3://b/lake/t"}

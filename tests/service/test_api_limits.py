@@ -7,7 +7,7 @@ from api_toys import add_token, bearer, client_of, context_at, problem
 from service.server.http.rate_limit import RateLimit
 
 
-def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
+def test_a_client_over_the_rate_limit_gets_the_time_of_its_next_request(tmp_path):
     context = context_at(tmp_path, rate_limit=2)
     token = add_token(context.store, "read")
     with client_of(context) as client:
@@ -23,7 +23,7 @@ def test_a_client_that_asks_too_often_is_told_when_to_come_back(tmp_path):
     context.store.close()
 
 
-def test_the_limit_refills_with_time_and_forgets_clients(monkeypatch):
+def test_the_limit_refills_with_time_and_drops_idle_clients(monkeypatch):
     now = [100.0]
     monkeypatch.setattr("service.server.http.rate_limit.time.monotonic", lambda: now[0])
     limit = RateLimit(1)

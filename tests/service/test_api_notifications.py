@@ -38,7 +38,7 @@ def states(context):
     return {message.number: message.state.value for message in context.store.notifications()}
 
 
-def test_messages_come_newest_first_in_pages_as_the_command_line_prints_them(client, capsys):
+def test_messages_are_paged_newest_first_as_the_command_line_prints_them(client, capsys):
     found, path = [], "/v1/notifications?limit=4"
     while path:
         answer = client.get(path)
@@ -74,7 +74,7 @@ def test_status_and_metrics_count_the_same(context, client):
     assert [value("lakefold_notifications", {"state": state}) for state in ("waiting", "dead")] == [3, 2]
 
 
-def test_a_dead_message_is_sent_again_and_asking_twice_is_as_good_as_once(context, client):
+def test_a_repeated_request_resends_a_dead_message_once(context, client):
     assert client.post("/v1/notifications/1/retry").json() == {"retried": 1}
     assert client.post("/v1/notifications/1/retry").json() == {"retried": 0}
     [again] = [message for message in context.store.notifications() if message.number == 1]
@@ -105,7 +105,7 @@ def test_all_that_are_dead_are_dropped_or_sent_again_at_once(context, client):
         (f"{1 << 63}/retry", None, 422, "path.number"),
     ],
 )
-def test_what_can_not_be_done_is_a_problem_and_changes_nothing(context, client, path, body, status, detail):
+def test_an_impossible_action_is_a_problem_and_changes_nothing(context, client, path, body, status, detail):
     before = states(context)
     answer = client.post(f"/v1/notifications/{path}", json=body)
     assert (answer.status_code, answer.headers["Content-Type"]) == (status, "application/problem+json")

@@ -93,7 +93,7 @@ def test_a_plan_is_followed_through_its_steps_and_bytes_to_its_end(context, serv
     assert listener.headers["Cache-Control"] == "no-store"
 
 
-def test_who_has_heard_the_last_event_of_an_ended_plan_is_told_not_to_come_again(context, server):
+def test_a_client_with_the_last_event_of_an_ended_plan_gets_204(context, server):
     plan = add(context.store, "dt=1")
     context.store.request_cancel(plan.plan_id, "ada")
     first = Listener(server, plan.plan_id)
@@ -105,7 +105,7 @@ def test_who_has_heard_the_last_event_of_an_ended_plan_is_told_not_to_come_again
     assert (again.status, again.events) == (204, [])
 
 
-def test_a_stream_taken_up_again_tells_only_what_is_new_whatever_the_id(context, server):
+def test_a_resumed_stream_sends_only_new_events_for_any_id(context, server):
     plan = add(context.store, "dt=1")
     first = Listener(server, plan.plan_id)
     first.hears(state="requested")
@@ -157,7 +157,7 @@ def test_silence_is_broken_by_comments(context, server, monkeypatch):
     assert len(listener.events) == 1
 
 
-def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, monkeypatch):
+def test_a_short_database_outage_ends_no_stream(context, server, monkeypatch):
     from service.control.store import DatabaseUnreachable
 
     plan = add(context.store, "dt=1")
@@ -178,7 +178,7 @@ def test_a_database_that_is_away_for_a_moment_ends_no_stream(context, server, mo
     listener.hears(state="cancelled")
 
 
-def test_a_stream_ends_with_its_token_and_those_of_others_go_on(context, server, monkeypatch):
+def test_a_stream_ends_with_its_token_and_streams_of_other_tokens_continue(context, server, monkeypatch):
     monkeypatch.setattr(tokens, "_CACHE_SECONDS", 0.1)
     plan = add(context.store, "dt=1")
     listeners = {

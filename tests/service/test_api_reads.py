@@ -88,14 +88,14 @@ def test_the_partitions_of_the_last_whole_scan_add_up_to_the_scan(lake):
     assert (left["reason"], left["setting"], left["has_several_values"]) == ("alone", "min_input_files", False)
 
 
-def test_partitions_come_in_pages(lake):
+def test_partitions_are_paged(lake):
     _, client, _, _ = lake
     whole = pages(client, "/v1/tables/sales.orders/partitions")
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=2") == whole
     assert pages(client, "/v1/tables/sales.orders/partitions?limit=6") == whole
 
 
-def test_partitions_are_found_by_part_of_their_path_and_the_worst_come_first(lake):
+def test_partitions_are_found_by_part_of_their_path_worst_first(lake):
     context, client, table, _ = lake
     whole = client.get("/v1/tables/sales.orders/partitions").json()["items"]
     found = client.get("/v1/tables/sales.orders/partitions?search=T=9").json()["items"]
@@ -130,7 +130,7 @@ def test_a_table_without_a_scan_has_no_partitions_yet(lake):
     assert answer == {"items": [], "next": None, "taken_at": None}
 
 
-def test_the_list_of_tables_has_most_to_rewrite_first_and_comes_in_pages(lake):
+def test_the_list_of_tables_has_most_to_rewrite_first_and_is_paged(lake):
     context, client, _, _ = lake
     now = datetime.now(UTC)
     for name, bytes_ in (("sales.b", 5), ("sales.a", 5), ("sales.c", 10**12)):
@@ -178,7 +178,7 @@ def test_a_table_shows_its_last_scan_its_facts_and_its_policy(lake):
     assert document["policy"]["small_file_limit"] == "1MiB"
 
 
-def test_a_table_that_cannot_be_read_from_here_still_shows_what_the_database_knows(lake, monkeypatch):
+def test_a_table_that_cannot_be_read_from_here_still_shows_its_data_in_the_database(lake, monkeypatch):
     def unreadable(self, table):
         raise PermissionError(13, "Permission denied", table.location)
 
@@ -199,7 +199,7 @@ def test_a_table_that_is_not_known_is_a_problem_with_the_nearest_name(lake):
     assert client.get("/v1/settings?table=sales.order").status_code == 404
 
 
-def test_scans_are_listed_newest_first_with_those_that_failed(lake):
+def test_scans_are_listed_newest_first_including_failed_ones(lake):
     context, client, table, _ = lake
     later = context.store.last_scan(table.name).taken_at + timedelta(minutes=5)
     context.store.record_scan(ScanRecord(table=table.name, taken_at=later, outcome="error", error="unreadable"))
@@ -209,7 +209,7 @@ def test_scans_are_listed_newest_first_with_those_that_failed(lake):
     assert len(client.get("/v1/tables/sales.orders/scans?limit=1").json()["items"]) == 1
 
 
-def test_plans_are_listed_by_table_and_state_and_come_in_pages(lake):
+def test_plans_are_listed_by_table_and_state_in_pages(lake):
     context, client, _, answer = lake
     made = add_plans(context.store, 7)
     newest_first = [*reversed(made), *answer.plan_ids]
@@ -234,7 +234,7 @@ def test_a_plan_is_found_by_the_end_of_its_id_and_shows_its_events(lake):
     assert client.get("/v1/plans/ffffffff").json()["title"] == "Not found"
 
 
-def test_status_and_settings_are_those_of_the_command_line(lake, capsys):
+def test_status_and_settings_equal_the_output_of_the_command_line(lake, capsys):
     from service.cli.main import run
 
     context, client, _, _ = lake
@@ -285,7 +285,7 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
     assert len(rows) == 3
 
 
-def test_settings_of_a_table_name_where_each_value_came_from(lake):
+def test_settings_of_a_table_name_the_origin_of_each_value(lake):
     _, client, _, _ = lake
     items = {item["setting"]: item for item in client.get("/v1/settings?table=sales.orders").json()["items"]}
     assert items["mode"]["value"] == "compact"
@@ -305,7 +305,7 @@ def test_a_password_of_the_database_is_shown_nowhere(tmp_path):
     context.store.close()
 
 
-def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch):
+def test_replaced_files_are_listed_by_the_day_of_their_deletion(lake, monkeypatch):
     from service.control.store import DeletionDay
 
     context, client, _, _ = lake
@@ -318,7 +318,7 @@ def test_what_was_replaced_is_told_by_the_day_of_its_deletion(lake, monkeypatch)
     assert asked == [{timedelta(days=7): ["sales.orders"]}]
 
 
-def test_a_trend_has_points_oldest_first_up_to_now_and_what_they_say_of_a_week_and_a_month(lake):
+def test_a_trend_has_points_oldest_first_up_to_now_and_the_changes_of_a_week_and_a_month(lake):
     context, client, table, _ = lake
     store = context.store
     assert client.get("/v1/tables/sales.orders/trend").json()["trends"] == [], "one point is no trend"

@@ -54,7 +54,7 @@ def ask(client, query="", **body):
 
 
 @pytest.mark.slow
-def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys, tmp_path, context, client):
+def test_a_request_is_accepted_at_once_and_answered_at_its_location(toys, tmp_path, context, client):
     context.store.pause(None, "test")  # so that the scheduler's own first scan plans nothing
     with scheduler(tmp_path):
         wait_for(lambda: context.store.last_scan("t1"), "the first scan")
@@ -76,7 +76,7 @@ def test_a_request_is_accepted_at_once_and_answered_where_its_location_says(toys
 
 
 @pytest.mark.slow
-def test_a_request_waits_for_its_answer_where_it_is_told_to(toys, tmp_path, context, client):
+def test_a_request_with_the_wait_option_waits_for_its_answer(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
         wait_for(lambda: context.store.last_scan("t1"), "the first scan")
@@ -141,7 +141,7 @@ def test_a_whole_table_that_is_held_is_refused_by_the_scheduler_in_the_same_word
     assert answer.headers["Link"] == f'</v1/plans/{plan.plan_id}>; rel="related"'
 
 
-def test_a_dry_run_says_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
+def test_a_dry_run_states_why_its_plans_would_not_be_stored(toys, tmp_path, context, client):
     with running(Daemon(load_config(write_config(tmp_path, policy=RARELY, mode="observe")), "scheduler")):
         answer = ask(client, "?dry_run=true").json()["answer"]
     assert (answer["outcome"], len(answer["plans"])) == ("dry_run", 1)
@@ -163,7 +163,7 @@ def test_nothing_is_planned_in_mode_compact_before_the_writers_are_declared(toys
     assert context.store.plans() == []
 
 
-def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, context, client):
+def test_files_of_one_of_several_plans_do_not_count_as_left_alone(toys, tmp_path, context, client):
     context.store.pause(None, "test")
     with scheduler(tmp_path):
         answer = ask(client, "?dry_run=true", overrides={"max_num_groups": 1}).json()["answer"]
@@ -172,7 +172,7 @@ def test_what_one_of_several_plans_takes_is_not_left_alone(toys, tmp_path, conte
     assert answer["reasons"] == []
 
 
-def test_the_same_key_asks_only_once(context, client):
+def test_the_same_key_makes_only_one_request(context, client):
     key = {"Idempotency-Key": "airflow-2026-03-01"}
     body = {"table": "t1", "partitions": ["dt=1"]}
     first = client.post("/v1/requests", json=body, headers=key)
@@ -301,7 +301,7 @@ def test_a_proposal_is_approved_or_declined_once_and_by_a_writer(toys, tmp_path,
 
 
 @pytest.mark.slow
-def test_an_inflight_plan_is_asked_to_stop_and_a_failed_one_requested_again(toys, tmp_path, context, client):
+def test_an_inflight_plan_is_cancelled_and_a_failed_one_requested_again(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     claim = context.store.claim("executor")
@@ -334,7 +334,7 @@ def test_tables_and_the_service_are_paused_and_resumed(context, client):
 
 
 @pytest.mark.slow
-def test_the_page_of_a_proposal_asks_for_a_yes_and_takes_it(toys, tmp_path, context, client):
+def test_a_proposal_can_be_approved_on_its_page(toys, tmp_path, context, client):
     with scheduler(tmp_path, mode="propose"):
         (plan,) = wait_for(lambda: context.store.plans(), "a plan")
     page = client.get(f"/plans/{plan.plan_id}").text

@@ -108,7 +108,7 @@ def test_every_write_route_demands_the_write_scope(context):
             assert client.post(filled(path), headers=bearer(writer)).status_code not in (401, 403, 500), path
 
 
-def test_a_question_with_a_body_changes_nothing_needs_a_token_beyond_the_loopback_and_comes_as_json(context, exposed):
+def test_a_query_by_post_changes_nothing_and_needs_json_and_a_token_beyond_the_loopback(context, exposed):
     question = {"writer": "hive", "batches": [{"operation": "insert", "rows": 5}]}
     before = rows(context)
     with client_of(context) as client:
@@ -146,7 +146,7 @@ def refused(answer):
     return answer.status_code == 401 or (answer.status_code == 303 and answer.headers["Location"].startswith("/login"))
 
 
-def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_do(context):
+def test_missing_wrong_expired_and_revoked_tokens_get_401_and_insufficient_scopes_403(context):
     store = context.store
     revoked, reader = add_token(store, "write", "revoked"), add_token(store, "read")
     expired = add_token(store, "write", "expired", expires_in=timedelta(milliseconds=1))
@@ -166,7 +166,7 @@ def test_no_wrong_expired_and_revoked_tokens_are_told_apart_from_what_they_may_d
     assert not store.service_pause()
 
 
-def test_a_token_is_known_and_forgotten_within_seconds_without_a_restart(context):
+def test_a_token_is_accepted_and_revoked_within_seconds_without_a_restart(context):
     with client_of(context) as client, time_machine.travel(0, tick=False) as clock:
         first = add_token(context.store, "write", "first")
         assert client.post("/v1/pause", headers=bearer(first)).status_code == 200
@@ -213,7 +213,7 @@ def test_a_read_by_another_name_or_through_a_proxy_needs_a_token(tmp_path):
     context.store.close()
 
 
-def test_metrics_ask_for_a_token_where_they_are_told_to(tmp_path):
+def test_metrics_need_a_token_where_the_setting_requires_it(tmp_path):
     context = context_at(tmp_path, address="0.0.0.0", metrics_need_token=True)
     token = add_token(context.store, "read")
     with client_of(context) as client:
@@ -318,7 +318,7 @@ def test_errors_of_the_framework_are_problem_documents_too(context):
         assert document["detail"].startswith("query.limit: ")
 
 
-def test_the_type_of_a_problem_leads_to_a_heading_of_the_page_that_explains_it(context):
+def test_the_type_of_a_problem_names_a_heading_of_the_page_that_explains_it(context):
     with client_of(context) as client:
         page, _, heading = client.get("/v1/nothing").json()["type"].partition("#")
         answer = client.get(page)
@@ -337,7 +337,7 @@ def test_an_unexpected_error_shows_the_caller_no_internals(context, monkeypatch,
     assert "the secret inside" in caplog.text
 
 
-def test_a_database_that_is_away_is_503_for_who_has_a_token_too(context):
+def test_an_unavailable_database_is_503_for_callers_with_a_token_too(context):
     from service.control.store import DatabaseUnreachable
 
     def away(*_, **__):

@@ -128,7 +128,7 @@ def test_overlapping_sources_serve_a_table_once_under_its_first_name(catalog, tm
     assert found.problems == []
 
 
-def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(catalog, tmp_path):
+def test_d2_a_table_with_two_names_is_served_once_under_the_name_of_its_real_location(catalog, tmp_path):
     table(tmp_path / "lake/trips")
     (tmp_path / "lake/alias").symlink_to(tmp_path / "lake/trips")
     (tmp_path / "other").symlink_to(tmp_path / "lake")
@@ -150,7 +150,7 @@ def test_d2_a_table_with_two_names_is_served_once_under_that_of_its_real_place(c
     assert remembered.find(str(tmp_path / "elsewhere/orders")).name == "o.orders"
 
 
-def test_d2_a_bind_mount_is_the_same_place_as_what_it_shows(tmp_path):
+def test_d2_a_bind_mount_is_the_same_location_as_its_source(tmp_path):
     for name in ("trips", "mounted"):
         (tmp_path / name).mkdir()
     places = (
@@ -209,7 +209,7 @@ def test_a_directory_without_permission_is_named_and_lost_found_is_never_searche
     assert "permission denied for" in problem
 
 
-def test_the_leader_tells_every_process_what_it_could_not_search(catalog, tmp_path, store, run, monkeypatch):
+def test_every_process_knows_what_the_leader_could_not_search(catalog, tmp_path, store, run, monkeypatch):
     monkeypatch.setenv("LAKEFOLD_DATABASE__URL", store.url)
     table(tmp_path / "lake/a")
     half = tmp_path / "lake/half/.hoodie"
@@ -266,9 +266,7 @@ def test_a_table_that_a_scan_misses_is_searched_for_at_once(catalog, tmp_path, s
     assert (len(searched), store.table_state("after").name) == (2, "after")
 
 
-def test_a_source_that_is_away_or_a_database_that_fails_is_tried_again_within_seconds(
-    catalog, tmp_path, store, monkeypatch
-):
+def test_an_unavailable_source_or_database_is_tried_again_within_seconds(catalog, tmp_path, store, monkeypatch):
     table(tmp_path / "lake/a")
     half = tmp_path / "lake/half/.hoodie"
     half.mkdir(parents=True)
@@ -302,7 +300,7 @@ def gauge(lake: LakeState) -> float:
     return value
 
 
-def test_of_very_many_problems_the_last_line_says_how_many_more_there_are(store):
+def test_the_last_line_of_a_long_list_of_problems_counts_the_omitted_ones(store):
     store.record_source_problems([f"source #1 (lake): {number}" for number in range(250)])
     lines = [one.problem for one in store.source_problems()]
     assert (len(lines), lines[-1].partition(" ")[0]) == (101, "150")
@@ -410,7 +408,7 @@ def test_an_iceberg_catalog_is_searched_by_its_settings_and_patterns(catalog, tm
     assert not catalog('[[sources]]\ncatalog = "prod"\ntable = "x*"\n').covers(ref)
 
 
-def test_a_catalog_without_settings_is_reported_with_what_to_paste(catalog):
+def test_a_catalog_without_settings_is_reported_with_lines_to_paste(catalog):
     found = catalog('[[sources]]\ncatalog = "prod"\n')
     assert names(found) == {}
     (problem,) = found.problems

@@ -175,7 +175,7 @@ def test_version_and_bare_command(run):
         (("plans", "request", "t", "--set", "x"), "--set 'x' is not KEY=VALUE", "lakefold plans request"),
     ],
 )
-def test_a_usage_error_is_one_line_and_where_to_look(arguments, says, hint, run):
+def test_a_usage_error_is_one_line_and_names_the_help(arguments, says, hint, run):
     run("db", "upgrade")
     code, out, err = run(*arguments)
     assert (code, out) == (2, "")
@@ -226,7 +226,7 @@ def test_a_bad_configuration_is_1_with_file_and_line_from_every_command(run, hom
     assert json.loads(err)["type"] == "docs/problems.md#configuration"
 
 
-def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(run, home):
+def test_config_check_finds_bad_rules_idle_rules_and_missing_sources(run, home):
     file = home / "lakefold.toml"
     base = file.read_text()
     file.write_text(base + '[[sources]]\npath = "gone"\n[[tables]]\nmatch = "x.*"\nmode = "compact"\n')
@@ -245,7 +245,7 @@ def test_config_check_finds_bad_rules_idle_rules_and_sources_that_are_not_there(
     assert run("config", "check")[0] == 0
 
 
-def test_config_check_says_aloud_what_is_allowed_and_seldom_meant(run, home):
+def test_config_check_warns_of_valid_settings_that_are_seldom_meant(run, home):
     with (home / "lakefold.toml").open("a") as file:
         file.write('[defaults]\nretention = "0d"\nsmall_file_limit = "300B"\n')
     code, _, err = run("config", "check")
@@ -309,7 +309,7 @@ def test_pause_and_resume_of_everything(run):
     assert json.loads(run("resume", "--json")[1]) == {"table": None, "paused": False}
 
 
-def test_an_error_shows_its_traceback_only_when_asked_to(run, monkeypatch):
+def test_an_error_shows_its_traceback_only_on_request(run, monkeypatch):
     assert "Traceback" not in run("status")[2]
     monkeypatch.setenv("LAKEFOLD_DEBUG", "1")
     with pytest.raises(SchemaMismatch):
@@ -435,7 +435,7 @@ def test_a_pipe_gets_aligned_columns_that_are_never_cut(capsys):
     assert third == "y"
 
 
-def test_a_terminal_gets_lines_that_fit_and_what_can_be_told_apart_at_both_ends(run, home, monkeypatch, capsys):
+def test_a_terminal_gets_lines_that_fit_with_both_ends_of_long_values(run, home, monkeypatch, capsys):
     columns = (TableColumn("NAME", is_shortened=True), TableColumn("N", True), TableColumn("WHY"))
     cells = [["the_longest_prefix_of_all.orders", "1,234", "x" * 90], ["a.b", "5", ""]]
     assert fit_columns(columns, cells, 200) == cells
@@ -458,7 +458,7 @@ def test_a_count_that_is_not_zero_is_always_visible_in_a_bar():
     assert lines == [" a │▏ 1", "bb │  ← limit", " c │██████████ 100,000"]
 
 
-def test_former_names_of_commands_and_options_work_are_hidden_and_say_the_present_name(run):
+def test_former_names_of_commands_and_options_work_are_hidden_and_name_the_present_one(run):
     later = "; the next release will not accept the old name\n"
     for words in (("tables", "home", "t"), ("tables", "restore-locations", "t")):
         code, _, err = run(*words)

@@ -36,7 +36,7 @@ def test_verify_exits_3_on_a_missing_and_on_an_unowned_file(lakefold):
     assert "missing: " in lakefold("verify", "orders", expect=3)
 
 
-def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
+def test_clean_lists_files_to_delete_with_their_times_and_leaves_live_files(lakefold):
     lakefold("plans", "request", "orders")
     store = lakefold.store
     claim = store.claim("test")
@@ -67,7 +67,7 @@ def test_clean_lists_what_would_go_and_when_and_leaves_live_files(lakefold):
     assert lakefold("status").startswith("3 files fewer · 300 B rewritten · 0 B freed · ")
 
 
-def test_c4_clean_closes_what_the_table_knows_no_replacement_of_and_says_so(lakefold):
+def test_c4_clean_closes_files_without_a_replacement_on_the_timeline_and_reports_them(lakefold):
     lakefold("plans", "request", "orders")
     store = lakefold.store
     claim = store.claim("test")
@@ -102,7 +102,7 @@ def test_clean_leaves_the_work_to_a_live_cleaner(lakefold):
     store.close()
 
 
-def test_rollback_takes_back_a_dead_write_and_refuses_what_is_not_pending_or_lakefolds(lakefold):
+def test_rollback_removes_a_dead_write_and_refuses_completed_writes_and_lakefolds_instants(lakefold):
     timeline = lakefold.base / ".hoodie/timeline"
     dead = "20260101000000001"
     for name in (f"{dead}.commit.requested", f"{dead}.inflight"):

@@ -68,7 +68,7 @@ def test_a_dry_run_prints_the_exact_plan_and_stores_none(lakefold):
     assert (stored["input_files"], stored["input_bytes"]) == (4, sum(planned.values()))
 
 
-def test_a_request_plans_what_is_free_and_exits_11_only_where_nothing_is(lakefold):
+def test_a_request_plans_free_partitions_and_exits_11_only_if_none_is_free(lakefold):
     first = lakefold.json("plans", "request", "orders", "-p", ONE)[0]
     assert (first["outcome"], len(first["plan_ids"])) == ("planned", 1)
     taken = lakefold.problem("plans", "request", "orders", "-p", ONE, expect=11)
@@ -141,7 +141,7 @@ def test_a_plan_is_shown_by_a_unique_beginning_cancelled_and_watched_to_its_end(
     ]
 
 
-def test_the_same_idempotency_key_asks_once(lakefold):
+def test_the_same_idempotency_key_makes_one_request(lakefold):
     first = lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0]
     assert lakefold.json("plans", "request", "orders", "--idempotency-key", "k")[0] == first
     assert (
@@ -177,7 +177,7 @@ def test_a_live_scheduler_answers_and_a_silent_one_is_named(lakefold):
     store.close()
 
 
-def test_a_table_that_cannot_be_read_says_why_and_the_scan_is_remembered(lakefold):
+def test_a_table_that_cannot_be_read_is_shown_with_the_reason_and_the_scan_is_recorded(lakefold):
     (lakefold.base / ".hoodie/hoodie.properties").write_text("hoodie.table.name=x\nhoodie.table.version=42\n")
     (lakefold.base / ".hoodie/.hoodie.properties.crc").unlink(missing_ok=True)
     problem = lakefold.problem("plans", "request", "sales.orders", expect=1)
@@ -229,7 +229,7 @@ def test_an_unknown_table_exits_10_with_the_nearest_name_from_every_command(lake
 
 
 @pytest.mark.parametrize("why", ["setting", "index", "unreadable"])
-def test_d4_what_a_scan_refuses_is_refused_alike_by_config_check_explain_and_a_dry_run(lakefold, why):
+def test_d4_scan_config_check_explain_and_dry_run_refuse_the_same_tables(lakefold, why):
     properties = lakefold.base / ".hoodie/hoodie.properties"
     assert len(lakefold.json("config", "check")) == 1
     if why == "setting":

@@ -81,7 +81,7 @@ def test_a_problem_only_a_newer_service_knows_keeps_its_exit_code():
     assert (error.problem.slug, error.problem.code, str(error)) == ("frozen", ExitCode.HALTED, "it froze")
 
 
-def test_a_call_that_may_be_repeated_is_repeated_where_the_service_is_away_for_a_moment(naps):
+def test_a_repeatable_call_is_repeated_if_the_service_is_briefly_unavailable(naps):
     http, calls = http_of(httpx.Response(503), httpx.ReadError("cut"), ok({"a": 1}))
     assert http.get("/v1/x") == {"a": 1}
     assert (len(calls), len(naps)) == (3, 2)
@@ -102,7 +102,7 @@ def test_a_write_that_was_not_taken_is_tried_again(answer, naps):
     assert naps == ([3.0] if isinstance(answer, httpx.Response) else [0.3])
 
 
-def test_a_service_that_asks_for_long_patience_is_reported_at_once(naps):
+def test_a_service_that_requests_a_long_wait_is_reported_at_once(naps):
     busy = problem(problems.TOO_MANY_REQUESTS, "too many requests")
     busy.headers["Retry-After"] = "600"
     assert refusal(http_of(busy)[0]).problem is problems.TOO_MANY_REQUESTS
@@ -143,7 +143,7 @@ UNTRUSTED.verify_message = "self-signed certificate"
     ],
     ids=lambda value: value if isinstance(value, str) else type(value).__name__,
 )
-def test_every_way_not_to_answer_is_one_line_that_says_which(answer, kind, words):
+def test_each_failure_to_answer_is_one_line_with_its_kind(answer, kind, words):
     error = refusal(http_of(answer)[0])
     assert error.problem.slug == kind
     assert "\n" not in str(error)
@@ -205,7 +205,7 @@ def test_an_address_without_a_server_is_reported_in_one_line():
     assert (error.problem.code, "can't connect: " in str(error)) == (ExitCode.DATABASE, True)
 
 
-def test_a_service_without_tls_behind_an_https_address_is_told_in_a_line():
+def test_a_service_without_tls_at_an_https_address_is_an_error_of_one_line():
     with socket.create_server(("127.0.0.1", 0)) as listener:
 
         def answer():
@@ -233,7 +233,7 @@ def event(document):
     return f"event: progress\ndata: {json.dumps(document)}\n\n"
 
 
-def test_progress_comes_by_events_and_a_comment_repeats_the_last():
+def test_progress_is_sent_as_events_and_a_comment_repeats_the_last():
     http, calls = http_of(stream(event(news("inflight", 1)), ": ping\n\n", event(news("completed", 2))))
     assert [(n["state"], n["progress_bytes_done"]) for n in follow_progress(http, "p1")] == [
         ("inflight", 1),
@@ -251,7 +251,7 @@ def test_a_stream_that_breaks_off_is_taken_up_again():
     assert {call.url.path for call in calls} == {"/v1/plans/p1/progress"}
 
 
-def test_where_no_stream_comes_through_progress_is_polled():
+def test_progress_is_polled_where_streams_are_blocked():
     plan = news("inflight", 1) | {"format": "hudi"}
     http, calls = http_of(
         httpx.Response(404), httpx.Response(404), ok(plan), httpx.ConnectError("restarting"), ok(news("completed", 2))

@@ -30,7 +30,7 @@ def test_without_a_file_everything_has_its_default(tmp_path):
     assert {table.origins[knob].source for knob in FIELD_PARSERS} == {"default"}
 
 
-def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tmp_path):
+def test_the_file_is_searched_for_in_four_places_nearest_first(monkeypatch, tmp_path):
     user = written("", str(tmp_path / ".config/lakefold/lakefold.toml"))
     assert find_config_file() == user
     here = written("")
@@ -42,7 +42,7 @@ def test_the_file_is_looked_for_in_four_places_the_nearest_first(monkeypatch, tm
     assert find_config_file(by_option) == by_option
 
 
-def test_a_named_file_that_is_not_there_is_refused(monkeypatch):
+def test_a_missing_named_file_is_refused(monkeypatch):
     with pytest.raises(ConfigError, match=r"--config names nowhere\.toml, which is not a file"):
         load_config(Path("nowhere.toml"))
     monkeypatch.setenv("LAKEFOLD_CONFIG", "gone.toml")
@@ -125,7 +125,7 @@ def test_a_pasted_hudi_key_and_our_own_name_are_one_knob():
     assert default_policy(load_config()).small_file_limit_bytes == 100 * MIB
 
 
-def test_the_flink_dialect_changes_defaults_and_says_so():
+def test_the_flink_dialect_changes_defaults_and_states_it():
     written('[defaults]\ndialect = "flink"\n')
     table = configure_table(load_config(), ORDERS)
     assert table.policy.small_file_limit_bytes == 600 * MIB
@@ -245,7 +245,7 @@ def test_a_mistake_in_the_environment_names_the_variable(monkeypatch):
         ('[[tables]]\nmatch = "a.*"\ntable_services = ["vacuum"]\n', '[[tables]] #1 match "a.*"'),
     ],
 )
-def test_what_no_format_of_the_sources_offers_is_refused(text: str, place: str):
+def test_a_service_that_no_format_of_the_sources_has_is_refused(text: str, place: str):
     line = refused(text)
     assert place in line
     assert "table_services is 'vacuum' but must list some of clean, archive, rollback for hudi tables" in line
@@ -279,12 +279,12 @@ def test_the_tables_of_the_configuration_page_are_those_of_the_settings():
     assert "| `small_file_limit` | 300 MiB | a base file strictly below this size is small |" in page
 
 
-def test_a_configuration_page_without_a_place_for_a_section_is_refused():
+def test_a_configuration_page_that_lacks_a_section_is_refused():
     with pytest.raises(ValueError, match=r"the page has places for .*; the sections are \[database\]"):
         render(PAGE.read_text(encoding="utf-8").replace("<!-- generated: [daemon] -->", ""))
 
 
-def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_asked_for():
+def test_plans_are_ordered_by_their_worth_unless_a_formats_own_order_is_configured():
     written('[work]\nageing = "30min"\n')
     assert configure_table(load_config(), ORDERS).ageing == timedelta(minutes=30)
     written('[work]\nobjective = "hudi"\n')
@@ -334,7 +334,7 @@ lease = "5s"
 """
 
 
-def test_all_mistakes_are_told_at_once_each_with_its_line(run):
+def test_all_mistakes_are_reported_at_once_each_with_its_line(run):
     written(MANY_FAULTS)
     code, _, err = run("config", "check")
     assert code == 1
@@ -364,7 +364,7 @@ def test_a_rule_that_matches_nothing_is_a_warning_and_with_strict_an_exit_code(r
     assert run("config", "check", "--strict")[0] == 3
 
 
-def test_settings_that_are_off_at_zero_say_so(run):
+def test_settings_that_zero_turns_off_are_described_so(run):
     written("[defaults]\npayback = 0\nquiet_period = 0\n[database]\nplan_retention = 0\n")
     service = dict(line.split()[:2] for line in run("config", "show")[1].splitlines()[1:])
     assert (service["work.bytes_per_hour"], service["database.plan_retention"]) == ("off", "for")

@@ -13,7 +13,7 @@ from service.control.serializers import table_settings
 pytestmark = pytest.mark.usefixtures("clean_environment")
 
 
-def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_line():
+def test_disabled_spark_auto_merge_turns_its_tables_off_and_names_the_line():
     written('[[tables]]\nmatch = "sales.*"\nspark.hive.automerge.enabled = "false ( off )"\n')
     table = configure_table(load_config(), ORDERS)
     assert table.mode == "off"
@@ -42,12 +42,12 @@ def test_spark_auto_merge_that_is_off_turns_its_tables_off_and_says_by_which_lin
         ),
     ],
 )
-def test_the_last_place_that_says_a_mode_decides_whether_by_its_name_or_by_the_switch_of_spark(rules, mode):
+def test_the_last_setting_of_a_mode_decides_by_its_name_or_by_the_switch_of_spark(rules, mode):
     written(f'[[tables]]\nmatch = "*"\n{rules}\n')
     assert configure_table(load_config(), ORDERS).mode == mode
 
 
-def test_all_tables_are_off_by_the_switch_of_spark_in_the_defaults_until_a_rule_says_otherwise():
+def test_the_switch_of_spark_in_the_defaults_turns_all_tables_off_unless_a_rule_overrides_it():
     written('[defaults]\nspark.hive.automerge.enabled = false\n[[tables]]\nmatch = "sales.o*"\nmode = "compact"\n')
     assert configure_table(load_config(), ORDERS).mode == "compact"
     assert configure_table(load_config(), replace(ORDERS, name="logs.all")).mode == "off"

@@ -182,6 +182,6 @@ def test_a_fault_in_a_nested_table_is_named_with_its_line():
 
 
 @pytest.mark.parametrize("knob", sorted(CLAIM_TIME_FIELDS))
-def test_what_holds_when_a_plan_is_taken_is_not_set_by_a_request(knob):
+def test_a_setting_that_applies_at_the_claim_is_not_set_by_a_request(knob):
     with pytest.raises(OverrideError, match=f"{knob} applies when a plan is claimed"):
         configure_table(load_config(), ORDERS, {knob: SAMPLES[knob]})

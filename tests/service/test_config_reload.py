@@ -29,7 +29,9 @@ def served(home):
     process.wait()
 
 
-def test_an_edited_file_is_said_until_sighup_loads_it_and_its_rules_are_in_force(home, store, served, run, monkeypatch):
+def test_an_edited_file_is_reported_until_sighup_loads_it_and_its_rules_are_in_force(
+    home, store, served, run, monkeypatch
+):
     config, log, process = served
     monkeypatch.setenv("LAKEFOLD_CONFIG", str(config))
     wait_for(lambda: store.last_scan("t1"), "a scan", 60)

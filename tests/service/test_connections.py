@@ -118,7 +118,7 @@ def test_silent_connections_make_room_for_the_next_the_one_silent_for_longest_fi
     assert len([record for record in caplog.records if "the maximum (http.max_connections" in record.message]) == 1
 
 
-def test_what_is_being_served_is_not_ended_for_others_and_they_are_told_to_come_back(serve, application):
+def test_requests_over_the_limit_are_refused_with_retry_after_and_served_ones_continue(serve, application):
     server = serve(most=8)
     busy = [opened(server, GET % b"/slow") for _ in range(8)]
     wait_for(lambda: len(server._server.server_state.tasks) == 8, "eight at work", 10)
@@ -142,7 +142,7 @@ def test_half_a_body_is_no_work_of_ours_and_makes_room(serve):
 
 
 @pytest.mark.parametrize("data", [b"", b"GET / HTTP/1.1\r\nHost: a\r\n"], ids=["nothing", "half of them"])
-def test_who_sends_no_headers_is_not_waited_for(serve, data):
+def test_the_server_does_not_wait_for_a_client_that_sends_no_headers(serve, data):
     assert ended(opened(serve(patience=HASTE), data))
 
 
@@ -175,7 +175,7 @@ def test_a_request_that_takes_long_is_not_the_clients_fault(serve, application):
     assert b"200 OK" in answer(slow)
 
 
-def test_who_does_not_read_an_answer_is_not_waited_for(serve, application):
+def test_the_server_does_not_wait_for_a_client_that_does_not_read(serve, application):
     server = serve(patience=HASTE)
     deaf = opened(server, GET % b"/endless")
     wait_for(lambda: application.sent, "a first piece", 10)
@@ -218,7 +218,7 @@ def test_nonsense_after_the_answer_has_begun_ends_the_connection_without_a_fault
     assert [record for record in caplog.records if record.levelno >= logging.ERROR] == []
 
 
-def test_a_message_is_let_through_once_a_minute_with_how_often_it_came(monkeypatch):
+def test_a_repeated_message_is_logged_once_a_minute_with_its_count(monkeypatch):
     now = [0.0]
     monkeypatch.setattr(connections.time, "monotonic", lambda: now[0])
     seldom = LogThrottle()

@@ -204,7 +204,7 @@ def test_the_api_role_touches_nothing(toys, home, store):
     assert store.leaders() == []
 
 
-def test_what_stays_is_looked_through_for_garbage_once_after_the_first_reading(toys, home, store):
+def test_lasting_objects_are_excluded_from_garbage_collection_once_after_the_first_reading(toys, home, store):
     settled = []
     with running(
         Daemon(load_config(write_config(home)), "api", on_first_refresh=lambda: settled.append(time.time()))
@@ -239,7 +239,7 @@ def test_the_layout_after_a_plan_is_seen_without_waiting_for_the_next_scan_of_th
         wait_for(lambda: store.write_reports() == [], "nothing left to look at")
 
 
-def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch(toys, home, store, caplog):
+def test_each_change_of_a_plans_state_is_one_line_with_plan_table_and_epoch(toys, home, store, caplog):
     caplog.set_level(logging.INFO)
     lines = io.StringIO()
     handler = logging.StreamHandler(lines)
@@ -262,7 +262,7 @@ def test_each_change_of_a_plans_state_is_one_line_that_says_plan_table_and_epoch
     assert paused["table"] == "t1"
 
 
-def test_a_plan_past_keep_finished_is_forgotten_and_still_counted(toys, home, store, monkeypatch):
+def test_a_plan_past_keep_finished_is_pruned_and_still_counted(toys, home, store, monkeypatch):
     monkeypatch.setenv("LAKEFOLD_DATABASE__PLAN_RETENTION", "1ms")
     for _ in range(2):
         with daemon_at(home, policy={"retention": "0s"}) as daemon:
@@ -287,7 +287,7 @@ def test_once_with_a_plan_that_fails_is_partial(toys, home, store):
         assert daemon.run_once() == ExitCode.PARTIAL
 
 
-def test_what_a_straggler_left_behind_is_swept(toys, home, store):
+def test_the_pending_instant_of_an_ended_plan_is_swept(toys, home, store):
     """A pending instant that names an ended plan is withdrawn; an instant of an unknown plan is left alone."""
     with daemon_at(home) as daemon:
         daemon.run_once()

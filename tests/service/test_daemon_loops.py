@@ -56,7 +56,7 @@ def test_a_loop_that_takes_longer_than_its_interval_is_never_entered_twice(ticks
     assert set(most) == {1}
 
 
-def test_an_exception_ends_one_tick_and_is_reported_and_the_next_tick_comes(ticks, failures):
+def test_an_exception_ends_one_tick_is_reported_and_the_next_tick_runs(ticks, failures):
     def broken():
         raise OSError("disk on fire")
 
@@ -83,7 +83,7 @@ def test_stop_waits_for_the_tick_under_way_and_lets_none_follow(ticks):
     assert len(ended) == 1
 
 
-def test_a_table_that_hangs_keeps_one_lane_and_the_others_go_on():
+def test_a_table_that_hangs_blocks_one_thread_and_other_tables_continue():
     lanes, release, done = KeyedPool("scan", 2), threading.Event(), []
     try:
         assert lanes.submit("hangs", release.wait)
@@ -162,7 +162,7 @@ def test_a_leader_cut_off_from_the_database_stops_leading_by_itself(monkeypatch)
     assert leadership.is_leader("scan")
 
 
-def test_a_request_for_a_role_whose_answer_was_lost_is_taken_back_at_the_end():
+def test_a_request_for_a_role_with_a_lost_answer_is_revoked_at_the_end():
     rows = Rows()
     leadership = Leadership(rows, "a", ["scan"], timedelta(seconds=30))
 

@@ -18,7 +18,7 @@ from service.server.observability.metrics import Metrics
 pytestmark = pytest.mark.slow
 
 
-def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog):
+def test_a_database_outage_is_counted_and_its_end_is_noticed(toys, home, caplog):
     caplog.set_level(logging.INFO)
     folder, away = home / "database", home / "away"
     folder.mkdir()
@@ -36,7 +36,7 @@ def test_a_database_that_goes_away_is_counted_and_found_again(toys, home, caplog
         seen = store.last_scan("t1").taken_at
         wait_for(lambda: store.last_scan("t1").taken_at > seen, "scans going on")
     store.close()
-    told = [one for one in caplog.messages if "going on and trying again" in one or "answers again" in one]
+    told = [one for one in caplog.messages if "lakefold continues and tries again" in one or "answers again" in one]
     # A call that was under way in another thread may still have reached the file once.
     assert [("answers" in one) for one in told] in ([False, True], [False, True] * 2), told
 
@@ -48,12 +48,12 @@ def test_a_call_that_began_before_an_outage_and_ends_well_does_not_end_it(caplog
     outages.call_failed(DatabaseUnreachable("gone"))
     outages.call_succeeded(before)
     outages.call_failed(DatabaseUnreachable("still gone"))
-    assert caplog.messages == ["gone; going on and trying again"]
+    assert caplog.messages == ["gone; lakefold continues and tries again"]
     outages.call_succeeded(time.monotonic() + 1)
     assert caplog.messages[1:] == ["database sqlite answers again"]
 
 
-def test_a_database_that_is_away_or_behind_at_the_start_is_refused(toys, tmp_path):
+def test_a_database_that_is_unavailable_or_outdated_at_the_start_is_refused(toys, tmp_path):
     create(tmp_path / "lake" / "t1", name="t1")
     with pytest.raises(SchemaMismatch, match="lakefold db upgrade"):
         daemon_at(tmp_path)

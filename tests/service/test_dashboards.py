@@ -24,7 +24,7 @@ def test_the_page_on_deploying_names_each_dashboard():
 
 
 @pytest.mark.parametrize("name", DASHBOARDS)
-def test_each_panel_stands_below_the_title_of_a_row(name):
+def test_each_panel_is_below_the_title_of_a_row(name):
     first = min(DASHBOARDS[name]["panels"], key=lambda panel: (panel["gridPos"]["y"], panel["gridPos"]["x"]))
     assert first["type"] == "row"
     assert all(panel["title"] for panel in DASHBOARDS[name]["panels"])
@@ -58,7 +58,7 @@ def test_panels_have_numbers_of_their_own_and_do_not_overlap(name):
 
 
 @pytest.mark.parametrize(("where", "panel"), PANELS, ids=[where for where, _ in PANELS])
-def test_a_panel_says_what_it_shows_in_which_unit_from_the_chosen_source(where, panel):
+def test_a_panel_has_a_description_a_unit_and_the_chosen_source(where, panel):
     assert panel["type"] in ("stat", "timeseries", "table", "bargauge", "heatmap")
     assert panel["description"].endswith(".")
     assert panel["fieldConfig"]["defaults"]["unit"] in UNITS
@@ -74,7 +74,7 @@ def test_every_metric_in_the_dashboards_is_registered():
     assert named <= set(SPECS)
 
 
-def test_headlines_and_alerts_go_by_files_that_are_worth_a_plan_and_not_by_all_small_ones():
+def test_headlines_and_alerts_count_files_that_are_worth_a_plan_and_not_all_small_ones():
     for name in ("overview", "table"):
         stats = [panel for panel in DASHBOARDS[name]["panels"] if panel["type"] == "stat"]
         figures = "\n".join(target["expr"] for panel in stats for target in panel["targets"])

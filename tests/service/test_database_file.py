@@ -90,7 +90,7 @@ def test_ready_turns_red_at_once_no_file_is_created_and_no_table_changed_until_t
     assert len([line for line in served.log.splitlines() if GONE in line and "ERROR" in line]) == 1, served.log
 
 
-def test_a_plan_whose_database_goes_away_is_not_committed_before_it_is_back(home, store, serve):
+def test_a_plan_is_not_committed_during_a_database_outage(home, store, serve):
     gate = home / "gate"
     rows = table_rows(table_at(home))
     served = serve(failpoints=f"before_verify=wait:{gate}", policy={"lease": "2s", "heartbeat": "300ms"})

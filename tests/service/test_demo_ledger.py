@@ -87,7 +87,7 @@ def test_a_table_without_a_column_or_with_a_wider_type_is_refused_by_name(rows):
         compare(rows, rows.set_column(index, "note", rows["route"]))
 
 
-def test_replay_keeps_the_last_batch_of_a_key_and_forgets_deleted_keys(rows):
+def test_replay_keeps_the_last_batch_of_a_key_and_no_deleted_keys(rows):
     random = np.random.default_rng(3)
     updated = trips.next_versions(rows.slice(10, 20), random)
     again = trips.next_versions(updated.slice(0, 5), random)

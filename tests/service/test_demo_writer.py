@@ -51,7 +51,7 @@ class Desk:
 @pytest.mark.parametrize("merge_on_read", [False, True], ids=["copy_on_write", "merge_on_read"])
 @pytest.mark.crossed
 @pytest.mark.shown_by("tests/reliability/test_races.py::test_a_writers_ledger_equals_the_table_after_every_plan")
-def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, tmp_path, merge_on_read):
+def test_upserts_inserts_and_deletes_leave_the_table_equal_to_the_ledger(spark, tmp_path, merge_on_read):
     desk = Desk(spark, tmp_path, merge_on_read=merge_on_read)
     rows = desk.fill()
     stream = generate_batches(np.random.default_rng(2), rows, 1, 40, 2, HudiTrips.operations)
@@ -64,7 +64,7 @@ def test_upserts_inserts_and_deletes_leave_the_table_as_the_ledger_says(spark, t
     assert desk.ledger.rows().num_rows not in (0, rows.num_rows)
 
 
-def test_a_batch_that_landed_without_being_confirmed_is_found_on_the_timeline(spark, tmp_path):
+def test_an_unconfirmed_batch_that_was_committed_is_found_on_the_timeline(spark, tmp_path):
     desk = Desk(spark, tmp_path)
     rows = desk.fill()
     stream = generate_batches(np.random.default_rng(3), rows, 2, 40, 2, HudiTrips.operations)

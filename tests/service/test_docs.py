@@ -39,12 +39,12 @@ def blocks() -> list[Block]:
     return [block for page in dict.fromkeys(PAGES) for block in blocks_of(page)]
 
 
-def test_a_block_that_is_not_run_says_why():
+def test_a_block_that_is_not_run_has_its_reason():
     for block in blocks():
         assert block.why is None or _WHY.fullmatch(block.why), f"{block}: {block.why}"
 
 
-def test_every_test_that_a_reason_names_is_there():
+def test_every_test_that_a_reason_names_exists():
     for block in blocks():
         for path in re.findall(r"tests/[\w/]+\.py", block.why or ""):
             assert (ROOT / path).is_file(), f"{block}: {path}"
@@ -159,7 +159,7 @@ def reader(spark, tmp_path_factory) -> Iterator[Reader]:
 
 @pytest.mark.spark
 @pytest.mark.skipif(shutil.which("curl") is None, reason="no curl here")
-def test_what_the_pages_tell_to_type_works_as_it_stands(reader):
+def test_commands_on_the_pages_work_as_written(reader):
     for block in blocks():
         if block.why is None:
             reader.run(block)

@@ -44,7 +44,7 @@ def fresh(clean_environment, tmp_path):
 
 
 @pytest.mark.slow
-def test_serve_scans_at_start_whatever_a_dry_run_or_an_earlier_process_stored(toys, home, store, run):
+def test_serve_scans_at_start_after_a_dry_run_and_after_an_earlier_process(toys, home, store, run):
     """The next scan of the interval would be in an hour, and the mode has changed since the last one."""
     config = write_config(home, mode="observe", policy={"scan_interval": "1h"})
     assert run("plans", "request", "t1", "-n", "--config", str(config))[0] == 0
@@ -54,7 +54,7 @@ def test_serve_scans_at_start_whatever_a_dry_run_or_an_earlier_process_stored(to
 
 
 @pytest.mark.slow
-def test_a_table_is_planned_as_soon_as_its_quiet_period_ends_and_the_log_says_when(toys, home, store, caplog):
+def test_a_table_is_planned_as_soon_as_its_quiet_period_ends_and_the_log_states_the_time(toys, home, store, caplog):
     caplog.set_level(logging.INFO)
     with running(daemon_at(home, policy={"scan_interval": "1h", "quiet_period": "3s"})):
         wait_for(completed(store), "a completed plan")
@@ -104,9 +104,7 @@ def test_a_table_that_is_written_all_the_time_is_not_scanned_all_the_time(toys, 
         scheduler.stop()
 
 
-def test_a_database_that_is_away_right_after_a_scan_is_no_unexpected_error(
-    toys, home, store, metrics, monkeypatch, caplog
-):
+def test_a_database_outage_right_after_a_scan_is_no_unexpected_error(toys, home, store, metrics, monkeypatch, caplog):
     config = load_config(write_config(home, policy={"scan_interval": "1h", "quiet_period": "1min"}))
     scheduler = Scheduler(config, store, Catalog(config), metrics, is_leader=lambda: True, actor="test")
 
@@ -123,7 +121,7 @@ def test_a_database_that_is_away_right_after_a_scan_is_no_unexpected_error(
     assert "unexpected error" not in caplog.text
 
 
-def test_every_view_says_until_when_a_table_waits(fresh, run, tmp_path):
+def test_every_view_shows_the_time_until_which_a_table_waits(fresh, run, tmp_path):
     code, out, _ = run("plans", "request", "orders", "-n")
     until = rf"until {TOMORROW}\d\d:\d\d UTC"
     waits = rf"waiting: modified \d+ s ago, {until} \(quiet_period is 15 min\)"

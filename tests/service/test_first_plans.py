@@ -42,7 +42,7 @@ def table_of(base):
         os.utime(path, (1.7e9, 1.7e9))
 
 
-def test_config_check_lists_what_each_source_found(run, tmp_path):
+def test_config_check_lists_the_tables_of_each_source(run, tmp_path):
     table_of(tmp_path / "lake/sales/returns")
     (tmp_path / "empty").mkdir()
     with (tmp_path / "lakefold.toml").open("a") as file:
@@ -55,7 +55,7 @@ def test_config_check_lists_what_each_source_found(run, tmp_path):
     assert [source["tables"] for source in found["sources"]] == [["orders", "sales.returns"], []]
 
 
-def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(run, tmp_path):
+def test_a_dry_run_of_an_observed_table_states_the_refusal_and_its_reason(run, tmp_path):
     table_of(tmp_path / "lake/watched")
     code, out, err = run("plans", "request", "watched", "-n")
     assert (code, "3 files" in out) == (0, True)
@@ -64,12 +64,12 @@ def test_a_dry_run_of_an_observed_table_says_that_it_would_be_refused_and_why(ru
     assert (answer["plans"][0]["input_files"], answer["reasons"]) == (3, []), "what is planned is not left alone"
 
 
-def test_a_request_says_when_no_executor_is_there_to_run_its_plans(run, store):
+def test_a_request_states_that_no_executor_can_run_its_plans(run, store):
     code, _, err = run("plans", "request", "orders")
     assert (code, "Not started: no executor is running; lakefold worker starts one" in err) == (0, True)
 
 
-def test_a_request_says_nothing_of_executors_where_one_is_alive(run, store):
+def test_a_request_prints_nothing_about_executors_if_one_is_alive(run, store):
     executor = ProcessFacts(name="e", role="executor", host="h", version="1", slots=1, spark="running")
     store.register_process(executor, timedelta(minutes=1))
     assert run("plans", "request", "orders")[::2] == (0, "")
@@ -82,7 +82,7 @@ def test_a_dry_run_beside_a_live_plan_answers_as_the_request_does(run):
     assert "every requested partition of orders is held by live plan" in dry[2]
 
 
-def test_an_interrupted_wait_says_that_the_plan_goes_on_and_how_to_follow_it(run, monkeypatch):
+def test_an_interrupted_wait_states_that_the_plan_continues_and_how_to_follow_it(run, monkeypatch):
     def interrupted(run, plan):
         raise KeyboardInterrupt
 

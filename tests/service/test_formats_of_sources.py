@@ -39,7 +39,7 @@ def behind() -> Iterator[BehindCatalog]:
     lake.formats.configure({})
 
 
-def test_a_format_is_told_sparks_settings_whenever_a_configuration_comes_into_force(behind, tmp_path):
+def test_a_format_gets_sparks_settings_with_each_configuration(behind, tmp_path):
     lake.formats.load_format("toy")
     file, table = tmp_path / "lakefold.toml", create(tmp_path / "t", name="t")
     with pytest.raises(Rejected, match=r"set spark\.sql\.catalog\.lake\.uri in \[spark\]"):
@@ -54,7 +54,7 @@ def test_a_format_is_told_sparks_settings_whenever_a_configuration_comes_into_fo
     assert behind.settings == {}, "nothing is left of an earlier one"
 
 
-def test_a_format_that_is_loaded_after_the_configuration_is_told_its_settings_then(tmp_path):
+def test_a_format_loaded_after_the_configuration_gets_its_settings_when_it_is_loaded(tmp_path):
     (tmp_path / "lakefold.toml").write_text('[spark]\n"spark.sql.catalog.lake.uri" = "https://one"\n')
     open_config()
     with known(BehindCatalog()) as late:

@@ -119,7 +119,7 @@ def test_a_minute_that_is_being_written_is_counted_when_it_is_over(tmp_path, sto
 
 
 @pytest.mark.parametrize("how", ["rename", "copy", "gzip"])
-def test_a_rotated_log_goes_on_where_it_was_left_and_counts_once(tmp_path, store, how):
+def test_a_rotated_log_continues_at_its_position_and_counts_once(tmp_path, store, how):
     log = put(tmp_path / "hdfs-audit.log", line("/lake/orders/a"), line("/lake/orders/a", 1))
     (tmp_path / "hdfs-audit.logger").write_text(line("/lake/orders/a", 9))
     assert observe(store, log) == 2

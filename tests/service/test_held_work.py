@@ -72,7 +72,9 @@ def test_plans_are_cut_to_the_budget_of_their_table_and_the_rest_is_planned_when
     assert [plan.state for plan in store.plans()] == [PlanState.COMPLETED] * 2
 
 
-def test_outside_its_hours_a_plan_waits_and_every_view_says_so(tmp_path: Path, table: TableRef, store: Store) -> None:
+def test_a_plan_outside_its_hours_waits_and_every_view_shows_that_reason(
+    tmp_path: Path, table: TableRef, store: Store
+) -> None:
     elsewhen = f"{datetime.now(UTC) + timedelta(days=3):%a} 12:00-12:01".lower()
     with daemon(tmp_path, run_windows=[elsewhen], max_num_groups=2) as running:
         running.run_once()
@@ -97,7 +99,7 @@ def test_outside_its_hours_a_plan_waits_and_every_view_says_so(tmp_path: Path, t
     assert serializers.held_reason(store, store.plan(plan.plan_id)) is None
 
 
-def test_the_budget_of_all_tables_is_a_metric_with_what_was_used(tmp_path: Path, table: TableRef, store: Store) -> None:
+def test_the_budget_of_all_tables_and_its_use_are_metrics(tmp_path: Path, table: TableRef, store: Store) -> None:
     path = write_config(tmp_path)
     path.write_text(path.read_text() + '\n[work]\nbytes_per_day = "1GiB"\n')
     with Daemon(load_config(path), "all") as running:

@@ -62,7 +62,7 @@ def actions(run, *words: str) -> list[dict]:
     return [json.loads(line) for line in out.splitlines()]
 
 
-def test_each_action_tells_when_by_whom_and_which_files(here):
+def test_each_action_has_time_actor_and_files(here):
     found = {action["key"].removeprefix("202601100"): action for action in actions(here, "--files", "10")}
     assert list(found) == [
         "60000000.commit",
@@ -100,7 +100,7 @@ def test_pages_follow_each_other_without_gap_and_end(here):
     assert seen == whole
 
 
-def test_a_list_of_files_is_as_long_as_asked_and_the_count_is_of_all(here):
+def test_a_list_of_files_has_the_requested_length_and_the_count_of_all_files(here):
     by_key = {action["key"]: action for action in actions(here, "--files", "1")}
     removed = by_key["20260110040000000.replacecommit"]["removed"]
     assert (removed["count"], len(removed["files"])) == (3, 1)

@@ -59,7 +59,7 @@ def test_a_port_in_use_is_refused_with_the_setting_to_change(context):
         HttpServer(HttpSettings(address="no-such-host.invalid", port=0), create_app(context))
 
 
-def test_readiness_says_why_not(context, monkeypatch):
+def test_readiness_gives_the_reason(context, monkeypatch):
     reason = ["the database has not answered yet"]
     monkeypatch.setattr(type(context), "readiness_problem", lambda self: reason[0])
     with client_of(context) as client:
@@ -70,7 +70,7 @@ def test_readiness_says_why_not(context, monkeypatch):
         assert (answer.status_code, answer.text) == (200, "ready\n")
 
 
-def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_where_asked(context):
+def test_metrics_are_the_bytes_of_the_last_refresh_gzipped_on_request(context):
     with client_of(context) as client:
         context.metrics.record_database_error()
         before = client.get("/metrics", headers={"Accept-Encoding": "identity"})

@@ -123,7 +123,7 @@ def test_init_writes_a_configuration_from_the_catalog_in_spark_s_own_file(
         ("other", "spark-defaults.conf", "lakefold"),
     ],
 )
-def test_init_names_what_spark_s_file_lacks_and_writes_nothing(
+def test_init_names_the_missing_settings_of_spark_s_file_and_writes_nothing(
     run: Run, home: Path, defaults: Path, monkeypatch: pytest.MonkeyPatch, catalog: str, name: str, words: str
 ):
     monkeypatch.chdir(home)

@@ -183,7 +183,7 @@ def test_an_executor_that_is_gone_is_named_and_another_one_takes_its_plan(lakefo
     wait_for(lambda: lakefold.completed(table), "compacted after all")
 
 
-def test_writers_that_cancel_plan_after_plan_are_told_of_until_they_let_one_through(lakefold: Lakefold, person) -> None:
+def test_writers_that_cancel_consecutive_plans_are_reported_until_a_plan_commits(lakefold: Lakefold, person) -> None:
     table = f"contested.{type(person).__name__}"
     folder = lakefold.table(table, "contested")
     found(person, rf"{table}\W.*cancelled [345] of its [345] newest plans")
@@ -207,7 +207,7 @@ def test_writers_that_cancel_plan_after_plan_are_told_of_until_they_let_one_thro
     wait_for(is_over, "more plans get through", 60, every=0.3)
 
 
-def test_a_halted_table_leads_to_its_plan_and_is_resumed(lakefold: Lakefold, person) -> None:
+def test_the_page_of_a_halted_table_links_its_plan_and_resumes_it(lakefold: Lakefold, person) -> None:
     table = f"spoilt.{type(person).__name__}"
     folder = lakefold.table(table, "spoiled")
     found(person, f"{table} was halted")
@@ -240,7 +240,7 @@ def test_messages_that_a_dead_webhook_refused_are_sent_again(lakefold: Lakefold,
     lakefold.store.resume(table, "ada")
 
 
-def test_a_forgotten_pause_is_said_with_who_and_why_and_ended(lakefold: Lakefold, person) -> None:
+def test_a_long_pause_is_reported_with_actor_and_reason_and_can_be_ended(lakefold: Lakefold, person) -> None:
     table = f"paused.{type(person).__name__}"
     lakefold.table(table)
     wait_for(lambda: lakefold.completed(table), "compacted")
@@ -263,7 +263,7 @@ def test_a_plan_that_is_retried_on_a_full_disk_is_named_with_its_error_and_attem
     wait_for(lambda: lakefold.completed(table), "compacted after all")
 
 
-def test_a_table_whose_directory_is_gone_is_said_everywhere_until_it_is_back(lakefold: Lakefold, person) -> None:
+def test_a_table_without_its_directory_is_reported_everywhere_until_it_returns(lakefold: Lakefold, person) -> None:
     table = f"lost.{type(person).__name__}"
     folder = lakefold.table(table)
     wait_for(lambda: lakefold.completed(table), "compacted")
@@ -280,7 +280,7 @@ def test_a_table_whose_directory_is_gone_is_said_everywhere_until_it_is_back(lak
     gone(person, f"{table} is gone")
 
 
-def test_an_edited_configuration_is_said_until_each_process_has_loaded_it(lakefold: Lakefold, person) -> None:
+def test_an_edited_configuration_is_reported_until_each_process_has_loaded_it(lakefold: Lakefold, person) -> None:
     before = lakefold.config.read_text()
     lakefold.config.write_text(f"{before}\n# {type(person).__name__}\n")
     found(person, r"lakefold\.toml was edited at .* is not loaded; SIGHUP loads it")
@@ -310,7 +310,7 @@ def test_a_budget_that_no_group_of_files_fits_is_named_until_it_is_raised(lakefo
         reloaded(lakefold)
 
 
-def test_a_database_file_that_is_gone_is_said_with_how_to_restore_it(lakefold: Lakefold, person) -> None:
+def test_a_missing_database_file_is_reported_with_the_command_that_restores_it(lakefold: Lakefold, person) -> None:
     """At the end, since all processes of the installation notice it."""
     lakefold.store.close()
     database = lakefold.home / "lakefold.db"

@@ -45,7 +45,7 @@ def rule(text: str, concurrency: str) -> str:
     )
 
 
-def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_only_observed(home, run):
+def test_init_shows_the_found_tables_with_their_possible_plans_and_only_observes_them(home, run):
     table(home / "lake/sales/orders")
     table(home / "lake/sales/returns", files=1)
     code, out, err = run("init", "lake")
@@ -65,7 +65,7 @@ def test_the_tables_found_are_shown_with_what_would_be_planned_and_every_one_is_
     assert run("config", "check")[0] == 0
 
 
-def test_what_a_plan_would_take_once_its_files_are_older_is_told_apart_from_what_it_would_take_now(home, run):
+def test_predicted_cost_for_now_differs_from_the_cost_when_the_files_are_older(home, run):
     base = table(home / "lake/t")
     for path in base.rglob("*"):
         os.utime(path)
@@ -85,7 +85,7 @@ def test_patterns_are_for_a_metastore(home, run):
     assert not (home / "lakefold.toml").exists()
 
 
-def test_a_metastore_that_does_not_answer_is_said_in_one_line(home, run):
+def test_an_unavailable_metastore_is_reported_in_one_line(home, run):
     code, out, err = run("init", "thrift://127.0.0.1:1")
     assert (code, out) == (10, "")
     assert len(err.splitlines()) == 1
@@ -143,7 +143,7 @@ def test_without_a_table_nothing_is_written(home, run):
     assert not (home / "lakefold.toml").exists()
 
 
-def test_a_table_that_cannot_be_served_is_told_and_the_others_are_there(home, run):
+def test_a_refused_table_is_reported_and_the_other_tables_are_served(home, run):
     table(home / "lake/old", hoodie_table_version="5")
     table(home / "lake/t")
     code, out, err = run("init", "lake")
@@ -153,7 +153,7 @@ def test_a_table_that_cannot_be_served_is_told_and_the_others_are_there(home, ru
     assert "# Can't be used: old: hoodie.table.version = 5" in (home / "lakefold.toml").read_text()
 
 
-def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home, run):
+def test_any_directory_name_is_a_comment_or_a_quoted_string(home, run):
     table(home / 'lake/a\n[[tables]]\nmatch = "*"\nmode = "compact"\n#')
     table(home / "lake/b 1[2]")
     code, _, err = run("init", "lake")
@@ -165,7 +165,7 @@ def test_whatever_a_directory_is_called_it_is_a_comment_or_a_quoted_string(home,
     assert modes == {"compact": 1, "propose": 0, "observe": 1, "off": 0}
 
 
-def test_only_so_many_tables_are_looked_at_and_the_others_are_counted(home, run, monkeypatch):
+def test_only_a_limited_number_of_tables_is_checked_and_the_others_are_counted(home, run, monkeypatch):
     monkeypatch.setattr(init, "MAX_TABLES_READ", 2)
     for name in "abcd":
         table(home / "lake" / name, files=2)
@@ -190,7 +190,7 @@ def test_json_is_one_object_with_every_table(home, run):
     assert seen["writers"].startswith("last write ")
 
 
-def test_what_a_table_shows_of_its_writers_is_in_the_file_and_in_the_tables_facts(home):
+def test_evidence_of_a_tables_writers_is_in_the_file_and_in_the_tables_facts(home):
     made = ByHand(home / "t")
     assert made.facts["writers"].startswith("no write on the active timeline; no heartbeats, ")
     assert made.facts["writers"].endswith("; no lock file in the table; external locks can't be seen")
@@ -215,7 +215,7 @@ def test_no_java_is_started(home, run, monkeypatch):
     assert run("init", "lake")[0] == 0
 
 
-def test_the_quick_start_shows_what_its_commands_print(home, run):
+def test_the_quick_start_shows_the_output_of_its_commands(home, run):
     table(home / "lake/sales/orders", files=2, partitions=("dt=2026-01-01", "dt=2026-01-02"))
     database = home / ".local/share/lakefold"
     database.mkdir(parents=True)
@@ -237,7 +237,7 @@ def test_the_quick_start_shows_what_its_commands_print(home, run):
     assert shown >= 4
 
 
-def test_a_bucket_is_looked_at_with_what_the_environment_says_and_no_key_is_written(
+def test_a_bucket_is_read_with_the_settings_of_the_environment_and_no_key_is_written(
     home, run, bucket, s3_server, monkeypatch
 ):
     s3_server.upload(table(home / "here/orders"), f"s3://{bucket}/lake/sales/orders")

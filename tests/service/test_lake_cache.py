@@ -60,7 +60,7 @@ def test_an_older_reading_is_returned_at_once_and_renewed_in_the_background(read
     until(lambda: shared.get() == 2)
 
 
-def test_who_asks_for_a_fresh_reading_gets_none_older_than_a_second(reading, clock):
+def test_a_fresh_reading_is_at_most_a_second_old(reading, clock):
     shared = LakeCache(None)
     shared.get()
     clock[0] += 0.9
@@ -76,7 +76,7 @@ def test_an_old_reading_is_never_returned(reading, clock):
     assert shared.get() == 2
 
 
-def test_an_outage_is_told_to_the_next_who_asks_and_ends_by_itself(reading, clock):
+def test_an_outage_is_reported_to_the_next_caller_and_ends_by_itself(reading, clock):
     shared = LakeCache(None)
     shared.get()
     reading.down = True

@@ -106,7 +106,7 @@ def test_a_table_that_misses_its_objective_is_planned_first_and_meets_it_afterwa
     assert (table_rows(held), table_rows(rich)) == before
 
 
-def test_a_plan_that_waits_goes_first_once_its_table_misses_what_it_is_held_to(home):
+def test_a_waiting_plan_is_first_once_its_table_misses_its_objective(home):
     home.table("held", partitions=1, files=4)
     home.table("rich", partitions=4, files=40)
     rule, home.rule = home.rule, ""
@@ -120,7 +120,7 @@ def test_a_plan_that_waits_goes_first_once_its_table_misses_what_it_is_held_to(h
     assert home.order() == ["rich", "held"]
 
 
-def test_status_the_table_and_metrics_tell_of_a_budget_that_burns(home):
+def test_status_the_tables_page_and_metrics_show_a_budget_that_burns(home):
     home.table("held", partitions=1, files=4)
     home.table("other")
     home.run("scheduler")
@@ -159,7 +159,7 @@ def test_a_removed_objective_is_not_reported(home):
     assert home.samples() == {}
 
 
-def test_commands_show_what_a_table_is_held_to(home, run, monkeypatch):
+def test_commands_show_a_tables_objectives(home, run, monkeypatch):
     home.table("held", partitions=1, files=4)
     home.table("other")
     home.run("scheduler")

@@ -162,7 +162,7 @@ def test_a_body_that_is_announced_too_large_is_not_waited_for(server, writer):
             assert ended(connection)
 
 
-def test_a_body_has_a_time_to_come(context, writer):
+def test_a_request_body_has_a_time_limit(context, writer):
     settings = context.config.http.model_copy(update={"body_timeout": timedelta(milliseconds=100)})
     hasty = replace(context, config=replace(context.config, http=settings))
     with HttpServer(HttpSettings(port=0), create_app(hasty)) as server:
@@ -227,7 +227,7 @@ def test_an_answer_is_handed_over_in_pieces_that_are_all_of_it_and_no_more(size)
 
 
 @pytest.mark.parametrize(("trusted", "told_apart"), [((), False), (("127.0.0.0/8",), True)])
-def test_only_a_trusted_proxy_says_who_calls(tmp_path, trusted, told_apart):
+def test_only_a_trusted_proxy_names_the_caller(tmp_path, trusted, told_apart):
     context = context_at(tmp_path, rate_limit=1)
     with (
         HttpServer(HttpSettings(port=0, trusted_proxies=trusted), create_app(context)) as server,

@@ -270,7 +270,7 @@ def test_every_metric_of_the_table_is_on_the_page_with_its_labels_and_no_other(m
     assert ours == expected | former
 
 
-def test_former_names_have_the_same_samples_and_say_the_present_name(metrics, store):
+def test_former_names_have_the_same_samples_and_name_the_present_name(metrics, store):
     everything(metrics, store)
     metrics.record_written_scan("hudi", "error", 2.5, 3)
     lines = generate_latest(metrics.registry).decode().splitlines()

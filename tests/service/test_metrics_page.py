@@ -133,7 +133,7 @@ def shown(page):
 
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.slow
-def test_a_page_rendered_change_by_change_is_the_one_rendered_at_once_and_what_the_registry_collects(seed):
+def test_a_page_rendered_change_by_change_equals_one_rendered_at_once_and_the_registrys_samples(seed):
     metrics, changing = Metrics("all"), Changing(seed)
     page = MetricsPage(metrics.process_registry, metrics.table_series)
     for _ in range(5):
@@ -197,7 +197,7 @@ class Counted(tuple):
         return super().__iter__()
 
 
-def test_tables_are_gone_through_as_often_whatever_the_number_of_proposals():
+def test_tables_are_iterated_as_often_with_any_number_of_proposals():
     lake, looks = Changing(0).step(), []
     tables = [
         TableState(

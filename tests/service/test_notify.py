@@ -91,7 +91,7 @@ def test_the_signature_is_that_of_standard_webhooks():
     }
 
 
-def test_a_message_arrives_once_signed_over_exactly_what_arrives(rig, receiver):
+def test_a_message_arrives_once_signed_over_exactly_its_bytes(rig, receiver):
     rig.tell("disk full")
     rig.delivery.tick()
     rig.delivery.tick()
@@ -115,7 +115,7 @@ def test_two_secrets_sign_each_message_so_that_a_receiver_can_change_over():
     assert signature_headers("m", 1, b"", keys[1:])["webhook-signature"] == signatures[1]
 
 
-def test_a_receiver_in_trouble_is_tried_again_later_with_the_same_id_and_told_of_once(rig, receiver, caplog):
+def test_a_failing_receiver_gets_the_message_again_with_the_same_id_and_is_reported_once(rig, receiver, caplog):
     receiver.answer = lambda request: (503, {})
     rig.tell()
     for _ in range(3):
@@ -138,7 +138,7 @@ def test_the_waits_double_to_a_limit_and_are_never_quite_the_same():
 
 
 @pytest.mark.parametrize("form", [lambda then: "7200", lambda then: format_datetime(then, usegmt=True)])
-def test_what_the_receiver_asks_for_in_retry_after_is_honoured(rig, receiver, form):
+def test_retry_after_of_the_receiver_is_honoured(rig, receiver, form):
     then = datetime.now(UTC) + timedelta(hours=2)
     receiver.answer = lambda request: (429, {"retry-after": form(then)})
     rig.tell()
@@ -207,7 +207,7 @@ def test_links_lead_to_the_page_of_plan_or_table(home, receiver):
     assert links == ["https://lakefold.example.org/x/tables/a%2Fb%20c", "https://lakefold.example.org/x/tables"]
 
 
-def test_the_secret_may_come_from_a_file_next_to_the_configuration(home, receiver):
+def test_the_secret_may_be_in_a_file_next_to_the_configuration(home, receiver):
     write(home, receiver, 'webhook_secret_file = "hook.key"')
     with pytest.raises(ConfigError, match=r"hook\.key: No such file"):
         open_webhook(load_config())
@@ -309,7 +309,7 @@ def test_a_heartbeat_that_hangs_delays_no_loop_and_one_that_fails_is_logged_once
 
 
 @pytest.mark.slow
-def test_the_daemon_tells_of_its_plans_and_beats_after_scans_and_cleanings(toys, tmp_path, receiver):
+def test_the_daemon_reports_its_plans_and_beats_after_scans_and_cleanings(toys, tmp_path, receiver):
     create(tmp_path / "lake" / "t1", name="t1")
     path = write_config(tmp_path)
     with path.open("a") as file:

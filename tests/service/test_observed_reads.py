@@ -137,7 +137,7 @@ def test_a_missing_directory_and_a_damaged_log_do_not_stop_the_others(tmp_path, 
     assert "can't be listed" in caplog.text
 
 
-def test_the_observed_rate_takes_the_place_of_the_configured_one_and_says_so(tmp_path, store):
+def test_the_observed_rate_replaces_the_configured_one_and_is_named(tmp_path, store):
     (tmp_path / "lakefold.toml").write_text('[[tables]]\nmatch = "sales.orders"\nreads_per_day = 3\n')
     config = load_config()
     table = configure_table(config, store.table_state("sales.orders").ref)
@@ -226,7 +226,7 @@ def test_ids_of_queries_are_kept_for_a_day_and_tables_that_are_not_served_leave_
 
 
 @pytest.mark.parametrize(("observed", "word"), [(True, "observed"), (False, "configured")])
-def test_the_savings_of_a_plan_say_which_rate_they_count_with(observed, word):
+def test_the_savings_of_a_plan_name_their_read_rate(observed, word):
     worth = estimate_benefit(
         make_plan("dt=1"), SizingPolicy(reads_per_day=5.0), CostInputs(are_reads_observed=observed)
     )

@@ -149,7 +149,7 @@ def sign_in(client, login, following="/"):
     return client.get(f"{back.path}?{back.query}")
 
 
-def test_who_is_in_a_group_that_may_write_signs_in_writes_and_signs_out(context, client):
+def test_a_member_of_a_writing_group_signs_in_writes_and_signs_out(context, client):
     page = client.get("/login?next=/plans").text
     assert "Sign in at 127.0.0.1:" in page
     answer = sign_in(client, "writer", "/tables/sales.orders")
@@ -170,14 +170,14 @@ def test_who_is_in_a_group_that_may_write_signs_in_writes_and_signs_out(context,
     assert context.tokens.find(kept_elsewhere) is None or time.sleep(3.5) or context.tokens.find(kept_elsewhere) is None
 
 
-def test_who_is_in_a_group_that_may_read_reads_and_writes_nothing(context, client):
+def test_a_member_of_a_reading_group_reads_and_writes_nothing(context, client):
     assert sign_in(client, "reader").status_code == 200
     assert "Sign out (reader@example.com)" in client.get("/").text
     assert client.post("/tables/sales.orders/pause").status_code == 403
     assert not context.store.table_state("sales.orders").paused
 
 
-def test_who_is_in_none_of_the_groups_does_not_sign_in(context, client):
+def test_a_user_without_a_configured_group_can_not_sign_in(context, client):
     answer = sign_in(client, "stranger")
     assert (answer.status_code, "stranger@example.com is in no group" in answer.text) == (403, True)
     assert context.store.tokens() == []
@@ -217,7 +217,7 @@ def test_a_sign_in_with_another_state_nonce_or_verifier_is_refused(context, clie
     assert "lakefold_token" not in client.cookies
 
 
-def test_a_code_is_good_once_and_only_in_the_browser_that_asked_for_it(context, client):
+def test_a_code_is_valid_once_and_only_in_the_browser_that_requested_it(context, client):
     back = urlsplit(at_the_provider(begin(client), "writer"))
     kept = client.cookies[SIGN_IN_COOKIE]
     with client_of(context) as another:
@@ -232,7 +232,7 @@ def test_no_person_is_sent_to_another_site_after_signing_in(client):
     assert 'content="0; url=/"' in sign_in(client, "reader", "https://evil.example/").text
 
 
-def test_a_refusal_of_the_provider_is_told_in_its_words(client):
+def test_a_refusal_of_the_provider_is_quoted(client):
     state = parse_qs(urlsplit(begin(client)).query)["state"][0]
     query = {"error": "access_denied", "error_description": "not <today>", "state": state}
     answer = client.get("/login/oidc/callback", params=query)

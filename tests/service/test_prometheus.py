@@ -97,7 +97,7 @@ def test_leases_expiring_fires_for_a_deadly_plan_and_the_runbook_saves_the_other
     clears(server, "LeasesExpiring")
 
 
-@pytest.mark.shown_by("tests/service/test_incidents.py::test_a_halted_table_leads_to_its_plan_and_is_resumed")
+@pytest.mark.shown_by("tests/service/test_incidents.py::test_the_page_of_a_halted_table_links_its_plan_and_resumes_it")
 def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_table(watched):
     lakefold, server = watched
     folder = lakefold.table("spoilt", "spoiled")
@@ -111,8 +111,10 @@ def test_table_halted_fires_for_a_spoiled_rewrite_and_the_runbook_resumes_the_ta
     wait_for(lambda: lakefold.completed("spoilt"), "compacted after all")
 
 
-@pytest.mark.shown_by("tests/service/test_incidents.py::test_a_forgotten_pause_is_said_with_who_and_why_and_ended")
-def test_superseded_bytes_growing_fires_for_a_forgotten_pause_and_the_runbook_ends_it(watched):
+@pytest.mark.shown_by(
+    "tests/service/test_incidents.py::test_a_long_pause_is_reported_with_actor_and_reason_and_can_be_ended"
+)
+def test_superseded_bytes_growing_fires_for_a_long_pause_and_the_runbook_ends_it(watched):
     lakefold, server = watched
     lakefold.table("paused", files=12)
     wait_for(lambda: lakefold.completed("paused"), "compacted")

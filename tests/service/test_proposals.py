@@ -72,7 +72,7 @@ def home(toys, tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
+def test_a_proposal_runs_only_after_its_approval(home):
     before = table_rows(home.ref)
     (plan,) = home.scan()
     assert plan.waits_for_approval
@@ -84,7 +84,7 @@ def test_what_is_proposed_runs_once_it_is_approved_and_not_before(home):
     assert table_rows(home.ref) == before
 
 
-def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
+def test_proposals_are_in_status_and_metrics(home):
     (plan,) = home.scan()
     lake = read_lake_state(home.store)
     found = serializers.status(lake)
@@ -102,7 +102,7 @@ def test_what_waits_for_a_yes_is_in_status_and_metrics(home):
     assert list(waiting.values) == [1]
 
 
-def test_a_proposal_that_went_stale_is_replaced_by_its_successor(home):
+def test_a_stale_proposal_is_replaced_by_its_successor(home):
     (old,) = home.scan()
     path = home.change_a_file()
     new, ended = home.scan()
@@ -120,7 +120,7 @@ def test_other_settings_make_a_proposal_stale(home):
     assert ended.cancel_reason == f"replaced by plan {new.plan_id}: the settings of its table changed"
 
 
-def test_files_that_come_beside_a_proposal_leave_it_to_who_decides(home):
+def test_new_files_beside_a_proposal_do_not_replace_it(home):
     (plan,) = home.scan()
     write(home.ref, "dt=0", rows(1000, 1010))
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
@@ -128,7 +128,7 @@ def test_files_that_come_beside_a_proposal_leave_it_to_who_decides(home):
     assert home.scan()[-1].state is PlanState.COMPLETED
 
 
-def test_a_stale_proposal_that_nothing_comes_in_the_place_of_is_taken_back(home):
+def test_a_stale_proposal_without_a_successor_is_withdrawn(home):
     home.scan()
     home.policy = {"min_input_files": 50}
     (plan,) = home.scan()
@@ -136,7 +136,7 @@ def test_a_stale_proposal_that_nothing_comes_in_the_place_of_is_taken_back(home)
     assert plan.cancel_reason == "withdrawn: the settings of its table changed"
 
 
-def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_says_who_said_no(home):
+def test_a_declined_proposal_is_not_made_again_until_its_files_change_and_explain_names_the_user(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada", "month end")
     assert [found.plan_id for found in home.scan()] == [plan.plan_id]
@@ -161,7 +161,7 @@ def rounds_digest(home: Home) -> str:
         return daemon.scheduler._catalog.find("t1").settings_digest
 
 
-def test_a_request_is_a_yes_also_to_what_was_declined(home):
+def test_a_request_also_approves_declined_plans(home):
     (plan,) = home.scan()
     home.store.decline(plan.plan_id, "ada")
     answer = home.request()
@@ -171,7 +171,7 @@ def test_a_request_is_a_yes_also_to_what_was_declined(home):
     assert (declined.state, declined.epoch) == (PlanState.CANCELLED, 0)
 
 
-def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run_does_not(home):
+def test_a_request_replaces_proposals_for_its_partitions_and_a_dry_run_does_not(home):
     (plan,) = home.scan()
     assert home.request("dt=0", dry_run=True).outcome == "dry_run"
     assert home.store.plan(plan.plan_id).waits_for_approval
@@ -184,7 +184,7 @@ def test_a_request_takes_the_place_of_proposals_for_its_partitions_and_a_dry_run
     assert home.store.plan(newest.plan_id).partitions == ("dt=1",)
 
 
-def test_a_proposal_that_fills_its_tables_budget_makes_way_like_any_other(home):
+def test_a_proposal_that_fills_its_tables_budget_is_replaced_like_any_other(home):
     (first,) = home.scan()
     home.policy = {"budget_bytes_per_day": f"{first.input_bytes}B"}
     second, ended = home.scan()
@@ -228,7 +228,7 @@ def test_a_paused_table_keeps_its_proposals(home):
     assert home.scan()[0].plan_id != plan.plan_id
 
 
-def test_how_writers_work_must_be_said_in_mode_propose_too(home):
+def test_the_writers_must_be_declared_in_mode_propose_too(home):
     home.concurrency = None
     assert home.scan() == []
     assert home.store.last_scan("t1").not_planned.startswith("mode propose needs concurrency to be set")

@@ -28,7 +28,7 @@ def unsaid(tmp_path, format_, text=COMPACT):
         return missing_required_rules(config, table), required_rule_setting(table), shown["concurrency"]
 
 
-def test_of_a_format_whose_commits_exclude_each_other_nothing_has_to_be_said(tmp_path):
+def test_a_format_with_exclusive_commits_needs_no_concurrency_setting(tmp_path):
     why, asked, shown = unsaid(tmp_path, ToyFormat())
     assert 'concurrency = "single_writer"' in why
     assert asked == ("concurrency", ("single_writer", "occ"))

@@ -68,7 +68,7 @@ def test_a_scan_that_waited_since_before_a_reload_does_not_write_the_old_setting
     store.close()
 
 
-def test_a_round_of_cleaning_uses_the_settings_that_are_in_force_when_the_turn_of_a_table_comes(
+def test_a_round_of_cleaning_uses_each_tables_settings_in_force_at_its_turn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     seen: list[timedelta] = []

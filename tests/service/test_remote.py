@@ -291,7 +291,7 @@ def test_many_proposals_are_listed_and_decided_on_after_a_question(service, monk
     assert service.both("plans", "approve", "--all", "--yes")[:2] == (0, "0 plans approved\n")
 
 
-def test_the_same_idempotency_key_of_the_same_caller_asks_once(service):
+def test_the_same_idempotency_key_of_the_same_caller_makes_one_request(service):
     service.run("plans", "cancel", plan_of(service, "t1"))
     ask = ("plans", "request", "t1", "--idempotency-key", "k1", "--json")
     first, again = service.there(*ask), service.there(*ask)

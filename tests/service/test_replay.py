@@ -94,7 +94,7 @@ def test_a_history_is_replayed_under_every_combination_and_one_policy_is_recomme
     assert take["toml"].startswith('[[tables]]\nmatch = "t"\nmin_input_files = 8')
 
 
-def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
+def test_the_command_shows_a_line_for_each_policy_and_lines_to_paste(here):
     code, text, _ = here("tables", "replay", "t", "--days", "9", *GRID)
     assert code == 0
     assert "t: 216 commits of writers from " in text
@@ -105,7 +105,7 @@ def test_the_command_shows_a_line_for_each_policy_and_what_to_paste(here):
     )
 
 
-def test_what_is_recommended_can_be_pasted(here, home):
+def test_a_recommendation_can_be_pasted(here, home):
     _, out, _ = here("tables", "replay", "t", "--days", "9", *GRID, "--json")
     toml = json.loads(out)["recommended"]["toml"]
     with (home / "lakefold.toml").open("a") as file:
@@ -143,7 +143,7 @@ def test_over_http_it_is_the_same_document(here, home):
         (("--set", f"min_input_files={','.join(map(str, range(2, 30)))}"), 2, "28 combinations of settings are more"),
     ],
 )
-def test_what_can_not_be_replayed_is_one_line_and_an_exit_code(words, code, says, here):
+def test_an_impossible_replay_is_one_line_and_an_exit_code(words, code, says, here):
     found = here("tables", "replay", "t", *words)
     assert found[0] == code
     assert says in found[2]
@@ -251,7 +251,7 @@ def test_a_limit_ends_a_history_and_a_replay_within_them(here, home):
         replay_policy(script, None, small_file_limit_bytes=MIB, check=check)
 
 
-def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
+def test_advice_states_that_no_change_is_worthwhile(tmp_path, run):
     now, table = _now(), Written(tmp_path / "lake/t", PROPERTIES | {"hoodie.table.type": "COPY_ON_WRITE"})
     for hour in range(24):
         table.commit(now - timedelta(hours=23.5 - hour), {f"dt=1/f-{hour}": 400 * MIB})
@@ -268,7 +268,7 @@ def test_advice_says_so_where_nothing_is_worth_changing(tmp_path, run):
     assert found["text"].startswith("nothing is worth changing at the writer (hoodie.parquet.small.file.limit = ")
 
 
-def test_the_page_draws_a_line_for_each_policy_and_says_what_to_paste(here, home):
+def test_the_page_draws_a_line_for_each_policy_and_has_lines_to_paste(here, home):
     context = context_at(home, rules=RULES)
     with client_of(context) as client:
         answer = client.get("/replay", params={"table": "t", "days": 9, "set": ["min_input_files=2,8", ""]})

@@ -48,9 +48,7 @@ def table(toys, tmp_path, store, monkeypatch):
         yield table
 
 
-def test_the_task_returns_when_the_partition_is_compacted_and_asks_once_however_often_it_is_tried(
-    compact, table, store
-):
+def test_the_task_returns_when_the_partition_is_compacted_and_its_retries_make_one_request(compact, table, store):
     compact("t1", "dt=0", "run 1")
     assert [plan.state for plan in store.plans()] == ["completed"]
     compact("t1", "dt=0", "run 1")

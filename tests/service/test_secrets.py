@@ -102,7 +102,7 @@ def test_no_command_prints_a_secret(home, capsys, form):
     assert "the_name_of_a_lock" in capsys.readouterr().out, "a lock's name is no secret"
 
 
-def test_no_page_and_no_answer_over_http_tells_a_secret(home):
+def test_no_page_or_response_contains_a_secret(home):
     config = open_config()
     store = Store(config.database.url.get_secret_value())
     store.upgrade()
@@ -156,7 +156,7 @@ def test_no_log_line_of_any_library_contains_a_secret(home, formatter):
         assert json.loads(line)["message"] == " ".join(["with", *[redaction.REDACTED] * len(PLANTED)])
 
 
-def test_problems_and_the_database_s_texts_tell_no_secret(home):
+def test_problems_and_the_database_s_texts_contain_no_secret(home):
     config = open_config()
     error = Transient("refused: " + " ".join(PLANTED.values()))
     assert planted_in(json.dumps(problem_document(error))) == []
@@ -170,7 +170,7 @@ def test_problems_and_the_database_s_texts_tell_no_secret(home):
     store.close()
 
 
-def test_representations_tell_no_secret(home):
+def test_representations_contain_no_secret(home):
     config = open_config()
     assert planted_in(repr(config) + str(config) + repr(daemon_toys_ref(config))) == []
 
@@ -209,7 +209,7 @@ def failed_scan(table: str, error: str):
     return ScanRecord(table=table, taken_at=datetime.now(UTC), outcome="error", error=error)
 
 
-def test_what_only_looks_a_little_like_a_secret_is_left_as_it_is(home):
+def test_text_that_merely_resembles_a_secret_stays_unchanged(home):
     for text in (
         "a token is needed: Authorization: Bearer …",
         "http://127.0.0.1:9464/plans, told to ada@example.org",

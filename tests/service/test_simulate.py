@@ -37,7 +37,7 @@ def test_a_shipped_scenario_prints_its_files_and_over_http_has_the_same_document
     assert (answer.status_code, answer.json()) == (200, found)
 
 
-def test_the_page_shows_what_the_command_prints(run):
+def test_the_page_shows_the_output_of_the_command(run):
     (block,) = [block for block in blocks_of(PAGE) if "lakefold simulate" in block.text]
     words = block.text.replace("\\\n", " ").split()[1:]
     code, out, err = run(*words)
@@ -69,14 +69,14 @@ def test_every_setting_of_a_model_is_on_the_page_with_its_default():
             assert f"`{key}`" in page, key
 
 
-def test_files_are_listed_one_by_one_with_what_became_of_them(run):
+def test_files_are_listed_one_by_one_with_their_outcomes(run):
     code, out, _ = run("simulate", str(ROOT / "docs" / "scenarios" / "hudi-mor.toml"), "--files")
     rows = [line.split() for line in out.splitlines()[3:]]
     assert code == 0
     assert [row[-1] for row in rows] == ["created", "logged", "compacted", "logged"]
 
 
-def test_batches_come_from_csv_and_stdin_and_options_say_the_rest(run, tmp_path, monkeypatch):
+def test_batches_are_read_from_csv_or_stdin_with_the_rest_in_options(run, tmp_path, monkeypatch):
     (tmp_path / "b.csv").write_text("batch,operation,partition,bytes\n1,insert,a,96MB\n1,insert,b,14MB\n")
     options = ("--writer", "hudi-cow", "--row-bytes", "175", "--set", "hoodie.copyonwrite.record.size.estimate=175")
     code, out, _ = run("simulate", "b.csv", *options, "--batch", "bulk_insert=1MB", "--json")
@@ -117,7 +117,7 @@ def test_a_setting_that_changes_nothing_is_reported_on_stderr(run):
         (("gone.toml",), 10, "gone.toml can't be read"),
     ],
 )
-def test_what_can_not_be_simulated_is_one_line_and_an_exit_code(words, code, says, run):
+def test_an_impossible_simulation_is_one_line_and_an_exit_code(words, code, says, run):
     found = run("simulate", *words)
     assert found[:2] == (code, "")
     assert says in found[2].splitlines()[0]

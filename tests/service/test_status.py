@@ -55,7 +55,7 @@ def test_small_files_that_no_plan_is_worth_do_not_make_success_look_like_failure
     assert "reducible files 95 % → 0 % ·" in serializers.summary_line(found)
 
 
-def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_are_off_not_at_all(store):
+def test_observed_tables_are_counted_separately_and_tables_in_mode_off_are_not_counted(store):
     scanned(store, "a", "compact", replace(FOUND, files=200, reducible_files=1))
     scanned(store, "b", "observe", FOUND)
     scanned(store, "c", "off", FOUND)
@@ -65,7 +65,7 @@ def test_tables_that_are_only_observed_are_counted_by_themselves_and_those_that_
     assert "reducible files < 1 % → < 1 %, 950 B to rewrite · 1 observed table: reducible files 95 %, 950 B" in line
 
 
-def test_of_scans_before_the_upgrade_nothing_is_claimed(store):
+def test_status_reports_no_reducible_share_of_scans_before_the_upgrade(store):
     unknown = replace(FOUND, reducible_files=None, reducible_bytes=None)
     scanned(store, "t", "compact", unknown)
     assert status(store)["layout"]["compact"]["reducible_share"] is None
@@ -113,7 +113,7 @@ def test_waiting_plans_report_that_no_executor_runs_and_promise_no_time(store, t
     assert status(store)["backlog_seconds"] is None, "nothing ends while it is paused"
 
 
-def test_a_process_says_what_it_does_runs_and_leads_and_stays_to_be_seen_when_it_falls_silent(store, told):
+def test_a_process_is_shown_with_its_work_version_and_roles_also_after_it_fell_silent(store, told):
     plan = waiting(store)
     facts = process(spark="running", spark_ui="http://host-1:4040")
     store.register_process(facts, MINUTE)
@@ -153,7 +153,7 @@ def test_a_table_whose_scans_fail_needs_attention_until_one_succeeds(store):
     assert status(store)["attention"] == []
 
 
-def test_a_halted_table_leads_to_its_plan_and_to_a_look_at_its_rows_before_it_is_resumed(store, told):
+def test_the_page_of_a_halted_table_links_its_plan_and_the_check_of_its_rows_before_resume(store, told):
     plan = waiting(store)
     store.fail(store.claim("e"), "3 rows fewer than were read", halt=True)
     words = told("status")
@@ -265,7 +265,7 @@ def test_a_table_that_is_gone_is_named_for_a_week_unless_it_is_off(store, told):
     assert status(store)["attention"] == []
 
 
-def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
+def test_files_of_other_programs_are_named_in_status_with_the_remedy(store, told):
     scanned(store, "a", "compact", replace(FOUND, foreign_files=2, foreign_file="dt=1/junk.parquet"))
     assert (
         "a has 2 files of other programs among its data, ignored by lakefold, such as dt=1/junk.parquet; move them "
@@ -273,7 +273,7 @@ def test_files_of_others_are_named_in_status_with_what_to_do(store, told):
     ) in told("status")
 
 
-def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(store, told):
+def test_a_running_plan_shows_speed_remaining_time_and_last_report(store, told):
     plan = waiting(store)
     claim = store.claim("e")
     assert serializers.progress_rate(store.plan(plan.plan_id), None) == {"bytes_per_second": None, "seconds_left": None}
@@ -309,11 +309,11 @@ def test_a_running_plan_tells_its_speed_the_time_left_and_its_last_sign_of_life(
         (190_800, "2d 5h"),
     ],
 )
-def test_time_that_passed_is_told_in_two_units(seconds, words):
+def test_elapsed_time_has_two_units(seconds, words):
     assert format_elapsed(seconds) == words
 
 
-def test_how_the_lake_changed_is_told_in_a_line_for_a_week_and_one_for_a_month(store, told):
+def test_changes_of_the_lake_have_one_line_for_a_week_and_one_for_a_month(store, told):
     scanned(store, TABLE.name, "compact", FOUND)
     assert "days" not in told("status"), "one point is no trend"
     store.record_trends()

@@ -58,7 +58,7 @@ def lost(request, tmp_path, monkeypatch, clean_environment):
 
 
 @pytest.mark.parametrize("command", [("tables", "explain"), ("verify",), ("plans", "request", "-n")])
-def test_commands_say_it_by_full_name_by_its_end_and_by_path(lost, run, command):
+def test_commands_report_a_missing_directory_for_full_name_end_of_name_and_path(lost, run, command):
     folder, _, _ = lost
     for name in ("sales.orders", "orders", str(folder)):
         code, out, err = run(*command[:2], name, *command[2:])

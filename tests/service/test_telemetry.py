@@ -81,7 +81,7 @@ def spans_of(receiver):
     return spans
 
 
-def test_a_plan_asked_for_within_a_trace_is_seen_there_from_the_request_to_the_commit(toys, tmp_path, receiver):
+def test_a_plan_requested_within_a_trace_is_part_of_it_from_the_request_to_the_commit(toys, tmp_path, receiver):
     table = create(tmp_path / "lake" / "t1", name="t1", partitions=1, files=1)
     with running(Daemon(configured(tmp_path, receiver, scan_interval="1h"), "all")) as daemon:
         wait_for(lambda: daemon.store.last_scan("t1"), "a scan that finds nothing to do")
@@ -130,7 +130,7 @@ def test_a_run_of_a_plan_is_a_lineage_run_with_the_table_as_input_and_output_and
     assert {r.headers["authorization"] for r in receiver.requests if "lineage" in r.path} == {"Bearer pl4nted-key"}
 
 
-def test_runs_that_do_not_complete_say_so(config, receiver):
+def test_incomplete_runs_report_their_result(config, receiver):
     telemetry = Telemetry(config, "test")
     observer = telemetry.combined_with(Observer())
     for epoch, result in enumerate(
@@ -171,7 +171,7 @@ def test_receivers_that_are_away_or_hang_cost_the_plans_nothing(config, receiver
         hanging.set()
 
 
-def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called(caplog):
+def test_an_observer_that_raises_is_reported_once_and_the_others_are_still_called(caplog):
     class Broken(Observer):
         def clean_succeeded(self):
             raise Transient("no")
@@ -190,7 +190,7 @@ def test_an_observer_that_raises_is_told_of_once_and_the_others_are_still_called
     assert [record.getMessage() for record in caplog.records] == ["Broken: no; plans continue"]
 
 
-def test_work_in_the_background_is_bounded_and_its_failures_are_told_once(caplog):
+def test_background_work_is_bounded_and_its_failures_are_reported_once(caplog):
     caplog.set_level(logging.WARNING)
     done, release = [], threading.Event()
     background = BackgroundQueue("sender", capacity=2)
@@ -220,7 +220,7 @@ def test_tables_are_called_as_other_producers_call_them():
 @pytest.mark.parametrize(
     "given", [None, "", "00-0-0-00", ASKED.upper(), f"{ASKED}; DROP", f"00-{'0' * 32}-{'1' * 16}-01"]
 )
-def test_what_is_no_trace_context_is_not_passed_on(given):
+def test_an_invalid_trace_context_is_not_passed_on(given):
     with traced(given):
         assert current_traceparent() is None
 
@@ -236,7 +236,7 @@ def test_a_request_over_http_keeps_its_caller_s_trace_context(config, tmp_path, 
     context.store.close()
 
 
-def test_without_the_extra_the_configuration_says_what_to_install(config, monkeypatch):
+def test_without_the_extra_the_configuration_names_the_package_to_install(config, monkeypatch):
     monkeypatch.setitem(sys.modules, "opentelemetry.exporter.otlp.proto.http.trace_exporter", None)
     monkeypatch.delitem(sys.modules, "service.server.observability.tracing", raising=False)
     monkeypatch.delattr("service.server.observability.tracing", raising=False)

@@ -99,7 +99,7 @@ def address(path, values):
 
 
 @pytest.mark.slow
-def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake, client):
+def test_no_route_reveals_a_table_that_the_token_may_not_see(lake, client):
     _, made = lake
     secrets = {HIDDEN, made[HIDDEN]["plan_id"], made[HIDDEN]["request_id"]}
     told = 0
@@ -112,7 +112,7 @@ def test_no_answer_of_any_route_tells_of_a_table_that_the_token_may_not_see(lake
     assert told > 12, "the table that it may see is in many of them"
 
 
-def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake, client):
+def test_totals_of_all_tables_are_hidden_from_tokens_for_some_tables(lake, client):
     context, _ = lake
     context.store.record_trends()
     context.store.record_scan(replace(context.store.last_scan(SEEN), taken_at=datetime.now(UTC)))
@@ -121,7 +121,7 @@ def test_what_all_tables_did_together_is_not_told_to_who_sees_some_of_them(lake,
     assert [len(context.store.limited_to(TableScope(patterns)).trend(None)) for patterns in (("*",), None)] == [0, 1]
 
 
-def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_not_there(lake, client):
+def test_every_route_of_a_table_that_the_token_may_not_see_answers_as_for_an_unknown_table(lake, client):
     _, made = lake
     asked = 0
     for method in ("GET", "POST"):
@@ -139,7 +139,7 @@ def test_every_route_of_a_table_that_the_token_may_not_see_answers_that_it_is_no
     assert client.get("/v1/settings", params={"table": HIDDEN}).status_code == 404
 
 
-def test_a_hidden_plan_is_not_told_by_the_part_of_an_id_that_it_shares_with_one_that_is_seen(lake, client):
+def test_an_ambiguous_id_prefix_does_not_reveal_a_hidden_plan(lake, client):
     _, made = lake
     shared = made[SEEN]["plan_id"][:4]
     assert made[HIDDEN]["plan_id"].startswith(shared)
@@ -170,7 +170,7 @@ def test_counts_are_those_of_the_tables_that_the_token_may_see(lake, client):
         ("GET", "/notifications"),
     ],
 )
-def test_what_concerns_all_tables_is_refused_with_the_tables_that_the_token_is_for(lake, client, method, path):
+def test_actions_on_all_tables_are_refused_with_the_tables_of_the_token(lake, client, method, path):
     context, _ = lake
     answer = client.request(method, path)
     assert (answer.status_code, "limited to sales.*" in answer.text) == (403, True)
@@ -184,7 +184,7 @@ def test_metrics_of_all_tables_are_refused_where_they_need_a_token(tmp_path):
     context.store.close()
 
 
-def test_a_limited_token_writes_what_it_may_see(lake, client):
+def test_a_limited_token_writes_only_to_visible_tables(lake, client):
     context, made = lake
     assert client.post(f"/v1/tables/{SEEN}/pause", json={"reason": "a backfill"}).status_code == 200
     assert client.post(f"/v1/plans/{made[SEEN]['plan_id']}/cancel").status_code == 200
@@ -276,7 +276,7 @@ def test_every_write_by_command_over_http_and_on_the_page_is_in_the_audit(lake, 
     assert "tonight" in capsys.readouterr().out
 
 
-def test_what_was_refused_is_not_in_the_audit(lake, client):
+def test_refused_requests_are_not_in_the_audit(lake, client):
     context, made = lake
     before = entries(context.store)
     client.post(f"/v1/tables/{HIDDEN}/pause")
@@ -298,7 +298,7 @@ def test_the_audit_is_paged_and_its_rows_are_bounded(database_url, monkeypatch):
     store.close()
 
 
-def test_who_may_see_some_tables_sees_their_audit_only(lake, client):
+def test_a_token_for_some_tables_sees_only_their_audit(lake, client):
     assert {entry["table"] for entry in client.get("/v1/audit").json()["items"]} == {SEEN}
     page = client.get("/audit", headers=BROWSER).text
     assert (SEEN in page, HIDDEN in page) == (True, False)

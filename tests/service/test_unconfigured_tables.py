@@ -45,7 +45,7 @@ def planned(store):
     return plan.plan_id
 
 
-def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with_that_reason(toys, config_file, store):
+def test_plans_of_a_table_whose_source_is_removed_are_cancelled_with_that_reason(toys, config_file, store):
     look(config_file, store)
     plan = planned(store)
     without(config_file, "[[sources]]")
@@ -56,7 +56,7 @@ def test_what_was_planned_of_a_table_whose_source_is_removed_ends_cancelled_with
     assert store.table_state("t1").mode == "compact", "the rules still say so, of whatever is asked for by its path"
 
 
-def test_a_plan_that_runs_meanwhile_is_told_to_stop(toys, config_file, store):
+def test_a_plan_that_runs_meanwhile_is_cancelled(toys, config_file, store):
     look(config_file, store)
     claim = store.claim("an executor")
     without(config_file, "[[sources]]")
@@ -83,14 +83,14 @@ def test_a_plan_requested_by_a_path_outside_all_sources_continues(toys, config_f
     assert planned(store) == plan
 
 
-def test_of_a_source_that_can_not_be_read_nothing_is_cancelled(toys, config_file, store, tmp_path):
+def test_no_plan_of_an_unreadable_source_is_cancelled(toys, config_file, store, tmp_path):
     look(config_file, store)
     (tmp_path / "lake").rename(tmp_path / "away")
     look(config_file, store)
     assert planned(store)
 
 
-def test_of_a_table_that_has_another_name_now_only_plans_of_that_name_run(toys, config_file, store):
+def test_only_plans_with_a_tables_present_name_run(toys, config_file, store):
     look(config_file, store)
     old = planned(store)
     config_file.write_text(config_file.read_text().replace("[[sources]]\n", '[[sources]]\nname = "trips"\n'))

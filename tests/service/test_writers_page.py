@@ -29,7 +29,7 @@ def block(language, word):
 @pytest.mark.parametrize(
     "command", [["sh", "-ec", block("sh", "curl")], [sys.executable, "-c", block("python", "urllib")]]
 )
-def test_a_writer_that_runs_what_the_page_says_reports_its_partition(tmp_path, command):
+def test_a_writer_that_runs_the_example_of_the_page_reports_its_partition(tmp_path, command):
     (tmp_path / "lake").mkdir()
     context = context_at(tmp_path)
     context.store.register_table(TableRef(name="demo.trips", format="toy", location="/lake/trips"), "compact")

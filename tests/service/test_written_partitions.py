@@ -74,7 +74,7 @@ def nothing_waits(store):
     wait_for(lambda: store.write_reports() == [], "every report looked at")
 
 
-def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys, tmp_path, table, store):
+def test_a_reported_partition_is_planned_at_once_and_no_other_is_scanned(toys, tmp_path, table, store):
     with scheduler(tmp_path) as daemon:
         full = scanned(store)
         write(table, "dt=2", rows(1000, 1050))
@@ -89,7 +89,7 @@ def test_a_reported_partition_is_planned_at_once_and_no_other_is_looked_at(toys,
     assert store.last_scan("t1") == full, "the record of the full scan stays"
 
 
-def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
+def test_a_burst_of_reports_causes_one_scan(toys, tmp_path, table, store):
     with scheduler(tmp_path) as daemon:
         scanned(store)
         for _ in range(20):
@@ -99,7 +99,7 @@ def test_a_burst_of_reports_is_one_look(toys, tmp_path, table, store):
     assert toys.looks == [None, ("dt=1", "dt=3")]
 
 
-def test_files_that_are_too_young_are_looked_at_again_when_their_quiet_period_is_over(toys, tmp_path, table, store):
+def test_young_files_are_scanned_again_after_their_quiet_period(toys, tmp_path, table, store):
     with scheduler(tmp_path, policy={"quiet_period": "4s"}):
         scanned(store)
         write(table, "dt=1", rows(1000, 1050))
@@ -126,7 +126,7 @@ def test_a_partition_that_was_dropped_meanwhile_is_no_error(toys, tmp_path, tabl
     assert {record.levelname for record in told} <= {"INFO"}
 
 
-def test_a_partition_held_by_a_live_plan_is_looked_at_when_the_plan_has_ended(toys, tmp_path, table, store):
+def test_a_partition_of_a_live_plan_is_scanned_when_the_plan_has_ended(toys, tmp_path, table, store):
     with scheduler(tmp_path):
         scanned(store)
         write(table, "dt=1", rows(1000, 1050))
@@ -214,7 +214,7 @@ def test_the_partition_filter_holds_for_reports_and_sees_the_whole_table(toys, t
 
 
 @pytest.mark.parametrize("error", [Transient("storage is away"), OSError(5, "input/output error")])
-def test_a_table_that_does_not_answer_is_looked_at_again(toys, tmp_path, table, store, monkeypatch, error):
+def test_an_unavailable_table_is_scanned_again(toys, tmp_path, table, store, monkeypatch, error):
     monkeypatch.setattr("service.server.daemon.scheduler._WRITTEN_RETRY_DELAY", timedelta(milliseconds=300))
     real, broken = toys.check, []
 
@@ -232,7 +232,7 @@ def test_a_table_that_does_not_answer_is_looked_at_again(toys, tmp_path, table, 
         wait_for(lambda: store.plans(), "a plan")
 
 
-def test_a_table_that_is_refused_or_unknown_forgets_the_report(toys, tmp_path, table, store, monkeypatch, caplog):
+def test_a_report_on_a_refused_or_unknown_table_is_dropped(toys, tmp_path, table, store, monkeypatch, caplog):
     def check(table):
         raise Rejected("table version 5 is not supported")
 

@@ -50,7 +50,7 @@ def test_a_planted_defect_is_found(name):
     record_figure(f"simulation, planted: {name}", f"found at seed {seed}: {failure.what}, {len(failure.items)} items")
 
 
-def test_a_failing_seed_tells_how_to_replay_it_and_the_fewest_items_it_takes():
+def test_a_failing_seed_prints_its_replay_command_and_the_fewest_items_that_fail():
     seed = first_failure(SEEDS, DEFECTS["no-receipt"]())
     assert seed is not None
     failure = explain(seed, DEFECTS["no-receipt"](), "no-receipt")

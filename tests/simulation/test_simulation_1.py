@@ -8,5 +8,5 @@ from simulation.seeds import TESTS, hold
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(TESTS))
-def test_rows_and_plans_hold_whatever_crashes_sleeps_or_fails(number):
+def test_rows_and_plans_hold_under_crashes_suspensions_and_failures(number):
     hold(number)

@@ -8,5 +8,5 @@ from simulation.seeds import TESTS, hold
 
 @pytest.mark.soak
 @pytest.mark.parametrize("number", range(2 * TESTS, 3 * TESTS))
-def test_rows_and_plans_hold_whatever_crashes_sleeps_or_fails_in_the_third_quarter(number):
+def test_rows_and_plans_hold_under_crashes_suspensions_and_failures_in_the_third_quarter(number):
     hold(number)

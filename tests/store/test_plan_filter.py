@@ -54,7 +54,7 @@ def test_each_outcome_is_an_error_of_its_kind_for_as_long_as_the_error_is_there(
     store.close()
 
 
-def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(database_url: str) -> None:
+def test_an_upgrade_derives_the_kind_of_error_of_earlier_plans(database_url: str) -> None:
     settings = StoreSettings(max_attempts=1, backoff=timedelta(), max_inflight_per_table=9)
     store, want = Store(database_url, settings), {}
     for number, (end, kind) in enumerate(
@@ -88,9 +88,7 @@ def test_of_earlier_plans_the_kind_of_error_is_read_from_what_is_known_of_them(d
 
 
 @pytest.mark.slow
-def test_plans_are_found_by_table_name_state_error_and_time_as_if_one_looked_at_each(
-    store: Store, database_url: str
-) -> None:
+def test_plans_are_found_by_table_name_state_error_and_time(store: Store, database_url: str) -> None:
     chance, now = random.Random(5), datetime.now(UTC)
     names = ["sales.orders", "sales.Returns", "ops.orders_2", "ops.100%", "ops.unused"]
     for name in names:

@@ -48,7 +48,7 @@ def test_each_database_of_a_process_opens_its_own_file(opened, tmp_path: Path) -
     other.close()
 
 
-def test_a_file_that_is_gone_is_noticed_at_the_next_call_and_used_again_once_it_is_back(opened) -> None:
+def test_a_missing_database_file_is_noticed_at_the_next_call_and_used_after_its_return(opened) -> None:
     store, path = opened
     assert store.file_problem() is None
     away = path.rename(path.with_name("away.db"))
@@ -63,7 +63,7 @@ def test_a_file_that_is_gone_is_noticed_at_the_next_call_and_used_again_once_it_
     store.pause(None, "ada")
 
 
-def test_a_write_whose_file_goes_away_before_its_commit_is_reported_as_failed(opened) -> None:
+def test_a_write_whose_file_is_removed_before_its_commit_is_reported_as_failed(opened) -> None:
     store, path = opened
     with pytest.raises(DatabaseUnreachable, match="is gone"), store._database.write():
         path.rename(path.with_name("away.db"))

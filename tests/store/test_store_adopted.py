@@ -53,7 +53,7 @@ def silent(store: Store, url: str, executor: str, ago: timedelta) -> None:
     sql(url, f"UPDATE plan SET lease_until_ms = lease_until_ms - {60_000 + int(ago.total_seconds() * 1000)}")
 
 
-def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_asleep(store: Store, database_url: str) -> None:
+def test_an_adopted_plan_stays_with_an_executor_that_may_only_be_suspended(store: Store, database_url: str) -> None:
     adopted(store, "dt=1")
     asleep = executor_name()  # this very process: alive
     silent(store, database_url, asleep, timedelta(minutes=1))
@@ -123,7 +123,7 @@ def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_on
     assert not has_executor_ended(f"{socket.gethostname()}/{unwaited.pid}/19bb0000000"), "a name of an earlier release"
 
 
-def test_plus_an_executor_in_another_container_with_the_same_host_name_is_not_taken_for_gone() -> None:
+def test_plus_an_executor_in_another_container_with_the_same_host_name_does_not_count_as_dead() -> None:
     """Real processes in a process namespace of their own, where ids begin at 1 again, and the same host name."""
     own = "import lake.identity as i; print(i.executor_name(), flush=True); input()"
     command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", own]

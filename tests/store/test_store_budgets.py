@@ -98,7 +98,7 @@ def test_a_plan_starts_only_while_the_budget_of_the_hour_has_room(opened: Opened
     assert store.work_budget().usage.day.bytes == 3 * PLAN_BYTES
 
 
-def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened) -> None:
+def test_a_budget_of_cpu_counts_the_predicted_cost_of_plans(opened: Opened) -> None:
     store = opened(budget=Budget.from_settings(0, 0, 0, 25 / 3600))
     for number in range(3):
         request(store, f"dt={number}")
@@ -107,7 +107,7 @@ def test_a_budget_of_cpu_counts_what_plans_are_predicted_to_take(opened: Opened)
     assert store.claim("executor") is None
 
 
-def test_what_a_plan_took_beyond_its_prediction_delays_the_next_one(opened: Opened) -> None:
+def test_cost_beyond_a_plans_prediction_delays_the_next_plan(opened: Opened) -> None:
     store = opened(budget=Budget.from_settings(0, 0, 30 / 3600, 0))
     request(store, "dt=1")
     request(store, "dt=2")
@@ -125,7 +125,7 @@ def test_a_plan_that_took_less_gives_nothing_back(opened: Opened) -> None:
     assert store.claim("executor") is None
 
 
-def test_each_attempt_is_charged_and_what_an_attempt_that_failed_has_written(opened: Opened, database_url: str) -> None:
+def test_each_attempt_is_charged_including_bytes_that_a_failed_attempt_wrote(opened: Opened, database_url: str) -> None:
     store = opened(budget=bytes_an_hour(4 * PLAN_BYTES))
     request(store, "dt=1")
     claim = claimed(store)
@@ -203,7 +203,7 @@ def _claimed_after(store: Store, plan: Plan) -> Claim:
     return claim
 
 
-def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_waits_and_other_tables_continue(opened: Opened) -> None:
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))})
     complete(store, _claimed_after(store, request(store, "dt=1")))
     request(store, "dt=2", worth=5)
@@ -216,7 +216,7 @@ def test_a_table_at_its_own_budget_waits_and_others_go_on(opened: Opened) -> Non
     assert store.remaining_table_budget(TRIPS.name).bytes == -PLAN_BYTES, "what waits counts as used already"
 
 
-def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_say_so(opened: Opened) -> None:
+def test_a_table_at_its_own_budget_keeps_its_position_and_plans_behind_it_have_that_reason(opened: Opened) -> None:
     own = {TRIPS.name: TableLimits(budget=bytes_an_hour(PLAN_BYTES))}
     store = opened(budget=bytes_an_hour(2 * PLAN_BYTES), tables=own)
     complete(store, _claimed_after(store, request(store, "dt=1")))
@@ -254,7 +254,9 @@ def test_outside_the_hours_of_its_table_no_plan_starts_and_keeps_back_no_other(o
     assert timedelta(days=1) < held.until - datetime.now(UTC) < timedelta(days=4)
 
 
-def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_other_plan(opened: Opened) -> None:
+def test_a_plan_larger_than_a_whole_budget_never_starts_has_that_reason_and_delays_no_other_plan(
+    opened: Opened,
+) -> None:
     store = opened(budget=bytes_an_hour(PLAN_BYTES))
     large = make_plan("dt=1", "dt=2")
     store.add_plan(
@@ -277,7 +279,7 @@ def test_a_plan_larger_than_a_whole_budget_never_starts_says_so_and_delays_no_ot
     assert document["budget"]["cpu_seconds_per_day"]["budget"] is None
 
 
-def test_what_can_never_start_and_what_makes_way_take_no_room_of_what_may_be_planned(opened: Opened) -> None:
+def test_plans_over_budget_and_replaceable_proposals_take_nothing_of_the_planning_budget(opened: Opened) -> None:
     store = opened(tables={TRIPS.name: TableLimits(budget=bytes_an_hour(2 * PLAN_BYTES))})
     large, waits, stale = make_plan("dt=1", "dt=2", "dt=3"), make_plan("dt=4"), make_plan("dt=5")
     for plan in (large, waits, stale):

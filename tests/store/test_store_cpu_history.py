@@ -51,7 +51,7 @@ def test_history_has_bytes_and_cpu_seconds_of_completed_plans_of_the_format_and_
     store.close()
 
 
-def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> None:
+def test_a_plan_shows_its_prediction_beside_its_result(store: Store) -> None:
     plan = completed(store, "dt=1")
     view = store.plan(plan.plan_id)
     worth = plan_cost(view)
@@ -73,7 +73,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(store: Store) -> N
     }
 
 
-def test_what_tasks_count_of_the_rewriting_stands_for_the_time_that_it_took(database_url: str) -> None:
+def test_measured_cpu_time_of_tasks_replaces_the_estimate_of_the_rewriting(database_url: str) -> None:
     store = Store(database_url, StoreSettings(cores_per_plan=2.5, max_attempts=3, backoff=timedelta()))
     plan = make_plan("dt=1")
     predicted(store, plan, EUROS)

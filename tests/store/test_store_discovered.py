@@ -80,7 +80,7 @@ def test_the_plan_of_a_silent_executor_is_completed_under_the_new_name_of_its_ta
     assert (store.table_state(RENAMED.name).halted, store.take_over_expired("executor-2")) == (False, None)
 
 
-def test_the_executor_of_such_a_plan_finds_out_that_it_lost_it(store: Store, database_url: str) -> None:
+def test_the_executor_of_a_plan_with_a_discovered_commit_loses_its_lease(store: Store, database_url: str) -> None:
     """Also if it was only slow: its claim would else seem to have made the record."""
     plan = add(store, "dt=1")
     claim = claimed(store)
@@ -303,7 +303,9 @@ def test_a_proposal_of_a_restored_database_whose_commit_is_found_was_approved(st
 
 
 @pytest.mark.parametrize("ended", [True, False], ids=["ended before", "live"])
-def test_it_is_told_like_a_commit_that_is_found_after_its_plan_has_ended(database_url: str, ended: bool) -> None:
+def test_a_discovered_commit_is_notified_alike_before_and_after_its_plan_has_ended(
+    database_url: str, ended: bool
+) -> None:
     store = Store(database_url, StoreSettings(notify_events=frozenset(EVENTS)))
     plan = add(store, "dt=1")
     claim = claimed(store)

@@ -45,7 +45,7 @@ def test_the_last_scan_with_partitions_is_kept_and_no_other(store):
     assert store.partition_layout("b") is None
 
 
-def test_columns_come_back_in_their_order_whatever_order_they_were_given_in(store):
+def test_columns_are_returned_in_their_order_for_any_input_order(store):
     table = layout(2)
     store.record_scan(scan(0), table.select(list(reversed(table.column_names))))
     assert store.partition_layout("a").partitions.schema.equals(PARTITION_SCHEMA)

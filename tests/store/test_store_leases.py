@@ -84,7 +84,7 @@ def test_a_role_that_another_process_holds_for_longer_is_not_shortened(store: St
     assert (until - now_ms(database_url)) / 1000 > 290
 
 
-def test_the_store_tells_when_the_next_plan_is_due(store: Store, database_url: str) -> None:
+def test_the_store_returns_the_time_at_which_the_next_plan_is_due(store: Store, database_url: str) -> None:
     def due_at(column: str) -> bool:
         """Whether the next plan is due at the highest of ``column``, whatever time passes between two statements."""
         ((moment,),) = sql(database_url, f"SELECT max({column}) FROM plan")
@@ -183,7 +183,7 @@ def test_p10_a_keeper_and_a_plan_exclude_each_other_and_an_end_of_either_frees_t
     assert store.lock_partitions(TRIPS, ["dt=1"], CLEANER) == frozenset()
 
 
-def test_p10_what_a_keeper_that_died_holds_is_free_after_some_minutes(store: Store, database_url: str) -> None:
+def test_p10_locks_of_a_process_that_died_are_free_after_some_minutes(store: Store, database_url: str) -> None:
     assert store.lock_partitions(TRIPS, ["dt=1", "dt=2"], CLEANER) == {"dt=1", "dt=2"}
     sql(database_url, "UPDATE live_partition SET expires_at_ms = expires_at_ms - 600000")
     other = LockOwner(kind=LockOwnerKind.CLEANER, name="the next round")

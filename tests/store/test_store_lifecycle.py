@@ -73,7 +73,7 @@ def test_the_oldest_due_plan_is_claimed_first_and_each_table_has_its_limit(datab
     store.close()
 
 
-def test_a_head_start_goes_before_age_and_is_kept_by_a_retry(store: Store) -> None:
+def test_a_head_start_outranks_age_and_is_kept_by_a_retry(store: Store) -> None:
     plans = {hours: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{hours}")) for hours in (-5, 0, 30, 3)}
     for hours, plan in plans.items():
         store.add_plan(
@@ -264,7 +264,7 @@ def test_cancelling_an_inflight_plan_is_a_request_that_its_executor_honours(stor
     assert [e.actor for e in store.plan_events(plan.plan_id)] == ["scheduler", "executor-1", "ada", "ada"]
 
 
-def test_a_plan_asked_to_be_cancelled_is_not_requeued(store: Store) -> None:
+def test_a_plan_with_a_requested_cancellation_is_not_requeued(store: Store) -> None:
     plan = add(store, "dt=1")
     claim = claimed(store)
     store.request_cancel(plan.plan_id, "ada", "not today")
@@ -368,7 +368,7 @@ def test_a_note_is_a_line_of_the_plans_history(store: Store) -> None:
     )
 
 
-def test_p8_a_commit_of_another_epoch_is_told_in_the_plans_history(store: Store) -> None:
+def test_p8_a_commit_of_another_epoch_is_in_the_plans_history(store: Store) -> None:
     plan = add(store, "dt=1")
     store.complete(claimed(store), replace(commit_of(plan), epoch=7), figures_of(plan), {})
     assert store.plan_events(plan.plan_id)[-1].reason.endswith(" by epoch 7")

@@ -34,7 +34,7 @@ def test_plans_are_listed_newest_first_page_by_page(store: Store) -> None:
     assert store.plans(after=ids[0]) == []
 
 
-def test_a_plan_view_tells_what_was_planned(store: Store) -> None:
+def test_a_plan_view_has_the_planned_groups(store: Store) -> None:
     request_id = store.add_request(TRIPS.name, actor="ada")
     plan = make_plan("dt=2", "dt=1", "dt=2")
     store.add_plan(plan, request_id=request_id, actor="ada", estimate={"output_files": 3})

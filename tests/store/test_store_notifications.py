@@ -41,7 +41,7 @@ def test_without_a_webhook_nothing_is_written(database_url: str) -> None:
     store.close()
 
 
-def test_only_the_events_asked_for_are_written(database_url: str) -> None:
+def test_only_the_requested_events_are_written(database_url: str) -> None:
     store = Store(database_url, StoreSettings(notify_events=frozenset({"plan.failed"})))
     store.request_cancel(add(store).plan_id, "ada")
     add(store)
@@ -50,7 +50,7 @@ def test_only_the_events_asked_for_are_written(database_url: str) -> None:
     store.close()
 
 
-def test_each_end_of_a_plan_is_told_with_its_figures_in_the_transaction_that_ends_it(store: Store) -> None:
+def test_each_end_of_a_plan_is_notified_with_its_figures_in_the_transaction_that_ends_it(store: Store) -> None:
     plan = add(store, "dt=1")
     claim = claimed(store)
     commit = commit_of(plan)
@@ -80,7 +80,7 @@ def test_each_end_of_a_plan_is_told_with_its_figures_in_the_transaction_that_end
     assert store.notifications()[1].body["plan"] == stale.plan_id
 
 
-def test_a_halt_is_told_once_and_so_are_pause_and_resume(store: Store) -> None:
+def test_halt_pause_and_resume_are_each_notified_once(store: Store) -> None:
     first = add(store, "dt=1")
     store.fail(claimed(store), "rows differ", halt=True)
     store.resume(TRIPS.name, "ada")
@@ -110,7 +110,7 @@ def test_the_halt_of_a_partition_names_it(store: Store) -> None:
     ]
 
 
-def test_a_table_that_can_not_be_scanned_is_told_of_when_that_begins_and_ends(store: Store) -> None:
+def test_the_first_failed_scan_and_the_recovery_are_notified(store: Store) -> None:
     for outcome in ("ok", "error", "error", "ok", "ok"):
         error = "no such directory" if outcome == "error" else None
         store.record_scan(ScanRecord(table=TRIPS.name, taken_at=NOW, outcome=outcome, error=error))
@@ -164,7 +164,7 @@ def test_dead_messages_are_tried_again_or_dropped_one_by_one_or_all(store: Store
     assert store.drop_notifications(None, actor="test") == 0
 
 
-def test_messages_come_in_pages_newest_first(store: Store) -> None:
+def test_messages_are_paged_newest_first(store: Store) -> None:
     for number in range(5):
         store.notify("clean.failing", table=None, reason=str(number))
     newest, second, *rest = store.notifications()
@@ -174,7 +174,7 @@ def test_messages_come_in_pages_newest_first(store: Store) -> None:
     assert store.notifications(NotificationState.WAITING, after=second.number) == rest[1:]
 
 
-def test_ended_messages_are_forgotten_after_their_time_and_waiting_ones_never(store: Store, database_url: str) -> None:
+def test_ended_messages_are_pruned_after_their_time_and_waiting_ones_never(store: Store, database_url: str) -> None:
     for _ in range(4):
         store.notify("clean.failing", table=None, reason="")
     delivered, dead, fresh, _ = (message.number for message in store.due_notifications(10))

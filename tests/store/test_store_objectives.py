@@ -75,7 +75,7 @@ def test_the_same_found_again_is_so_since_it_was_first_found(trips: Store, datab
     assert found.pace == "fast"
 
 
-def test_another_process_and_a_restart_go_on_where_the_last_scan_was(trips: Store, database_url: str) -> None:
+def test_another_process_and_a_restart_continue_at_the_last_scan(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5))
     passes(database_url, HOUR)
     again = Store(database_url)
@@ -131,7 +131,7 @@ def test_time_without_scans_is_unknown_except_for_the_validity_of_the_last_one(t
     assert found.missed_seconds == pytest.approx(3600)
 
 
-def test_the_totals_told_between_scans_are_those_that_the_next_scan_counts(trips: Store, database_url: str) -> None:
+def test_the_totals_between_scans_equal_those_of_the_next_scan(trips: Store, database_url: str) -> None:
     scanned(trips, judgement(0.5))
     passes(database_url, HOUR)
     (told,) = trips.objectives()[TRIPS.name]
@@ -167,7 +167,7 @@ def test_a_failed_scan_reports_no_objective_and_an_unset_objective_is_not_report
     assert trips.objectives() == {}
 
 
-def test_objectives_are_told_of_the_tables_within_reach_that_are_not_off(trips: Store) -> None:
+def test_objectives_are_listed_for_visible_tables_that_are_not_off(trips: Store) -> None:
     trips.register_table(OTHER, "compact")
     scanned(trips, judgement(0.5))
     scanned(trips, judgement(0.5), table=OTHER.name)
@@ -178,16 +178,14 @@ def test_objectives_are_told_of_the_tables_within_reach_that_are_not_off(trips: 
     assert list(trips.objectives()) == [TRIPS.name]
 
 
-def test_what_is_kept_is_one_row_for_each_objective_however_often_a_table_is_scanned(
-    trips: Store, database_url: str
-) -> None:
+def test_each_objective_has_one_row_after_any_number_of_scans(trips: Store, database_url: str) -> None:
     for number in range(30):
         scanned(trips, judgement(number % 2))
         passes(database_url, timedelta(minutes=17))
     assert sql(database_url, "SELECT count(*) FROM table_objective") == [(1,)]
 
 
-def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Store) -> None:
+def test_an_urgent_plan_precedes_one_that_saves_more_and_has_its_reason(store: Store) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("worth", "urgent")}
     for plan in plans.values():
         store.register_table(plan.table, "compact")
@@ -205,7 +203,7 @@ def test_an_urgent_plan_goes_before_one_that_saves_more_and_says_why(store: Stor
     assert store.plan_events(plans["urgent"].plan_id)[0].reason == "planned; runs first: it has to"
 
 
-def test_plans_that_wait_hurry_when_their_table_misses_what_it_is_held_to_and_wait_again_when_it_does_not(
+def test_waiting_plans_are_advanced_only_while_their_table_misses_its_objective(
     store: Store,
 ) -> None:
     plans = {name: make_plan("dt=1", table=replace(TRIPS, name=f"demo.{name}")) for name in ("a", "b", "c")}

@@ -99,7 +99,7 @@ def test_a_cancelled_proposal_records_no_decision(store: Store):
         store.approve(plan.plan_id, "bob")
 
 
-def test_a_proposal_keeps_its_partitions_from_others_until_a_successor_comes(store: Store):
+def test_a_proposal_keeps_its_partitions_from_other_plans_until_its_successor(store: Store):
     old = propose(store, "dt=1", "dt=2")
     with pytest.raises(PartitionsLocked):
         propose(store, "dt=2")
@@ -120,7 +120,7 @@ def test_a_proposal_that_was_approved_meanwhile_is_not_replaced(store: Store):
     assert claimed(store).plan == old
 
 
-def test_where_the_successor_is_not_stored_the_proposal_stays(store: Store):
+def test_the_proposal_stays_if_its_successor_is_not_stored(store: Store):
     old, other = propose(store, "dt=1"), add(store, "dt=2")
     with pytest.raises(PartitionsLocked) as taken:
         propose(store, "dt=1", "dt=2", replaces={old.plan_id: "a file changed"})
@@ -147,7 +147,7 @@ def test_the_database_itself_runs_no_plan_without_approval(database_url: str):
     store.close()
 
 
-def test_who_decides_is_told_of_a_proposal_and_of_its_end(database_url: str):
+def test_a_proposal_and_its_end_are_notified(database_url: str):
     store = Store(database_url, TOLD)
     plan = propose(store, "dt=1")
     store.decline(plan.plan_id, "ada", "not now")
@@ -186,7 +186,7 @@ ACTS = st.lists(
 
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(acts=ACTS)
-def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store: Store, acts: list[tuple[str, int]]):
+def test_a_declined_proposal_is_never_executed(store: Store, acts: list[tuple[str, int]]):
     table = f"t{sum(1 for _ in store.table_states())}"  # of its own for each example
     plans, proposals, approved, declined = list[Plan](), set[str](), set[str](), set[str]()
     claims = []
@@ -260,7 +260,7 @@ def test_a_declined_proposal_is_never_executed_whatever_happens_around_it(store:
         assert (seen.state, seen.epoch, seen.claimed_at) == (PlanState.CANCELLED, 0, None)
 
 
-def test_what_waits_for_a_yes_is_counted_apart_from_the_backlog(store: Store):
+def test_proposals_are_counted_apart_from_the_backlog(store: Store):
     asked, runs = propose(store, "dt=1"), add(store, "dt=2")
     figures = store.figures()
     assert (figures.count(PlanState.REQUESTED), figures.proposal_count, figures.backlog_bytes) == (2, 1, runs.bytes)

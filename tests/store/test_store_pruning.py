@@ -85,7 +85,7 @@ def test_a_plan_whose_superseded_versions_wait_for_their_deletion_stays(store: S
     assert store.plan_state(plan_id) is None
 
 
-def test_live_plans_stay_however_old(store: Store, database_url: str) -> None:
+def test_live_plans_of_any_age_stay(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     add(store, "dt=2")
     claimed(store)
@@ -109,7 +109,7 @@ def test_an_answered_request_goes_after_its_plans_and_an_open_one_stays(store: S
     assert [request.request_id for request in store.open_requests()] == [waiting]
 
 
-def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_call_prunes_a_bounded_number(store: Store, database_url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("service.control.store.pruning._BATCH_SIZE", 2)
     for day in range(5):
         completed(store, f"dt={day}")
@@ -118,9 +118,7 @@ def test_each_call_forgets_a_bounded_number(store: Store, database_url: str, mon
     assert rows(database_url, "plan_total") == 1
 
 
-def test_what_was_declined_is_remembered_until_no_scan_has_left_files_alone_for_it(
-    store: Store, database_url: str
-) -> None:
+def test_a_declined_proposal_is_kept_while_scans_leave_its_files_alone(store: Store, database_url: str) -> None:
     plans = [make_plan(f"dt={day}") for day in (1, 2)]
     for plan in plans:
         store.add_plan(

@@ -50,7 +50,7 @@ def at_once(calls: Sequence[Callable[[], Any]]) -> list[Any]:
     return results
 
 
-def test_of_executors_that_claim_at_once_one_wins(stores: list[Store]) -> None:
+def test_one_of_concurrent_executors_claims_the_plan(stores: list[Store]) -> None:
     for round_ in range(10):
         plan = add(stores[0], f"dt={round_}")
         claims = at_once([partial(store.claim, f"executor-{n}") for n, store in enumerate(stores)])
@@ -67,7 +67,7 @@ def test_executors_at_once_never_exceed_the_inflight_limit_of_a_table(stores: li
     assert len(stores[0].plans(state=PlanState.INFLIGHT)) == 1
 
 
-def test_of_rescuers_at_once_one_takes_the_plan_over(stores: list[Store], database_url: str) -> None:
+def test_one_of_concurrent_rescuers_takes_the_plan_over(stores: list[Store], database_url: str) -> None:
     plan = add(stores[0], "dt=1")
     claimed(stores[0])
     for epoch in range(2, 8):
@@ -76,7 +76,7 @@ def test_of_rescuers_at_once_one_takes_the_plan_over(stores: list[Store], databa
         assert [claim.epoch for claim in claims if claim is not None] == [epoch]
 
 
-def test_a_partition_belongs_to_one_live_plan_even_when_two_come_at_once(stores: list[Store]) -> None:
+def test_a_partition_belongs_to_one_live_plan_even_if_two_are_inserted_at_once(stores: list[Store]) -> None:
     def store_plan(store: Store, plan: Plan) -> object:
         try:
             store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
@@ -151,20 +151,20 @@ def test_one_store_serves_many_threads(stores: list[Store]) -> None:
     assert store.figures().count(PlanState.COMPLETED) == 40
 
 
-def test_requests_with_one_key_that_come_at_once_are_one_request(stores: list[Store]) -> None:
+def test_concurrent_requests_with_one_key_are_one_request(stores: list[Store]) -> None:
     ids = at_once([partial(store.add_request, "t", idempotency_key="k", actor="ada") for store in stores])
     assert len(set(ids)) == 1
     assert len(stores[0].open_requests()) == 1
 
 
-def test_of_many_that_want_a_role_at_once_one_gets_it(stores: list[Store]) -> None:
+def test_one_of_many_concurrent_processes_gets_a_role(stores: list[Store]) -> None:
     minute = timedelta(minutes=1)
     for round_ in range(10):
         won = at_once([partial(s.acquire_leader, f"r{round_}", f"h{n}", minute) for n, s in enumerate(stores)])
         assert sorted(won) == [False, False, False, True]
 
 
-def test_a_thread_that_waits_too_long_for_another_ones_write_says_that_the_database_is_locked(
+def test_a_thread_that_waits_too_long_for_another_threads_write_reports_a_locked_database(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     store = store_at(tmp_path)

@@ -88,7 +88,7 @@ def test_files_that_the_cleaner_is_deleting_are_no_longer_expected(store: Store)
     assert (former.expected_files, [due.row_id for due in store.awaiting_deletion(TRIPS)]) == ((), [first.row_id])
 
 
-def test_a_late_copy_is_one_row_however_often_it_begins_and_its_source_waits_for_deletion_once_it_is_done(
+def test_a_late_copy_has_one_row_for_all_attempts_and_its_source_waits_for_deletion_afterwards(
     store: Store,
 ) -> None:
     completed(store)
@@ -534,7 +534,7 @@ def test_a_recreated_location_is_checked_and_is_not_a_relocation(store: Store, d
     assert len(store.relocation_histories(TRIPS, timedelta(days=30), "", 10)[0][0].relocations) == 3
 
 
-def test_a_discarded_relocation_may_be_pruned_once_it_is_old_however_few_relocations_its_partition_has(
+def test_an_old_discarded_relocation_may_be_pruned_for_any_number_of_relocations(
     store: Store, database_url: str
 ) -> None:
     plan = completed(store)
@@ -556,7 +556,7 @@ def test_a_discarded_relocation_may_be_pruned_once_it_is_old_however_few_relocat
     assert store.relocation_histories(TRIPS, timedelta(days=30), "", 10) == ([], "")
 
 
-def test_reading_a_partition_costs_the_same_however_many_partitions_its_plan_relocated(tmp_path: Path) -> None:
+def test_the_cost_of_reading_a_partition_does_not_depend_on_the_partitions_of_its_plan(tmp_path: Path) -> None:
     costs = {}
     for count in (2, 500):
         home = tmp_path / str(count)
@@ -593,7 +593,7 @@ def test_reading_a_partition_costs_the_same_however_many_partitions_its_plan_rel
     assert costs["recent", 500] < 2 * costs["recent", 2], costs
 
 
-def test_recording_a_commit_costs_the_same_however_many_replaced_files_of_other_tables_wait(tmp_path: Path) -> None:
+def test_the_cost_of_recording_a_commit_does_not_depend_on_other_tables_replaced_files(tmp_path: Path) -> None:
     costs = []
     for count in (1, 2_000):
         home = tmp_path / str(count)

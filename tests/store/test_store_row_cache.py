@@ -84,7 +84,7 @@ class Life:
 
 
 @pytest.mark.slow
-def test_what_is_taken_over_from_readings_before_is_as_if_it_were_read(store: Store, database_url: str) -> None:
+def test_cached_rows_equal_rows_that_are_read_anew(store: Store, database_url: str) -> None:
     life, known = Life(store, database_url, seed=5), RowCache()
     met = set()
     for _ in range(60):
@@ -103,7 +103,7 @@ def test_what_is_taken_over_from_readings_before_is_as_if_it_were_read(store: St
     assert met == {"a failed scan", "plans", "superseded files"}
 
 
-def test_what_stays_as_it_is_is_not_made_again(store: Store) -> None:
+def test_unchanged_rows_keep_their_cached_objects(store: Store) -> None:
     for name in NAMES:
         store.register_table(TableRef(name=name, format="hudi", location="/lake"), "compact")
         store.record_scan(ScanRecord(table=name, taken_at=NOON, histogram=(1,)))
@@ -121,7 +121,7 @@ def test_what_stays_as_it_is_is_not_made_again(store: Store) -> None:
     assert later.first_ok[NAMES[2]] is scans.first_ok[NAMES[2]]
 
 
-def test_a_plan_goes_by_the_format_that_its_table_has_today(store: Store) -> None:
+def test_a_plan_uses_the_present_format_of_its_table(store: Store) -> None:
     table = TableRef(name="db.t", format="hudi", location="/lake")
     store.register_table(table, "compact")
     add(store, table=table)

@@ -91,7 +91,7 @@ def test_the_models_and_the_migrations_describe_the_same_schema(database_url: st
     assert names == wanted
 
 
-def test_the_migrations_can_be_taken_back(empty_url: str) -> None:
+def test_the_migrations_can_be_downgraded(empty_url: str) -> None:
     store = Store(empty_url)
     store.upgrade()
     database = Database(empty_url)
@@ -119,7 +119,7 @@ def test_a_schema_that_is_not_this_lakefolds_is_refused_in_one_line(database_url
     store.close()
 
 
-def test_any_use_of_a_database_without_the_schema_says_what_to_run(empty_url: str, tmp_path: Path) -> None:
+def test_any_use_of_a_database_without_the_schema_names_the_command_to_run(empty_url: str, tmp_path: Path) -> None:
     if empty_url.startswith("sqlite"):
         (tmp_path / "deep" / "er").mkdir(parents=True)
         (tmp_path / "deep" / "er" / "lakefold.db").touch()
@@ -353,7 +353,7 @@ def test_keys_hold_partitions_idempotency_and_superseded_versions(database_url: 
     store.close()
 
 
-def test_the_revision_this_lakefold_asks_for_is_the_last_migration() -> None:
+def test_the_revision_that_this_lakefold_requires_is_the_last_migration() -> None:
     scripts = ScriptDirectory.from_config(alembic_config())
     assert scripts.get_heads() == [HEAD_REVISION]
     revisions = [script.revision for script in scripts.walk_revisions()]

@@ -82,9 +82,7 @@ def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store
     assert store.begin_deletion([]) == set()
 
 
-def test_what_waits_for_its_deletion_is_counted_by_table_and_day_under_each_retention(
-    store: Store, database_url: str
-) -> None:
+def test_superseded_files_are_counted_by_table_and_day_under_each_retention(store: Store, database_url: str) -> None:
     other, third = replace(TRIPS, name="a.other"), replace(TRIPS, name="a.third")
     for table in (TRIPS, other, third):
         plan = add(store, "dt=1", table=table)

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.paired("database_url")
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)
 
 
-def test_a_registered_table_comes_back_as_it_was_and_can_be_changed(store: Store) -> None:
+def test_a_registered_table_is_read_as_it_was_written_and_can_be_changed(store: Store) -> None:
     store.register_table(TRIPS, "observe")
     store.pause(TRIPS.name, "ada", "is moved\nto another disk")
     state = store.table_state(TRIPS.name)
@@ -54,7 +54,7 @@ def test_unknown_tables_are_named(store: Store) -> None:
     assert store.table_states() == [], "pausing the service makes no table"
 
 
-def test_writers_that_cancel_plans_are_told_from_people_who_do_and_from_what_is_long_over(store: Store) -> None:
+def test_recent_cancellations_by_writers_are_distinguished_from_those_by_people(store: Store) -> None:
     def ended(name: str, *ends: str) -> None:
         for end in ends:
             plan = make_plan("dt=1", table=replace(TRIPS, name=name))
@@ -133,7 +133,7 @@ def test_the_last_scan_is_kept_whole_and_a_failed_one_hides_no_layout(store: Sto
     assert store.scans(TRIPS.name) == [bad, good]
 
 
-def test_tables_and_their_last_scans_can_be_asked_for_by_name(store: Store) -> None:
+def test_tables_and_their_last_scans_are_found_by_name(store: Store) -> None:
     other = replace(TRIPS, name="other")
     for table in (TRIPS, other):
         store.register_table(table, "observe")
@@ -145,7 +145,7 @@ def test_tables_and_their_last_scans_can_be_asked_for_by_name(store: Store) -> N
     assert store.last_scans(["other"]) == {}
 
 
-def test_old_scans_are_forgotten_but_never_the_first_and_the_last_good_one(database_url: str) -> None:
+def test_old_scans_are_pruned_except_the_first_and_the_last_good_one(database_url: str) -> None:
     store = Store(database_url, StoreSettings(scans_kept=3))
     store.register_table(TRIPS, "observe")
     store.record_scan(scan(-2))

@@ -50,9 +50,7 @@ def completed(store: Store, partition: str) -> int:
     return sum(figures.bytes_after for figures in figures_of(plan))
 
 
-def test_a_point_is_what_the_last_good_scan_found_and_each_stretch_of_time_has_one(
-    store: Store, database_url: str
-) -> None:
+def test_each_period_has_one_point_with_the_result_of_the_last_good_scan(store: Store, database_url: str) -> None:
     scanned(store, TRIPS.name, 40, 12)
     scanned(store, TRIPS.name, 0, None, outcome="error", error="the metastore is away")
     assert store.record_trends()

@@ -84,7 +84,7 @@ def test_superseded_files_of_an_earlier_database_are_known_by_path_and_size_only
     assert due[0].version.difference(due[0].version.bytes, due[0].superseded_at) is None
 
 
-def test_what_was_added_is_taken_back_with_live_plans_in_it(earlier: Store, database_url: str) -> None:
+def test_a_downgrade_removes_the_additions_and_keeps_live_plans(earlier: Store, database_url: str) -> None:
     to(database_url, "head")
     earlier.begin_deletion([due.row_id for due in earlier.awaiting_deletion(TRIPS)])
     kept = "SELECT table_name, partition_path, plan_id FROM live_partition ORDER BY partition_path"
@@ -125,7 +125,7 @@ def test_objectives_are_removed_by_a_downgrade_and_evaluated_again_after_the_nex
     store.close()
 
 
-def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(database_url: str) -> None:
+def test_an_upgrade_derives_reducible_files_of_scans_without_waiting_files(database_url: str) -> None:
     store = Store(database_url)
     store.register_table(TRIPS, "compact")
     found = ScanRecord(
@@ -156,7 +156,7 @@ def test_of_earlier_scans_it_is_known_what_was_reducible_where_nothing_waited(da
     store.close()
 
 
-def test_tokens_of_before_reach_all_tables_and_scans_lose_what_an_earlier_lakefold_does_not_know(
+def test_a_downgrade_keeps_tokens_for_all_tables_and_drops_new_fields_of_scans(
     database_url: str,
 ) -> None:
     store = Store(database_url)
@@ -197,7 +197,7 @@ def test_scans_lose_the_median_for_an_earlier_lakefold(database_url: str) -> Non
     store.close()
 
 
-def test_what_good_scans_of_before_found_is_in_the_rows_of_their_tables(database_url: str) -> None:
+def test_an_upgrade_copies_the_last_good_scans_to_the_rows_of_their_tables(database_url: str) -> None:
     store, chance, now = Store(database_url), Random(16), datetime.now(UTC)
     names = [f"{'Ab_.é'[number % 5]}{number}" for number in range(40)]
     for number, name in enumerate(names):

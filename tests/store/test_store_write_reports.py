@@ -31,14 +31,14 @@ def report(store: Store, *partitions: str, delay: timedelta = NOW, by: str = "sp
     store.report_written(TRIPS.name, partitions, reporter=by, delay=delay)
 
 
-def test_a_burst_of_reports_is_one_look_at_each_partition(store: Store) -> None:
+def test_a_burst_of_reports_causes_one_scan_of_each_partition(store: Store) -> None:
     for _ in range(50):
         report(store, "dt=1", "dt=2", "dt=1")
     assert sorted(map(str, due(store))) == ["dt=1", "dt=2"]
     assert len(store.write_reports(TRIPS.name)) == 2
 
 
-def test_a_steady_stream_of_reports_does_not_postpone_the_look(store: Store) -> None:
+def test_a_steady_stream_of_reports_does_not_postpone_the_scan(store: Store) -> None:
     report(store, "dt=1", delay=timedelta(minutes=1))
     first = store.write_reports()[0].due_at
     report(store, "dt=1", delay=LATER)
@@ -46,7 +46,7 @@ def test_a_steady_stream_of_reports_does_not_postpone_the_look(store: Store) -> 
     assert store.write_reports()[0].reported_by == "spark"
 
 
-def test_a_report_brings_a_look_forward_that_waits_for_the_quiet_period(store: Store) -> None:
+def test_a_report_advances_a_scan_that_waits_for_the_quiet_period(store: Store) -> None:
     report(store, "dt=1")
     store.finish_write_reports(store.write_reports(), {"dt=1": LATER})
     assert due(store) == []
@@ -55,9 +55,7 @@ def test_a_report_brings_a_look_forward_that_waits_for_the_quiet_period(store: S
     assert len(store.write_reports()) == 1
 
 
-def test_what_was_looked_at_is_gone_and_what_is_to_be_looked_at_again_keeps_its_row(
-    store: Store, database_url: str
-) -> None:
+def test_scanned_reports_are_deleted_and_postponed_ones_keep_their_rows(store: Store, database_url: str) -> None:
     report(store, "dt=1", "dt=2")
     due(store)
     looked = store.due_write_reports()[TRIPS.name]
@@ -79,7 +77,7 @@ def test_a_report_that_arrives_during_a_scan_is_not_lost(store: Store) -> None:
     assert due(store) == ["dt=1"]
 
 
-def test_reports_in_one_millisecond_and_on_a_clock_that_went_back_are_told_apart(
+def test_reports_in_one_millisecond_or_after_a_clock_was_set_back_are_distinguished(
     store: Store, database_url: str
 ) -> None:
     report(store, "dt=1")
@@ -89,7 +87,7 @@ def test_reports_in_one_millisecond_and_on_a_clock_that_went_back_are_told_apart
     assert store.write_reports()[0].report_ms == before + 1
 
 
-def test_a_whole_table_the_unpartitioned_one_and_nothing_are_told_apart(store: Store) -> None:
+def test_a_whole_table_the_unpartitioned_partition_and_no_partition_are_distinguished(store: Store) -> None:
     report(store)
     assert store.write_reports() == []
     report(store, "")
@@ -162,7 +160,7 @@ def test_scans_after_plans_take_a_tenth_of_the_time_at_most(store: Store) -> Non
     assert round(entry.due_at.timestamp() * 1000) - entry.report_ms == 15 * 60_000
 
 
-def test_a_plan_that_no_one_has_said_yes_to_keeps_no_scan_waiting(store: Store, database_url: str) -> None:
+def test_a_plan_without_approval_delays_no_scan(store: Store, database_url: str) -> None:
     add(store, "dt=1")
     asked = add(store, "dt=2")
     sql(database_url, "UPDATE plan SET proposed_at_ms = created_at_ms WHERE id = :id", id=asked.plan_id)

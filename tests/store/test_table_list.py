@@ -135,7 +135,7 @@ def values(store: Store) -> dict[TableOrder, Callable[[TableState], Any]]:
 
 @pytest.mark.parametrize("order", TableOrder)
 @pytest.mark.parametrize("descending", [False, True])
-def test_tables_come_in_each_order_with_equals_by_name_and_what_has_no_value_last(
+def test_tables_are_sorted_with_equals_by_name_and_missing_values_last(
     store: Store, order: TableOrder, descending: bool
 ) -> None:
     fill(store)
@@ -159,7 +159,7 @@ def test_tables_come_in_each_order_with_equals_by_name_and_what_has_no_value_las
         assert list(page.names) == want[3 * page.number - 3 : 3 * page.number]
 
 
-def test_a_table_that_went_up_is_not_repeated_by_one_that_did_not(store: Store) -> None:
+def test_a_table_that_moved_to_an_earlier_page_is_not_repeated(store: Store) -> None:
     fill(store)
     first = store.list_tables(TableOrder.REWRITE, descending=True, limit=3)
     low = store.list_tables(TableOrder.REWRITE, descending=True, limit=99).names[5]

@@ -46,7 +46,7 @@ def nothing_happened(store, plan_id):
 
 
 @pytest.mark.parametrize("action", ACTIONS)
-def test_without_a_token_a_button_leads_to_signing_in_and_from_there_back(fresh, desk, action):
+def test_without_a_token_a_button_requires_signing_in_and_returns_to_its_page(fresh, desk, action):
     path = action.format(desk)
     with client_of(fresh) as client:
         answer = post(client, path)
@@ -112,7 +112,7 @@ def test_a_wrong_token_does_not_sign_in(fresh, given):
     assert "set-cookie" not in answer.headers
 
 
-def test_a_token_that_has_expired_leads_to_signing_in_again_and_is_forgotten(fresh):
+def test_an_expired_token_is_removed_and_requires_a_new_sign_in(fresh):
     expired = add_token(fresh.store, "write", expires_in=timedelta(seconds=-1))
     with client_of(fresh) as client:
         client.cookies.set("lakefold_token", expired)
@@ -136,7 +136,7 @@ def test_elsewhere_than_on_the_loopback_reading_needs_a_token_too(tmp_path):
     context.store.close()
 
 
-def test_a_dry_run_and_then_its_plans_are_asked_for_and_their_page_waits_for_the_answer(fresh, signed_in, desk):
+def test_a_dry_run_and_its_plans_are_requested_and_their_page_waits_for_the_answer(fresh, signed_in, desk):
     answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", partition="dt=2", kind="clustering")
     [request] = fresh.store.open_requests()
     assert answer.headers["Location"] == f"/requests/{request.request_id}"
@@ -170,7 +170,7 @@ def test_plans_are_cancelled_and_requested_again(fresh, signed_in, desk):
     assert post(signed_in, f"/plans/{desk}/retry").status_code == 409
 
 
-def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fresh, signed_in, desk):
+def test_many_plans_are_listed_cancelled_once_and_reported_with_the_reason(fresh, signed_in, desk):
     register(fresh.store, "ops.jobs", "compact")
     other = add_plan(fresh.store, "ops.jobs", "dt=1").plan_id
     fresh.lake_cache.invalidate()
@@ -195,7 +195,7 @@ def test_many_plans_are_looked_at_cancelled_once_and_told_of_with_the_reason(fre
     assert {fresh.store.plan_state(plan) for plan in (other, later)} == {PlanState.REQUESTED}
 
 
-def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_are_named(fresh, signed_in):
+def test_failed_plans_are_requested_again_and_plans_with_locked_partitions_are_named(fresh, signed_in):
     again, taken = (failed(fresh.store, "ops.jobs", partition, "no such codec") for partition in ("dt=1", "dt=2"))
     register(fresh.store, "ops.jobs", "compact")
     holder = add_plan(fresh.store, "ops.jobs", "dt=2").plan_id
@@ -206,7 +206,7 @@ def test_failed_plans_are_requested_again_and_those_whose_partitions_are_taken_a
     assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
 
 
-def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_together(fresh, signed_in, desk):
+def test_proposals_are_on_the_first_page_in_a_tab_and_decided_together(fresh, signed_in, desk):
     assert "to approve" not in signed_in.get("/").text + signed_in.get("/plans").text
     asked = [proposed(fresh.store, TABLE, partition).plan_id for partition in ("dt=2", "dt=3")]
     fresh.lake_cache.invalidate()
@@ -232,7 +232,7 @@ def test_what_waits_for_a_yes_is_on_the_first_page_in_a_tab_and_decided_on_toget
 
 
 @pytest.mark.parametrize("until", ["0s", "2099-01-01"])
-def test_a_button_means_the_plans_that_were_shown_however_the_time_was_said(fresh, signed_in, desk, until):
+def test_a_button_acts_on_the_shown_plans_for_each_form_of_the_time(fresh, signed_in, desk, until):
     asked = proposed(fresh.store, TABLE, "dt=2").plan_id
     question = signed_in.get(f"/bulk/approve?proposed=true&since=1h&until={until}").text
     assert "Approve 1 plan</h1>" in question
@@ -291,7 +291,7 @@ def test_a_table_is_paused_with_a_reason(fresh, signed_in, desk):
     assert "by token write: is moved. Running plans finish" in signed_in.get(f"/tables/{TABLE}").text
 
 
-def test_messages_that_were_given_up_are_sent_again_or_forgotten(fresh, signed_in):
+def test_dead_messages_are_sent_again_or_pruned(fresh, signed_in):
     numbers = messages(fresh.store.url, *"abcd")
     for number in numbers[:3]:
         fresh.store.mark_notification_failed(number, "answered 410 Gone", None)
@@ -315,7 +315,7 @@ def settings(*pairs):
     return {"key": [key for key, _ in pairs], "value": [value for _, value in pairs]}
 
 
-def test_settings_for_one_request_are_asked_for_and_kept_from_the_dry_run_to_the_plans(fresh, signed_in, desk):
+def test_settings_for_one_request_apply_from_the_dry_run_to_the_plans(fresh, signed_in, desk):
     form = signed_in.get(f"/tables/{TABLE}").text
     assert 'placeholder="300 MiB"' in form, "what is in force"
     pairs = ("small_file_limit", " 64MiB "), ("sort_columns", ""), ("max_num_groups", "3"), ("", "")
@@ -360,9 +360,7 @@ def test_the_dry_run_of_a_table_that_may_not_be_planned_offers_to_store_nothing(
         ([("", "3")], "has no setting"),
     ],
 )
-def test_a_setting_that_can_not_be_used_leads_back_to_the_form_with_what_the_api_says(
-    fresh, signed_in, desk, pairs, words
-):
+def test_an_invalid_setting_returns_to_the_form_with_the_error_of_the_api(fresh, signed_in, desk, pairs, words):
     answer = post(signed_in, f"/tables/{TABLE}/request", dry_run="yes", kind="compaction", **settings(*pairs))
     if words is None:
         assert fresh.store.open_requests()[0].overrides == {}

@@ -214,7 +214,7 @@ def test_a_keyboard_reaches_everything_and_the_focus_is_seen(browser, address):
         assert {"crm.contacts", "sales.orders", "inventory.stock"} <= seen
 
 
-def test_a_time_is_in_utc_and_says_on_hover_what_it_is_here(browser, address, lake):
+def test_a_time_is_in_utc_and_shows_the_local_time_on_hover(browser, address, lake):
     with opened(browser, address, timezone_id="Asia/Tokyo", locale="en-GB") as page:
         page.goto(f"/plans/{lake[1]['completed']}")
         time = page.locator(".history time").first
@@ -238,7 +238,7 @@ def test_arrow_keys_walk_along_the_partitions_and_enter_explains_one(browser, ad
         assert "partition=dt%3D2026-11-21" in page.url
 
 
-def test_without_javascript_everything_can_be_read_and_asked_for(browser, fresh):
+def test_without_javascript_everything_can_be_read_and_requested(browser, fresh):
     register(
         fresh.store, "a.b", "compact", scan("a.b", sizes(50, MIB), ago=HOUR, reducible_files=50, reducible_bytes=MIB)
     )
@@ -311,7 +311,7 @@ def test_live_parts_move_by_themselves_until_a_person_pauses_them(browser, fresh
         expect(files).to_contain_text("9")
 
 
-def test_the_bytes_of_a_running_plan_come_as_they_are_written_and_its_end_shows_by_itself(browser, fresh):
+def test_the_page_shows_written_bytes_of_a_running_plan_and_its_end_without_a_reload(browser, fresh):
     register(fresh.store, "a.b", "compact")
     plan = add_plan(fresh.store, "a.b", "dt=1", files=10)
     claim = claim_of(fresh.store, plan)

@@ -48,7 +48,7 @@ def test_a_table_without_files_has_no_histogram():
     assert histogram_chart([0] * BUCKETS, None, LIMITS, width=960, height=300) is None
 
 
-def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
+def test_a_limit_on_an_edge_is_drawn_between_the_two_buckets_it_divides():
     chart = drawn(counts(m256=4, m512=4))
     small, large = (bar for bar in chart.bars if bar.files)
     limit = next(mark for mark in chart.limit_lines if mark.name == "small_file_limit")
@@ -56,7 +56,7 @@ def test_a_limit_on_an_edge_stands_between_the_two_buckets_it_divides():
     assert small.x + small.width < limit.x < large.x
 
 
-def test_a_limit_between_two_edges_stands_inside_its_bucket_at_its_logarithm():
+def test_a_limit_between_two_edges_is_drawn_inside_its_bucket_at_its_logarithm():
     chart = histogram_chart(counts(m256=1, m512=1), None, {"small_file_limit": 300 * MIB}, width=960, height=300)
     inside = next(bar for bar in chart.bars if bar.name == bucket_name(HISTOGRAM_EDGES_BYTES.index(512 * MIB)))
     assert inside.x < chart.limit_lines[0].x < inside.x + inside.width / 3
@@ -85,7 +85,7 @@ def test_the_number_of_a_bar_keeps_clear_of_the_outline_of_before(earlier):
 
 @given(now=COUNTS, before=st.none() | COUNTS, width=st.sampled_from([360.0, 960.0]))
 @pytest.mark.slow
-def test_whatever_the_sizes_everything_is_inside_the_picture(now, before, width):
+def test_for_any_sizes_everything_is_inside_the_picture(now, before, width):
     chart = histogram_chart(now, before, LIMITS, width=width, height=250)
     if chart is None:
         assert not any(now)
@@ -179,7 +179,7 @@ def test_large_counts_keep_three_figures(number, text):
 @pytest.mark.parametrize(
     ("share", "text"), [(None, "–"), (0.0, "0 %"), (0.004, "< 1 %"), (0.07, "7 %"), (0.996, "> 99 %"), (1.0, "100 %")]
 )
-def test_a_share_that_is_neither_none_nor_all_never_looks_so(share, text):
+def test_a_share_between_none_and_all_is_never_rounded_to_either(share, text):
     assert format_percent(share) == text
 
 

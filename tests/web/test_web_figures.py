@@ -146,7 +146,7 @@ def test_a_budget_that_is_too_small_is_named_everywhere_and_its_files_stay_reduc
     assert lake.json("status")["attention"] == []
 
 
-def test_a_table_without_a_budget_has_no_such_line(lake: Lake) -> None:
+def test_a_table_without_a_budget_has_no_line_for_it(lake: Lake) -> None:
     lake.scan()
     assert lake.metric("table_over_budget_slices") == 0
     assert "budget" not in lake.text("config", "check")
@@ -253,7 +253,7 @@ def test_an_objective_shows_the_missed_time_and_the_budget_of_one_window(lake: L
         assert "10 minof 6.72 h in 28 d (goal 99 %) 98 %" in read(client, "/tables/orders").words
 
 
-def test_the_oldest_waiting_plan_says_what_it_waits_for_and_when_it_is_tried(lake: Lake) -> None:
+def test_the_oldest_waiting_plan_is_shown_with_its_reason_and_the_time_of_its_next_attempt(lake: Lake) -> None:
     lake.scan()
     name = lake.store.plans()[0].plan_id
 
@@ -283,7 +283,7 @@ def test_the_oldest_waiting_plan_says_what_it_waits_for_and_when_it_is_tried(lak
 
 
 @pytest.mark.parametrize("names", [0, 1000])
-def test_lists_and_details_have_the_first_and_the_last_good_scan_however_many_tables_are_listed(
+def test_lists_and_details_have_the_first_and_the_last_good_scan_of_each_table(
     lake: Lake, names: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Above a number of tables the scans of all are read, since a database takes only so many names in a query."""

@@ -52,8 +52,8 @@ def completed(store):
     return len(store.plans(table=TABLE, state=PlanState.COMPLETED))
 
 
-@pytest.mark.shown_by("tests/service/test_docs.py::test_what_the_pages_tell_to_type_works_as_it_stands")
-def test_plans_asked_for_on_the_page_the_command_line_and_over_http_move_the_histogram(daemon, spark):
+@pytest.mark.shown_by("tests/service/test_docs.py::test_commands_on_the_pages_work_as_written")
+def test_plans_requested_on_the_page_the_command_line_and_over_http_move_the_histogram(daemon, spark):
     address, installation, store, base = daemon
     before = table_rows(spark, base)
     token = add_token(store, "write", "ada")

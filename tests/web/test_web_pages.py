@@ -46,7 +46,7 @@ def test_every_figure_has_its_raw_bytes_in_a_title(page):
     assert len(found.all("data")) > 15
 
 
-def test_what_is_deleted_tomorrow_is_said_first(page):
+def test_deletions_of_the_next_day_are_stated_first(page):
     words = read(page, "/cleaning").words
     assert re.search(
         r"Cleaning [\d.]+ GiB \([\d,]+ files\) will be deleted tomorrow; 50\.7 GiB are awaiting deletion in total\.",
@@ -54,13 +54,13 @@ def test_what_is_deleted_tomorrow_is_said_first(page):
     )
 
 
-def test_settings_say_where_each_value_came_from(page):
+def test_settings_name_the_origin_of_each_value(page):
     words = read(page, "/settings?table=sales.orders").words
     assert 'mode compact lakefold.toml [[tables]] #1 match "*"' in words
     assert "small_file_limit 300 MiB default" in words
 
 
-def test_settings_that_are_set_come_first_and_any_is_found_by_name_value_or_origin(page):
+def test_set_settings_are_first_and_any_is_found_by_name_value_or_origin(page):
     everything = page.get("/v1/settings?table=sales.orders").json()["items"]
     changed = [one["setting"] for one in everything if one["origin"] != "default"]
     words = read(page, "/settings?table=sales.orders").words
@@ -79,7 +79,7 @@ def test_settings_that_are_set_come_first_and_any_is_found_by_name_value_or_orig
     assert "No changed setting matches." in read(page, "/settings?table=sales.orders&search=row_group").words
 
 
-def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigation(page):
+def test_the_navigation_of_every_page_links_audit_simulation_and_notifications(page):
     html = page.get("/audit").text
     navigation, rest = html.split("</nav>", 1)
     for path in ("/audit", "/simulate", "/notifications"):
@@ -89,7 +89,7 @@ def test_every_page_leads_to_audit_simulation_and_notifications_in_its_navigatio
 
 
 @pytest.mark.parametrize("path", ["/databases", "/report"])
-def test_without_tables_no_page_says_that_none_match(fresh, path):
+def test_without_tables_no_page_states_that_none_match(fresh, path):
     with client_of(fresh) as client:
         assert "No tables yet." in read(client, path).words
         assert "No tables match. Show all" in read(client, f"{path}?name=none").words
@@ -104,7 +104,7 @@ def test_settings_are_grouped_by_the_sections_of_the_configuration(page):
         assert setting in section.replace("<wbr>", "")
 
 
-def test_an_empty_database_says_how_to_begin(fresh):
+def test_the_page_of_an_empty_database_explains_how_to_begin(fresh):
     with client_of(fresh) as client:
         words = read(client, "/").words
         assert "No table yet" in words
@@ -133,7 +133,7 @@ def test_without_a_database_every_caller_gets_a_page_with_the_reason(tmp_path):
         assert client.get("/v1/plans").headers["Content-Type"] == "application/problem+json"
 
 
-def test_what_does_not_exist_is_a_page_with_its_status(page):
+def test_an_unknown_address_is_a_page_with_its_status(page):
     for path in ("/tables/sales.order", "/plans/ffffffff", "/requests/none"):
         assert "Not found" in read(page, path, 404).words
     page.headers["Accept"] = "text/html"
@@ -142,12 +142,12 @@ def test_what_does_not_exist_is_a_page_with_its_status(page):
     assert "No such" not in read(page, "/plans?state=sideways", 422).words
 
 
-def test_a_wrong_filter_is_told_in_our_words_alone(page):
+def test_a_wrong_filter_is_an_error_in_lakefolds_words(page):
     words = read(page, "/plans?since=yesterday", 422).words
     assert "since: 'yesterday' is not a time; write 2026-03-01" in words
 
 
-def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_buttons(page):
+def test_dead_messages_are_reported_on_the_first_page_and_listed_with_buttons(page):
     first = read(page, "/")
     assert "2 notifications could not be delivered. The receiver missed these events." in first.words
     assert {"action": "/notifications/retry", "method": "post"} in first.all("form")
@@ -161,7 +161,7 @@ def test_messages_that_were_given_up_are_said_on_the_first_page_and_listed_with_
     assert "notifications?state=lost" not in read(page, "/notifications?state=lost", 422).words
 
 
-def test_messages_go_on_behind_the_fiftieth(fresh):
+def test_messages_after_the_fiftieth_are_on_the_next_page(fresh):
     messages(fresh.store.url, *map(str, range(60)))
     with client_of(fresh) as client:
         assert "could not be delivered" not in read(client, "/").words
@@ -172,12 +172,12 @@ def test_messages_go_on_behind_the_fiftieth(fresh):
     assert "Newest" in rest.words
 
 
-def test_without_a_webhook_the_page_says_how_to_get_one(fresh):
+def test_without_a_webhook_the_page_explains_how_to_configure_one(fresh):
     with client_of(fresh) as client:
         assert "No webhook and no channel is configured." in read(client, "/notifications").words
 
 
-def test_a_pause_of_everything_is_said_on_every_page_with_who_when_and_why(fresh):
+def test_a_global_pause_is_on_every_page_with_actor_time_and_reason(fresh):
     register(fresh.store, "a.b", "compact")
     paths = ["/", "/plans", "/cleaning", "/settings", "/notifications", "/pause", "/login", "/tables/a.b"]
     with client_of(fresh) as client:
@@ -206,7 +206,7 @@ def test_landmarks_skip_link_captions_and_one_heading_are_on_every_page(page, la
 
 
 @pytest.mark.parametrize("theme", ["dark", "light"])
-def test_the_chosen_theme_is_there_before_any_script_runs(page, theme):
+def test_the_chosen_theme_is_applied_before_any_script_runs(page, theme):
     page.cookies.set("lakefold_theme", theme)
     assert read(page, "/").all("html")[0]["data-theme"] == theme
 
@@ -264,7 +264,7 @@ def test_the_reason_on_the_page_of_a_problem_is_a_sentence(page):
     assert "No table 'none'; " in read(page, "/tables/none", 404).words
 
 
-def test_the_plan_that_failed_last_comes_first_and_problems_that_go_on_come_before_it(fresh):
+def test_continuing_problems_precede_failed_plans_newest_first(fresh):
     for number in range(10):
         name = f"a.t{number}"
         register(fresh.store, name, "compact")

@@ -485,7 +485,7 @@ def contrast(one, other):
 
 
 @pytest.mark.parametrize("theme", [0, 1], ids=["light", "dark"])
-def test_every_colour_of_the_heat_map_stands_out_from_the_page_and_differs_from_its_neighbours(theme):
+def test_every_colour_of_the_heat_map_contrasts_with_the_page_and_its_neighbours(theme):
     """The palest colour was yellow on white, and dark blue on black."""
     styles = static_file("lakefold.css")[0].decode()
     pairs = re.findall(r"--(paper|count-\d): light-dark\((#\w{6}), (#\w{6})\);", styles)

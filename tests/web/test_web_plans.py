@@ -19,7 +19,7 @@ from service.server.web.charts import sparkline
 MIB = 1 << 20
 
 
-def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, lake):
+def test_a_proposal_shows_its_cost_saving_and_effect_on_each_partition(page, lake):
     words = read(page, f"/plans/{lake[1]['proposed']}").words
     assert "Waits for approval. It was proposed" in words
     assert "pays back after" in words
@@ -27,7 +27,7 @@ def test_a_proposal_shows_what_it_costs_saves_and_does_to_each_partition(page, l
     assert "dt=0 192 2 1.5 GiB 8.0 MiB → 768 MiB" in words
 
 
-def test_a_proposal_lists_cost_saving_and_payback_and_says_what_decline_and_cancel_mean(page, lake):
+def test_a_proposal_lists_cost_saving_and_payback_and_explains_decline_and_cancel(page, lake):
     plan = page.get(f"/v1/plans/{lake[1]['proposed']}").json()
     predicted = plan["cost_benefit"]["predicted"]
     costs, saves = (format_elapsed(predicted[name]) for name in ("cpu_seconds", "cpu_seconds_saved_per_day"))
@@ -96,7 +96,7 @@ def test_names_of_processes_are_short_and_whole_in_their_title(fresh):
     assert ">host-1/4711/1/a.2" not in html
 
 
-def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
+def test_a_plan_shows_the_result_of_each_attempt_and_the_commands(page, lake):
     found = read(page, f"/plans/{lake[1]['retried']}")
     assert "the lock of the table was not free for 60 s" in found.words
     assert "Connection reset by peer: /data/lake/finance/ledger" in found.words
@@ -107,7 +107,7 @@ def test_a_plan_says_what_happened_at_each_attempt_and_what_to_type(page, lake):
     assert "lakefold plans cancel" not in failed
 
 
-def test_starting_spark_is_a_step_and_each_event_says_how_long_after_the_one_before_it_was(page, lake):
+def test_starting_spark_is_a_step_and_each_event_has_the_time_since_the_previous_one(page, lake):
     words = read(page, f"/plans/{lake[1]['completed']}").words
     assert "startstarts Spark, unless it is running 6.4 s prepare" in words
     begun = r"[\d-]{10} [\d:]{8} UTC"
@@ -134,7 +134,7 @@ def test_plans_are_found_by_part_of_a_table_error_and_time_and_one_by_any_part_o
         assert f"{failed}" in read(page, f"/plans/{part}").words
 
 
-def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
+def test_a_plan_shows_its_prediction_beside_its_result(page, lake):
     waits, done = (read(page, f"/plans/{lake[1][state]}").words for state in ("requested", "completed"))
     assert "of CPU a day" in waits
     assert "(default estimate)" in waits
@@ -143,7 +143,7 @@ def test_a_plan_shows_what_was_predicted_beside_what_happened(page, lake):
     assert "of CPU (predicted" not in waits
 
 
-def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
+def test_a_running_plan_shows_its_bytes_and_follows_its_progress(page, lake):
     found = read(page, f"/plans/{lake[1]['inflight']}")
     assert "23.2 GiB of 37.5 GiB" in found.words
     assert found.all("progress")[0]["max"] == str(6 * 800 * 8 * MIB)
@@ -151,7 +151,7 @@ def test_a_running_plan_shows_its_bytes_and_where_more_come_from(page, lake):
     assert followed == [f"/v1/plans/{lake[1]['inflight']}/progress"]
 
 
-def test_a_running_plan_leads_to_the_spark_ui_of_its_executor_and_nowhere_else(page, lake, fresh):
+def test_a_running_plan_links_the_spark_ui_of_its_executor_and_nothing_else(page, lake, fresh):
     plan_id = lake[1]["inflight"]
     links = [a for a in read(page, f"/plans/{plan_id}").all("a") if a["href"] == "http://host-1.example.org:4040"]
     assert links == [{"href": "http://host-1.example.org:4040", "rel": "noreferrer"}]
@@ -171,7 +171,7 @@ def test_plans_have_a_tab_for_each_state_with_its_count(page):
     assert "No plan is" not in read(page, "/plans?state=cancelled").words
 
 
-def test_plans_go_on_behind_the_last_one(fresh):
+def test_plans_after_the_last_one_are_on_the_next_page(fresh):
     register(fresh.store, "a.b", "compact")
     plans = [add_plan(fresh.store, "a.b", f"dt={n}").plan_id for n in range(60)]
     with client_of(fresh) as client:
@@ -190,12 +190,12 @@ def test_a_proposal_waits_for_approval_and_for_no_executor(page, lake):
     assert "waitingwaiting for approval" in words
 
 
-def test_a_running_plan_shows_its_speed_what_is_left_and_its_heartbeat(page, lake):
+def test_a_running_plan_shows_its_speed_remaining_time_and_heartbeat(page, lake):
     words = read(page, f"/plans/{lake[1]['inflight']}").words
     assert re.search(r"[\d.]+ MiB/s, about \d[\d.smh ]* left, heartbeat [\d.]+ \w+ ago", words)
 
 
-def test_a_plan_outside_the_hours_of_its_table_says_so_on_its_page_and_on_the_first(tmp_path):
+def test_a_plan_outside_its_tables_hours_has_that_reason_on_its_page_and_on_the_first(tmp_path):
     elsewhen = f"{datetime.now(UTC) + timedelta(days=3):%a} 12:00-12:01".lower()
     rules = f'[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\nrun_windows = ["{elsewhen}"]\n'
     found = context_at(tmp_path, rules=rules)

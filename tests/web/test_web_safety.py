@@ -39,7 +39,7 @@ def test_no_string_is_ever_markup(page, lake, which):
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_every_answer_forbids_what_the_page_does_not_need(page, path):
+def test_every_answer_forbids_resources_that_the_page_does_not_need(page, path):
     policy = page.get(path).headers["Content-Security-Policy"]
     assert "default-src 'none'" in policy
     assert "frame-ancestors 'none'" in policy
@@ -63,7 +63,7 @@ def test_static_files_are_kept_for_ever_and_nothing_else_is_served(page):
         assert page.get(f"/static/{name}").status_code == 404
 
 
-def test_who_may_not_read_is_not_told_of_a_pause(tmp_path):
+def test_a_pause_is_hidden_from_callers_without_read_access(tmp_path):
     context = context_at(tmp_path, address="0.0.0.0")
     context.store.pause(None, "ada", "secret plans")
     with client_of(context, host="lakefold.example") as client:
@@ -72,5 +72,5 @@ def test_who_may_not_read_is_not_told_of_a_pause(tmp_path):
 
 
 @pytest.mark.parametrize("path", ["//evil.example", "https://evil.example", "/\\evil.example", "evil", "", "/a\r\nb"])
-def test_signing_in_never_leads_elsewhere(path):
+def test_signing_in_never_redirects_to_another_site(path):
     assert safe_local_path(path) == "/"

@@ -84,7 +84,7 @@ def test_the_chart_of_a_replay_has_the_figures_of_the_api_on_every_day(page):
             assert drawn == pytest.approx([day["files"] for day in days_of], abs=1)
 
 
-def test_the_table_beside_a_replay_has_the_figures_of_the_api_and_says_which_they_are(page):
+def test_the_table_beside_a_replay_has_the_figures_of_the_api_and_names_them(page):
     query = "days=4&set=min_input_files=2,8"
     found = page.get(f"/v1/tables/sales.returns/replay?{query}").json()
     words = read(page, f"/replay?table=sales.returns&{query}").words

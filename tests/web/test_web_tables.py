@@ -19,7 +19,7 @@ from service.server.web.rendering import table_path
 MIB, HOUR = 1 << 20, timedelta(hours=1)
 
 
-def test_tables_are_listed_worst_first_and_what_needs_a_person_is_said_above(page):
+def test_tables_are_listed_worst_first_below_the_problems_that_need_a_person(page):
     found = read(page, "/")
     names = [a["href"].removeprefix("/tables/") for a in found.all("a") if a.get("href", "").startswith("/tables/")]
     assert names[0] == "crm.contacts", "halted"
@@ -43,7 +43,7 @@ def test_filters_are_in_the_url_and_in_the_links_to_more(page):
     assert "No tables match." in read(page, "/?name=nothing-is-called-so").words
 
 
-def test_objectives_are_told_by_the_page_of_their_table_the_list_status_and_api(fresh):
+def test_objectives_are_on_the_tables_page_the_list_status_and_api(fresh):
     held = {"goal": 0.99, "window": timedelta(days=28), "valid_for": timedelta(days=9)}
     missed = ObjectiveEvaluation(objective=Objective.SMALL_FILE_SHARE, value=0.61, bound=0.05, **held)
     met = ObjectiveEvaluation(objective=Objective.OLDEST_SMALL_FILE, value=600, bound=7200, **held)
@@ -142,7 +142,7 @@ def test_databases_add_up_and_lead_to_their_tables(page):
     assert "2 of 10 tables of sales" in read(page, "/?database=sales").words
 
 
-def test_tables_go_on_behind_the_fiftieth(fresh):
+def test_tables_after_the_fiftieth_are_on_the_next_page(fresh):
     for n in range(51):
         register(
             fresh.store, f"a.t{n:02}", "compact", scan(f"a.t{n:02}", sizes(9, MIB), ago=HOUR, reducible_bytes=99 - n)
@@ -154,7 +154,7 @@ def test_tables_go_on_behind_the_fiftieth(fresh):
         assert [a["href"] for a in last.all("a") if a.get("rel") == "prev"] == ["/?name=a."]
 
 
-def test_each_partition_is_a_cell_and_leads_to_why_its_files_are_planned_or_left(page):
+def test_each_partition_is_a_cell_that_links_the_reasons_of_its_files(page):
     found = read(page, "/tables/sales.orders")
     cells = [a for a in found.all("a") if a.get("class", "") in {f"h{step}" for step in range(5)}]
     assert len(cells) == 325
@@ -175,7 +175,7 @@ def test_a_table_with_many_partitions_shows_them_page_by_page(page):
     assert all("start=400" in a["href"] for a in rest.all("a") if "partition=" in a.get("href", ""))
 
 
-def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_scan(tmp_path):
+def test_a_table_without_a_scan_is_shown_as_such_and_one_in_mode_off_announces_no_scan(tmp_path):
     rules = (
         '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "occ"\n[[tables]]\nmatch = "old.*"\nmode = "off"\n'
     )
@@ -191,7 +191,7 @@ def test_a_table_that_was_not_scanned_says_so_and_one_in_mode_off_promises_no_sc
 
 
 @pytest.mark.parametrize("path", ["/", table_path("sales.orders")])
-def test_what_changed_in_a_week_and_in_a_month_is_drawn_and_told_in_figures(page, path):
+def test_changes_of_a_week_and_a_month_are_drawn_and_have_figures(page, path):
     week, month = (read(page, f"{path}?days={days}&q=s") for days in (7, 30))
     for shown, other in ((week, 30), (month, 7)):
         assert "Over time 7 days, 30 days, since 2" in shown.words
@@ -247,7 +247,7 @@ def test_the_worst_partitions_are_listed_beside_the_strip_and_any_can_be_found(p
 
 
 @pytest.mark.parametrize("odd", ["%", "(", '"><script>'])
-def test_whatever_is_searched_for_is_only_text(page, odd):
+def test_a_search_term_is_only_text(page, odd):
     answer = page.get(table_path("sales.orders"), params={"find": odd})
     assert answer.status_code == 200
     assert "No partition matches." in answer.text

@@ -230,11 +230,8 @@ class HiveWriter:
         with open_metastore(self._ref) as metastore:
             table = load_table(metastore, self._ref)
             check_identity(self._ref, table)
-            entry = late_files.CatalogEntry(
-                name=latest.partition if name is None else name,
-                location=(reverted_to or (latest.location, latest.token))[0],
-                token=(reverted_to or (latest.location, latest.token))[1],
-            )
+            location, token = reverted_to or (latest.location, latest.token)
+            entry = late_files.CatalogEntry(name=name or latest.partition, location=location, token=token)
             late_files.update_catalog(metastore, table, self._ref, latest, relocation, entry, self.fence)
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:

@@ -4,7 +4,6 @@
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
@@ -34,6 +33,7 @@ from lake.identity import Process
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, StagedWork, SupersededVersion
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
+from lake.spark_jobs import cancel_jobs
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -260,5 +260,4 @@ class HudiWriter:
         running = self._running_job
         if running is not None:
             session, tag = running
-            with suppress(Exception):
-                session.sparkContext.cancelJobsWithTag(tag)
+            cancel_jobs(session.sparkContext, tag)

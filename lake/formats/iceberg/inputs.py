@@ -18,17 +18,18 @@ from lake.storage.locations import resolve_path
 class RewriteInputs:
     """The state of a table at ``prepare``, and the data that the commit needs.
 
-    ``has_row_ids`` is True if the rows of the snapshot have ids. After an upgrade to format version 3, the next commit
-    gives them ids. ``first_row_ids`` are the ids of the first rows of files by location. ``files`` are the
-    inputs of each live group, and ``sort_order`` is the id of the order of the rows of outputs. ``by_iceberg`` are the
-    groups that only Iceberg's own reader and writer can rewrite, with the reasons. ``tasks``, ``choices`` and
-    ``locations`` are those of the other groups: ``locations`` has the names of the outputs in the metadata by their
-    paths.
+    ``has_lineage`` is True if the format version records the lineage of rows. ``has_row_ids`` is True if the rows of
+    the snapshot have ids. After an upgrade to format version 3, the next commit gives them ids. ``first_row_ids`` are
+    the ids of the first rows of files by location. ``files`` are the inputs of each live group, and ``sort_order`` is
+    the id of the order of the rows of outputs. ``by_iceberg`` are the groups that only Iceberg's own reader and writer
+    can rewrite, with the reasons. ``tasks``, ``choices`` and ``locations`` are those of the other groups: ``locations``
+    has the names of the outputs in the metadata by their paths.
     """
 
     snapshot_id: int
     sequence_number: int
     format_version: int
+    has_lineage: bool
     has_row_ids: bool
     first_row_ids: Mapping[str, int | None] = field(default_factory=dict)
     identity: str
@@ -49,13 +50,13 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
     """
     snapshot = snapshot_of(table)
     live = {file.path: file for file in read_live_files(table, snapshot, plan.partitions)}
-    whole = refusals.table_reason(table)
+    whole, refused = refusals.table_reason(table), refusals.FileRefusals(table)
     groups: dict[int, list[DataFile]] = {}
     skipped: dict[int, SkippedGroup] = {}
     for index, group in enumerate(plan.groups):
         files = [live.get(resolve_path(table.ref.location, str(item.path))) for item in group.slices]
         found = [file for file in files if file is not None]
-        reason = whole or _stale_reason(table, group, found)
+        reason = whole or _stale_reason(table, group, found, refused)
         if reason is None:
             groups[index] = found
         else:
@@ -63,7 +64,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
     columns = footers.table_columns(table)
     inputs_of_groups = [file for files in groups.values() for file in files]
     different = dict(footers.different_files(columns, [file.path for file in inputs_of_groups]))
-    has_lineage = table.metadata.format_version >= refusals.MIN_LINEAGE_VERSION
+    has_lineage = refusals.has_lineage(table)
     if has_lineage:
         renumbered = [
             file.path
@@ -86,6 +87,7 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         snapshot_id=0 if snapshot is None else snapshot.snapshot_id,
         sequence_number=0 if snapshot is None else int(snapshot.sequence_number or 0),
         format_version=table.metadata.format_version,
+        has_lineage=has_lineage,
         has_row_ids=getattr(snapshot, "first_row_id", None) is not None,
         first_row_ids=first_row_ids(table, snapshot) if has_lineage else {},
         identity=str(table.metadata.table_uuid),
@@ -102,7 +104,9 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
     return inputs, tuple(skipped[index] for index in sorted(skipped))
 
 
-def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile]) -> str | None:
+def _stale_reason(
+    table: LoadedTable, group: ClusteringGroup, found: Sequence[DataFile], refused: refusals.FileRefusals
+) -> str | None:
     """Return why a group can't be rewritten in the table's current state; None if it can."""
     if len(found) < len(group.slices):
         here = {file.path for file in found}
@@ -113,7 +117,7 @@ def _stale_reason(table: LoadedTable, group: ClusteringGroup, found: Sequence[Da
     for item, file in zip(group.slices, found, strict=True):
         if item.bytes != file.bytes:
             return f"{item.path} has {file.bytes} bytes in the table's metadata, the plan names {item.bytes}"
-        if (reason := refusals.file_reason(table, file)) is not None:
+        if (reason := refused.reason(file)) is not None:
             return f"{item.path}: {reason}"
         if {resolve_path(table.ref.location, path) for path in item.log_files} != set(file.delete_paths):
             return f"the row-level deletes for {item.path} have changed since the plan was made"

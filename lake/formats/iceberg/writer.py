@@ -70,7 +70,7 @@ class IcebergWriter:
         self.journal: StagingJournal = lambda staged: None
         self.fence: Callable[[], None] = lambda: None
         self.retention = timedelta()
-        #: the rewrite by Iceberg of the attempt that was prepared last, if it has such groups
+        #: Iceberg's own rewrite for the attempt that was prepared last; None if no group needs it
         self._staged: StagedRewrite | None = None
 
     def __enter__(self) -> "IcebergWriter":
@@ -110,7 +110,6 @@ class IcebergWriter:
             paths = (*paths, canonical_location(self._staged.directory))
         self.fence()
         self.journal(StagedWork(token=token, paths=paths))
-        has_lineage = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
         return PreparedPlan(
             plan=plan,
             epoch=epoch,
@@ -119,7 +118,7 @@ class IcebergWriter:
             skipped=skipped,
             notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
             preconditions=inputs,
-            volatile_columns=footers.LINEAGE_COLUMNS if has_lineage else frozenset(),
+            volatile_columns=footers.LINEAGE_COLUMNS if inputs.has_lineage else frozenset(),
         )
 
     def _with_engines(
@@ -198,11 +197,11 @@ class IcebergWriter:
         self._require_outputs(paths)
         if different := footers.different_files(inputs.columns, paths):
             raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
-        if prepared.volatile_columns and (without := footers.files_without_lineage(paths)):
-            raise Rejected(
-                f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
-            )
-        if prepared.volatile_columns:
+        if inputs.has_lineage:
+            if without := footers.files_without_lineage(paths):
+                raise Rejected(
+                    f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
+                )
             self._require_same_ids(inputs, prepared.live_groups, paths)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
@@ -238,7 +237,7 @@ class IcebergWriter:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
             self._require_lineage(base, inputs)
             self._require_history(base, inputs)
-            # Of the state seen before, lakefold knows which delete files no file needs, and Iceberg keeps in memory
+            # lakefold knows which delete files are needless in the state that it read, and Iceberg keeps in memory
             # which ones it has dropped. An earlier state may need them.
             nonlocal last_seen
             if not base.descends_from(last_seen):
@@ -248,7 +247,7 @@ class IcebergWriter:
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
-            if inputs.format_version >= refusals.MIN_LINEAGE_VERSION:
+            if inputs.has_lineage:
                 self._require_row_ids(table, base, new)
 
         snapshot_id, _ = commit_snapshot(java_table, update, check, self.fence)
@@ -274,8 +273,8 @@ class IcebergWriter:
         """Raise Conflict if Iceberg's commit with this ``summary`` removes more equality deletes than are ``needless``.
 
         Iceberg (as of 1.10.1, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
-        It does not count the new files, to which an equality delete applies that was committed since ``prepare``. With
-        this delete dropped, the deleted rows would be read again.
+        It ignores the new files, although an equality delete that was committed since ``prepare`` applies to them. If
+        Iceberg dropped this delete, the deleted rows would be read again.
         """
         known = sum(one.content is DeleteContent.EQUALITY for one in needless)
         if int(summary.get(_REMOVED_EQUALITY_DELETES, 0)) > known:
@@ -298,8 +297,7 @@ class IcebergWriter:
                 f"{self._ref.name}: the table has format version {base.format_version} now, and had "
                 f"{inputs.format_version} when the plan was prepared"
             )
-        numbers_rows = inputs.format_version >= refusals.MIN_LINEAGE_VERSION
-        if numbers_rows and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
+        if inputs.has_lineage and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
             raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
 
     def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:

@@ -65,7 +65,7 @@ def resolve(
     with command_run(json, config) as run:
         if take is not None:
             if keep is not None:
-                raise ProblemError(USAGE, "--take is the former name of --keep; give one of them")
+                raise ProblemError(USAGE, "--take is the former name of --keep; give only one of them")
             keep = FORMER_LOCATIONS.get(take, take)
             run.out.deprecated(f"--take {take}", f"--keep {keep}")
         if keep is None:

@@ -124,7 +124,7 @@ class Catalog:
         refs = {ref.name: ref for ref in self.table_refs()}
         if name in refs:
             return configure_table(self.config, refs[name])
-        # A registered table may be missing in its source, and the caller then says so.
+        # A registered table may be missing in its source; the caller then reports this.
         ending = unique_suffix_match(name, sorted(remembered.keys() | refs.keys()))
         if ending is not None:
             return configure_table(self.config, refs.get(ending) or _registered_ref(remembered[ending]))

@@ -14,6 +14,7 @@ from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, sel
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
+from lake.storage.locations import is_below_table
 from service.control.store.base import (
     StorePart,
     fenced_update,
@@ -328,7 +329,7 @@ def _insert_superseded(
     replaced = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
     # A file that a restore had returned to the table gets a full retention again.
     _close_replaced_again(connection, commit, now, replaced, SupersededRow.table_name == table)
-    if any(_is_outside_of_table(v.path) for v in superseded):
+    if not all(is_below_table(v.path) for v in superseded):
         # A partition of another table may have been read from the same file. Only the last of the tables deletes it.
         # This reads the waiting files of all tables, so it is left out for the usual commit.
         replaced = replaced.where(SupersededRow.path.startswith("/") | SupersededRow.path.contains("://"))
@@ -353,10 +354,6 @@ def _close_replaced_again(
         )
         .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
     )
-
-
-def _is_outside_of_table(path: str) -> bool:
-    return path.startswith("/") or "://" in path
 
 
 def error_of_attempt(reason: str) -> str:

@@ -182,7 +182,7 @@ class PlanQueries(StorePart):
             }
 
     def retrying_plans(self, table: str | None = None) -> dict[str, list[RetryingPlan]]:
-        """Return table → its live plans that have failed at least once, those with the most failed attempts first.
+        """Return table → its live plans that have failed at least once, plans with the most failed attempts first.
 
         An inflight plan with an error is a plan whose commit is unknown.
         """

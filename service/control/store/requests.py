@@ -95,7 +95,7 @@ class Requests(StorePart):
                 raise NotFound(f"no request {request_id!r}")
 
     def request(self, request_id: str) -> Request:
-        """Return one request; a unique part of an id will do. Raises NotFound, AmbiguousId."""
+        """Return one request; ``request_id`` may be a unique part of an id. Raises NotFound, AmbiguousId."""
         with self._database.read() as connection:
             request_id = resolve_id(
                 connection, RequestRow.id, request_id, "request", self._is_in_scope(RequestRow.table_name)

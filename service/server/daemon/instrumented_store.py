@@ -62,7 +62,7 @@ class OutageLog(DatabaseObserver):
             logger.error("%s; stopping", one_line(error))
             self._on_replaced()
         elif not was_lost and not replaced:
-            logger.error("%s; going on and trying again", one_line(error))
+            logger.error("%s; lakefold continues and tries again", one_line(error))
 
 
 class ExecutorSlots:

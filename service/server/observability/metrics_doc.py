@@ -14,8 +14,8 @@ _INTRODUCTION = """\
 
 `lakefold serve` answers `GET /metrics` on `[http] address` and `port` (127.0.0.1:9464), in every role. Names, types and
 labels below are a contract. Units are base units at the end of a name; no label contains a partition, path or plan id.
-Alerts over them are in `deploy/prometheus/rules.yaml`, each with its entry in the [runbook](runbook.md); dashboards are
-in `deploy/grafana/`.
+Alerts on these metrics are in `deploy/prometheus/rules.yaml`, each with its entry in the [runbook](runbook.md);
+dashboards are in `deploy/grafana/`.
 
 - The text of `/metrics` is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no
   table, queries no database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.

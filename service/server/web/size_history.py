@@ -2,7 +2,7 @@
 """A table's file sizes over time as a heat map: one column per moment, one row per size, coloured by number of files.
 
 The colours are those of BuPu, a sequential palette that people with colour vision deficiency can read (ColorBrewer 2.0,
-Cynthia A. Brewer, https://colorbrewer2.org). They are neither that of small files nor that of large files. The style
+Cynthia A. Brewer, https://colorbrewer2.org). None of them is the colour of small files or of large files. The style
 sheet has six of the colours for light and six for dark pages.
 """
 
@@ -160,7 +160,7 @@ def _heat_map(
         bands=tuple(
             MomentBand(x=x, width=wide, text=_words(column)) for column, (x, wide) in zip(columns, places, strict=True)
         ),
-        # The last column, which shows the newest scan, goes on beyond the time of this scan.
+        # The last column, which shows the newest scan, continues beyond the time of this scan.
         x_ticks=tuple(tick for tick in axis.ticks() if tick.at <= axis.position(others[-1].at)),
         y_ticks=tuple(
             Tick(at=y_of(edge + 1), text=axis_text(format_bytes(HISTOGRAM_EDGES_BYTES[edge])))

@@ -47,7 +47,7 @@ class AtStep(Observer):
             self._action()
 
 
-def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
+def test_rule_2_a_late_append_is_copied_once_and_counted_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = in_partition(bench), here(bench)
     late = write(home(bench), 900, 910)
     assert swept(bench).copied == 1
@@ -60,7 +60,7 @@ def test_rule_2_a_late_append_is_carried_once_and_counted_and_its_file_waits_for
     assert (list(home(bench).glob("*.parquet")), in_partition(bench)) == ([], sorted(before + late))
 
 
-def test_rule_2_a_file_that_is_half_written_is_carried_when_it_is_whole(bench: Bench):
+def test_rule_2_a_half_written_file_is_copied_when_it_is_complete(bench: Bench):
     before = in_partition(bench)
     late = write(home(bench), 900, 910)
     path, whole = half_written(home(bench))
@@ -96,7 +96,7 @@ def test_rule_5_nothing_is_committed_or_deleted_where_a_late_file_is_being_writt
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("runs", [True, False])
-def test_rule_5_a_late_file_is_brought_in_while_a_plan_holds_its_partition_and_goes_along(bench: Bench, runs: bool):
+def test_rule_5_a_late_file_is_copied_while_a_plan_holds_its_partition_and_is_in_its_commit(bench: Bench, runs: bool):
     before, plan, place = in_partition(bench), bench.request(partitions=[PARTITION]), here(bench)
     claim = bench.claim() if runs else None
     late = write(home(bench), 900, 910)
@@ -108,7 +108,7 @@ def test_rule_5_a_late_file_is_brought_in_while_a_plan_holds_its_partition_and_g
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("step", [Step.PREPARE, Step.REWRITE, Step.VERIFY])
-def test_rule_5_an_append_that_comes_while_a_plan_runs_is_part_of_its_commit(bench: Bench, step: Step):
+def test_rule_5_an_append_while_a_plan_runs_is_part_of_its_commit(bench: Bench, step: Step):
     before, written, place = in_partition(bench), list[str](), here(bench)
     bench.request(partitions=[PARTITION])
     late = AtStep(step, lambda: written.extend(write(home(bench), 900, 910)))
@@ -117,7 +117,7 @@ def test_rule_5_an_append_that_comes_while_a_plan_runs_is_part_of_its_commit(ben
     assert swept(bench) == SweepReport()
 
 
-def test_rule_5_an_append_that_comes_right_before_the_move_is_brought_in_right_after_it(bench: Bench):
+def test_rule_5_an_append_right_before_the_move_is_copied_right_after_it(bench: Bench):
     before, written = in_partition(bench), list[str]()
     bench.request(partitions=[PARTITION])
     place, metastore = here(bench), MetastoreClient.alter_partitions

@@ -118,9 +118,7 @@ def test_rule_11_files_written_to_an_unrecorded_commit_that_was_undone_become_vi
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("again", [True, False])
-def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_was_committed_since(
-    unmoved: Bench, again: bool
-):
+def test_rule_11_files_in_the_location_of_an_undone_commit_are_seen_after_any_later_commit(unmoved: Bench, again: bool):
     """By the plan itself, which was let go with no trace of its commit, or by another one."""
     bench, rows_before = unmoved, in_partition(unmoved)
     before = bench.case.partitions(bench.table)  # type: ignore[attr-defined]
@@ -144,7 +142,7 @@ def test_rule_11_what_is_written_to_a_commit_that_was_undone_is_seen_whatever_wa
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("lands", ["before", "after"])
-def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_since(unmoved: Bench, lands: str):
+def test_rule_1_a_commit_of_an_ended_plan_undoes_no_later_commit(unmoved: Bench, lands: str):
     """It was not the table's when it was asked for; its executor slept, and its call landed before or after another."""
     bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
     plan = killed_before_it_records(bench)
@@ -169,7 +167,7 @@ def test_rule_1_a_commit_of_a_plan_that_had_ended_undoes_none_that_has_come_sinc
     assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, sorted([*expected, *late]))
 
 
-def test_rule_1_a_call_that_lands_when_its_plan_has_completed_without_it_undoes_no_overwrite(unmoved: Bench):
+def test_rule_1_a_call_that_takes_effect_after_its_plan_completed_without_it_undoes_no_overwrite(unmoved: Bench):
     """The later attempt has left a partition out, since it had been overwritten, which the call takes away as well."""
     bench, before = unmoved, unmoved.case.partitions(unmoved.table)  # type: ignore[attr-defined]
     plan = killed_before_it_records(bench)
@@ -384,7 +382,7 @@ def test_rule_5_a_late_file_is_copied_once_where_the_partition_is_written_back_m
     assert (in_partition(bench), swept(bench)) == (rows, SweepReport())
 
 
-def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_the_sweep_comes_between_two_looks(
+def test_rule_11_files_where_a_partition_was_written_back_wait_on_if_the_sweep_runs_between_two_checks(
     unmoved: Bench,
 ):
     bench, before = unmoved, as_is(unmoved)
@@ -407,7 +405,7 @@ def test_rule_11_what_waits_where_a_partition_was_written_back_waits_on_though_t
     assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, sorted(rows_ + late), None)
 
 
-def test_rule_11_an_overwrite_that_ends_with_what_it_read_before_a_move_takes_the_partition_back(unmoved: Bench):
+def test_rule_11_an_overwrite_with_an_entry_read_before_a_move_moves_the_partition_back(unmoved: Bench):
     bench, before = unmoved, as_is(unmoved)
     bench.request()
     assert bench.run().result is RunResult.COMPLETED

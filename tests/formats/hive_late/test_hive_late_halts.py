@@ -158,7 +158,7 @@ def test_partitions_that_were_moved_are_swept_on_when_their_table_is_halted_or_o
     assert bench.store.table_state(bench.table.name).halted_reason == "rows differ"
 
 
-def test_each_halted_partition_is_settled_by_itself_and_the_sweep_goes_on_meanwhile(
+def test_each_halted_partition_is_settled_by_itself_while_the_sweep_continues(
     bench: Bench, upkeep: Maintenance, config: Config, capsys: pytest.CaptureFixture[str]
 ):
     there = {PARTITION: two_overwrites(bench), OTHER: []}
@@ -195,7 +195,7 @@ def test_a_partition_that_cannot_be_listed_keeps_no_other_partition_from_the_swe
         swept(bench)
 
 
-def test_late_files_of_a_halted_partition_come_along_and_its_replaced_files_do_not_come_back_when_it_is_reloaded(
+def test_late_files_of_a_halted_partition_are_copied_and_a_reload_shows_no_replaced_file(
     bench: Bench, upkeep: Maintenance
 ):
     bench.store.halt_partition(bench.table, PARTITION, "somebody changed the partition in the metastore while it did")

@@ -64,7 +64,9 @@ def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(benc
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted(anew + late))
 
 
-def test_rule_2_an_overwrite_of_a_place_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(bench: Bench):
+def test_rule_2_an_overwrite_of_a_location_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(
+    bench: Bench,
+):
     before = in_partition(bench)
     bench.clean()
     write(home(bench), 500, 520)
@@ -92,7 +94,7 @@ def test_rule_2_the_first_of_two_overwrites_is_kept_aside_and_nothing_moves(benc
     assert swept(bench) == SweepReport()
 
 
-def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_along(bench: Bench):
+def test_rule_3_files_added_to_the_new_location_after_the_overwrite_are_moved_back_with_it(bench: Bench):
     place, anew = here(bench), overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     added = write(place, 900, 910)
@@ -103,7 +105,7 @@ def test_rule_3_what_was_added_to_the_new_place_after_the_overwrite_goes_back_al
     assert in_partition(bench) == sorted(anew + added)
 
 
-def test_rule_3_what_was_added_to_the_new_place_before_the_overwrite_is_kept_aside(bench: Bench):
+def test_rule_3_files_added_to_the_new_location_before_the_overwrite_are_kept_aside(bench: Bench):
     place = here(bench)
     write(place, 900, 910)
     wait_a_tick(place)
@@ -208,7 +210,7 @@ def test_rule_4_a_suspended_cleaner_deletes_nothing_if_a_person_has_sent_the_par
 
 @pytest.mark.crossed(2)
 @pytest.mark.parametrize("take", list(LocationChoice))
-def test_rule_4_a_person_says_which_place_holds_the_rows_and_nothing_of_the_other_is_deleted_before_its_retention(
+def test_rule_4_a_person_chooses_the_location_and_the_other_ones_files_stay_until_its_retention(
     bench: Bench, take: LocationChoice
 ):
     before, place = in_partition(bench), here(bench)

@@ -72,7 +72,7 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
     assert swept(bench) == SweepReport()
 
 
-def test_rule_11_a_call_after_a_suspension_halts_the_table_and_says_what_it_may_have_undone(
+def test_rule_11_a_call_after_a_suspension_halts_the_table_and_names_the_possibly_undone_change(
     unmoved: Bench, tmp_path: Path
 ):
     """Of the place that its owner gave a partition meanwhile nothing in the table tells."""

@@ -69,7 +69,7 @@ def test_a_partition_that_is_pointed_back_and_got_no_file_is_moved_again(bench: 
     assert (in_partition(bench), swept(bench)) == (rows_before, SweepReport())
 
 
-def test_a_partition_that_is_pointed_back_at_an_emptied_directory_keeps_all_rows_and_asks(bench: Bench):
+def test_a_partition_pointed_back_at_an_emptied_directory_keeps_all_rows_and_needs_a_decision(bench: Bench):
     """After the cleaner its files alone do not tell an append from an overwrite: a person does."""
     rows_before, location = in_partition(bench), here(bench)
     bench.clean()

@@ -55,7 +55,7 @@ def swept_to_the_end(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize("since", ["nothing", "a plan", "a copy", "an added partition"])
-def test_rule_2_what_is_late_when_a_partition_is_renamed_is_read_under_its_new_name(bench: Bench, since: str):
+def test_rule_2_late_files_of_a_renamed_partition_are_read_under_its_new_name(bench: Bench, since: str):
     """It stayed in the previous location for good: the partition counted as dropped."""
     rows = sorted([*rows_in(place_of(bench, PARTITION)), *write(home(bench), 900, 910)])
     if since == "a copy":
@@ -91,7 +91,7 @@ def test_rule_2_what_is_late_when_a_partition_is_renamed_is_read_under_its_new_n
 
 @pytest.mark.parametrize("since", ["plan plan", "plan restore", "plan restore plan"])
 @pytest.mark.parametrize("is_cleaned", [False, True], ids=["", "cleaned"])
-def test_rule_2_what_is_late_is_found_although_the_renamed_partition_was_moved_more_than_once(
+def test_rule_2_late_files_are_found_although_the_renamed_partition_was_moved_more_than_once(
     bench: Bench, since: str, is_cleaned: bool
 ):
     """Only its last move was looked at, and the late file stayed invisible for good."""
@@ -130,7 +130,7 @@ def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_
     assert (rows_in(place_of(bench)), rows_in(home(bench))) == (rows, anew)
 
 
-def test_rule_2_what_is_late_when_a_managed_partition_is_renamed_is_left_to_a_person(unmoved: Bench):
+def test_rule_2_late_files_of_a_renamed_managed_partition_are_left_to_a_person(unmoved: Bench):
     """The metastore moves the directory of the version to that of the new name."""
     bench = unmoved
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
@@ -174,7 +174,7 @@ def test_a_dropped_partition_with_a_late_file_lists_the_table_once(bench: Bench,
     assert len(listed) == 2, "other files may be of a partition that was renamed since then"
 
 
-def test_rule_2_a_partition_that_was_dropped_with_late_files_is_not_taken_for_another_one(bench: Bench):
+def test_rule_2_a_partition_that_was_dropped_with_late_files_does_not_count_as_another_one(bench: Bench):
     """Partitions that were created in the same second have the token of the same plan."""
     there = bench.case.partitions(bench.table)["dt=1"]  # type: ignore[attr-defined]
     rows = rows_in(place_of(bench, "dt=1"))

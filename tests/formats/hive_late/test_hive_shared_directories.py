@@ -358,7 +358,7 @@ def test_rule_7_another_partition_of_the_table_keeps_replaced_files_of_a_dropped
     assert sorted(home(bench).iterdir()) == files
 
 
-def test_rule_7_what_tables_of_a_database_have_that_cannot_be_read_is_not_known_and_nothing_is_deleted(
+def test_rule_7_nothing_is_deleted_while_a_table_of_a_database_can_not_be_read(
     bench: Bench, other: Owner, monkeypatch: pytest.MonkeyPatch
 ):
     names = MetastoreClient.partition_names
@@ -409,7 +409,7 @@ def test_the_partitions_of_other_tables_are_read_once_an_hour_and_only_their_nam
     assert len(asked) == 2
 
 
-def test_partitions_of_all_tables_that_take_long_to_read_are_not_read_again_at_each_look(
+def test_partitions_of_all_tables_are_not_read_again_at_each_check_if_that_takes_long(
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     """Each inspection waited for a load of its own, since the one before was too old when it ended."""
@@ -535,6 +535,16 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
     assert (list(home(bench).iterdir()), in_partition(bench), halted(bench)) == ([], rows, None)
 
 
+def its_rows_are_not_those_of_its_former_directory(bench: Bench) -> None:
+    rows, place = in_partition(bench), here(bench)
+    added = write(home(bench), 900, 910)
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(added) <= set(rows_in(home(bench)))
+
+
 def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its_former_directory(
     bench: Bench, tmp_path: Path
 ):
@@ -545,13 +555,7 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_one_that_its_owner_gave_its
         owner.add(table_name(bench.table), "7", home(bench))
     bench.request(partitions=[PARTITION])
     assert bench.run().result is RunResult.COMPLETED
-    rows, place = in_partition(bench), here(bench)
-    added = write(home(bench), 900, 910)
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
-    assert set(added) <= set(rows_in(home(bench)))
+    its_rows_are_not_those_of_its_former_directory(bench)
 
 
 @pytest.mark.parametrize("change", ["ADD PARTITION", "SET LOCATION"])
@@ -570,13 +574,7 @@ def test_rule_7_a_partition_does_not_get_the_rows_of_another_table_that_got_its_
     with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
         assert shared_directories.foreign_readers(metastore, _table(bench), [str(home(bench))]) == {}
     (pointed if change == "SET LOCATION" else published)(other, home(bench))
-    rows, place = in_partition(bench), here(bench)
-    added = write(home(bench), 900, 910)
-    for _ in range(2):
-        bench.sweep()
-        bench.clean()
-    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
-    assert set(added) <= set(rows_in(home(bench)))
+    its_rows_are_not_those_of_its_former_directory(bench)
 
 
 def test_rule_2_files_that_two_tables_have_replaced_are_deleted_when_the_retention_of_both_has_passed(

@@ -97,7 +97,7 @@ def test_a_planned_file_of_which_only_a_half_is_there_is_quarantined_and_its_par
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
-def test_a_file_that_came_along_and_grew_under_its_name_replaces_its_shorter_copy(unmoved: Bench, how: str):
+def test_a_copied_file_that_grew_under_its_name_replaces_its_shorter_copy(unmoved: Bench, how: str):
     before = in_partition(unmoved)
     assert during(unmoved, Step.PREPARE, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED
     assert in_partition(unmoved) == sorted([*before, *told(rows(900, 905))])
@@ -138,9 +138,7 @@ def test_a_file_whose_grown_copy_was_rewritten_is_no_reason_for_a_halt_where_the
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])
 @pytest.mark.parametrize("comes_along", [False, True])
-def test_a_file_that_was_carried_and_grew_under_its_name_replaces_its_shorter_copy(
-    bench: Bench, how: str, comes_along: bool
-):
+def test_a_file_that_grew_after_its_copy_replaces_the_shorter_copy(bench: Bench, how: str, comes_along: bool):
     before = in_partition(bench)
     write(home(bench), 900, 905, NAME)
     assert swept(bench).copied == 1
@@ -190,7 +188,7 @@ def test_a_file_that_two_rewrites_took_and_that_grew_waits_for_a_person(bench: B
     assert (in_partition(bench), swept(bench)) == (before, SweepReport())
 
 
-def test_a_file_that_its_writer_never_finished_is_named_and_its_partition_goes_on(bench: Bench):
+def test_an_unfinished_file_is_named_and_its_partition_is_still_processed(bench: Bench):
     before = in_partition(bench)
     path, whole = half(home(bench), 900, 910)
     named = f"{PARTITION}/{NAME}"
@@ -211,9 +209,7 @@ def test_a_file_that_its_writer_never_finished_is_named_and_its_partition_goes_o
     assert named not in bench.store.table_state(bench.table.name).quarantined
 
 
-def test_a_file_that_was_just_written_is_looked_at_again_before_it_is_carried_and_holds_nothing_up(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_new_file_is_checked_again_before_its_copy_and_delays_nothing(bench: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(bench)
     late = write(home(bench), 900, 910, NAME)
@@ -225,9 +221,7 @@ def test_a_file_that_was_just_written_is_looked_at_again_before_it_is_carried_an
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted([*before, *late]))
 
 
-def test_what_readers_see_whole_never_leaves_their_sight_while_a_commit_takes_it_along(
-    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_complete_file_stays_visible_while_a_commit_copies_it(unmoved: Bench, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(seconds=30))
     before = in_partition(unmoved)
     assert during(unmoved, Step.VERIFY, lambda: write(home(unmoved), 900, 905, NAME)) is RunResult.COMPLETED

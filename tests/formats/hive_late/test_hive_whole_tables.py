@@ -69,7 +69,7 @@ def set_back(case: WholeCase, table: TableRef, unset: str = "lakefold.") -> None
         MetastoreClient.alter_table(owner, DATABASE, table_name(table), before.with_changes(storage, kept))
 
 
-def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletion(bench: Bench):
+def test_rule_2_a_late_append_is_copied_once_and_its_file_waits_for_its_deletion(bench: Bench):
     before, place = bench.rows(), here(bench)
     late = write(own(bench), 900, 910)
     assert swept(bench).copied == 1
@@ -82,9 +82,7 @@ def test_rule_2_a_late_append_is_carried_once_and_its_file_waits_for_its_deletio
 
 
 @pytest.mark.parametrize("overwrite", [overwrite_by_spark, overwrite_by_hive])
-def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_table_back_and_what_came_later_along(
-    bench: Bench, overwrite: Any
-):
+def test_rule_2_an_overwrite_during_the_move_moves_the_table_back_with_later_files(bench: Bench, overwrite: Any):
     first = here(bench)
     bench.case.append(bench.table, "", 800, 810)
     bench.request()
@@ -102,7 +100,7 @@ def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_table_back_and_what
     assert (swept(bench).copied, bench.rows()) == (1, sorted([*expected, *late]))
 
 
-def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halts_the_table_and_both_stay(bench: Bench):
+def test_rule_2_files_written_after_an_overwrite_removed_all_versions_halt_the_table_and_both_stay(bench: Bench):
     """It may have been added to that overwrite's rows, or have replaced them."""
     place = here(bench)
     shutil.rmtree(own(bench))
@@ -120,7 +118,7 @@ def test_rule_2_what_is_written_after_an_overwrite_has_removed_all_versions_halt
     assert (bench.rows(), len(list(place.iterdir()))) == (sorted(told(rows(500, 520))), 1)
 
 
-def test_rule_4_an_overwrite_by_nothing_that_removed_all_versions_is_asked_about_after_the_grace(bench: Bench):
+def test_rule_4_an_empty_overwrite_that_removed_all_versions_needs_a_decision_after_the_grace(bench: Bench):
     shutil.rmtree(own(bench))
     own(bench).mkdir()
     assert (swept(bench).waiting, halted(bench)) == (1, None)
@@ -176,9 +174,7 @@ def test_rule_6_a_table_is_restored_once_the_replaced_files_are_deleted(bench: B
     assert {path.name for path in own(bench).iterdir() if path.is_dir()} == {".lakefold"}
 
 
-def test_rule_1_a_table_that_names_a_plan_of_which_nothing_is_left_is_not_taken_for_one_without_that_commit(
-    case: WholeCase, tmp_path: Path
-):
+def test_rule_1_a_table_read_from_a_version_that_is_gone_is_an_integrity_error(case: WholeCase, tmp_path: Path):
     table = case.create(tmp_path / "t", name="t")
     run(case, plan_all(case.format, table, "p"))
     overwrite_by_spark(Path(table.location))

@@ -108,7 +108,7 @@ def merging(new_case: NewCase, request: pytest.FixtureRequest, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("merging", [2, 3], indirect=True)
-def test_small_files_with_deletes_come_to_rest_without_deletes(merging: Bench):
+def test_small_files_with_deletes_converge_to_files_without_deletes(merging: Bench):
     case: Any = merging.case
     for number in (7, 207):
         equality_delete(case, merging.table, number, str(number // 150))

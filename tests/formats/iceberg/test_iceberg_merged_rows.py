@@ -74,7 +74,7 @@ def positions(path: Path, *deleted: tuple[Path, int]) -> DeleteFile:
     return delete(path, DeleteContent.POSITIONS)
 
 
-def test_positions_are_those_of_the_file_and_are_deleted_once(tmp_path: Path):
+def test_deleted_positions_are_positions_in_the_file_and_count_once(tmp_path: Path):
     first, second = (write(tmp_path / name, {"id": range(8)}) for name in ("a.parquet", "b.parquet"))
     one = positions(tmp_path / "d1.parquet", (first, 0), (first, 5), (second, 7))
     two = positions(tmp_path / "d2.parquet", (first, 5), (first, 6))

@@ -52,7 +52,7 @@ def plan_of_first_file(case: IcebergCase, table: TableRef) -> Plan:
 
 
 @pytest.mark.parametrize("moment", ["before the commit", "between two tries"])
-def test_a_rollback_to_a_state_that_needs_a_delete_file_brings_no_row_back(
+def test_a_rollback_to_a_state_that_needs_a_delete_file_restores_no_deleted_row(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, moment: str
 ):
     case.append(table, "dt=0", 7, 8)

@@ -449,7 +449,7 @@ def test_files_whose_deletes_can_t_be_merged_are_left_alone_by_name(
     assert all(str(where) in row["busy_reason"] for row in listed if row["log_files"])
 
 
-def test_a_file_whose_field_ids_are_lost_or_other_ones_is_told_from_the_table_s(tmp_path: Path, orders: Any):
+def test_a_file_with_lost_or_foreign_field_ids_is_recognized(tmp_path: Path, orders: Any):
     table = load_table(jdbc_settings(tmp_path), only_table(observing(jdbc_settings(tmp_path))))
     columns = footers.table_columns(table)
     files = read_live_files(table, snapshot_of(table))
@@ -463,7 +463,7 @@ def test_a_file_whose_field_ids_are_lost_or_other_ones_is_told_from_the_table_s(
         assert ("without field ids" in reason) == (name == "without")
 
 
-def test_files_from_before_a_column_was_added_or_renamed_are_told_from_new_ones(tmp_path: Path, orders: Any):
+def test_files_from_before_a_column_was_added_or_renamed_are_distinguished_from_new_ones(tmp_path: Path, orders: Any):
     with orders.update_schema() as change:
         change.rename_column("value", "amount")
     orders.append(rows(300, 310).rename_columns(["id", "amount", "dt"]))

@@ -29,7 +29,7 @@ class TestKills(KillContract):
     """Killed at every point but the one right before the call of the catalog."""
 
 
-def test_a_plan_killed_right_before_its_call_lands_once(bench: Bench):
+def test_a_plan_killed_right_before_its_call_commits_once(bench: Bench):
     before, plan = bench.rows(), bench.request()
     killed = start(bench, "once", lease=60, failpoints="in_commit=kill")
     output = wait(killed)
@@ -50,7 +50,7 @@ def merging(new_case: NewCase, request: pytest.FixtureRequest, tmp_path: Path) -
 @pytest.mark.parametrize("point", ["after_rewrite", "in_commit", "after_commit"])
 @pytest.mark.parametrize("merging", [2, 3], indirect=True)
 @pytest.mark.crossed(3)
-def test_a_plan_with_deletes_that_is_killed_lands_once_and_no_deleted_row_returns(merging: Bench, point: str):
+def test_a_killed_plan_with_deletes_commits_once_and_no_deleted_row_returns(merging: Bench, point: str):
     merge_on_read_delete(merging.case, merging.table, "id IN (7, 299)")
     before, plan = merging.rows(), merging.request()
     killed = start(merging, "once", lease=60, failpoints=f"{point}=kill")

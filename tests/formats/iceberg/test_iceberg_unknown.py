@@ -62,7 +62,7 @@ def breaking(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Non
 
 
 @pytest.mark.parametrize("lost", list(Lost))
-def test_a_commit_whose_connection_breaks_is_unknown_and_found_out_by_a_look_up(
+def test_a_commit_whose_connection_breaks_is_unknown_until_it_is_looked_up(
     bench: Bench, tmp_path: Path, breaking: Callable[..., None], lost: Lost
 ):
     case = bench.case
@@ -109,7 +109,7 @@ def test_a_commit_that_iceberg_repeats_on_a_new_connection_is_made_once(
     assert found.instant == commit.instant
 
 
-def test_a_server_that_breaks_the_connection_of_a_reading_is_asked_again_later(bench: Bench, tmp_path: Path):
+def test_a_read_whose_connection_breaks_is_repeated_later(bench: Bench, tmp_path: Path):
     table = bench.case.create(tmp_path / "lake" / "t", name="t")
     bench.proxy.lose(Lost.ANSWER, b"GET /v1/" if bench.marker == MARKERS["rest"] else b"metadata_location")
     with pytest.raises(Transient, match="catalog"):

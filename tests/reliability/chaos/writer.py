@@ -96,7 +96,8 @@ class Writer:
         step = Step(number=self._ledger.next_number(), operation="savepoint", instant=instant)
         if instant not in self.state.savepoints:
             self._ledger.propose(step)
-            self._client().savepoint("chaos", "")
+            # Without the instant Hudi takes the newest commit, which may be a compaction that has just ended.
+            self._client().savepoint(instant, "chaos", "")
             self._kept(step)
 
     def restore(self) -> None:

@@ -61,7 +61,7 @@ def find_commit(
     records = [record for version in list_versions(ref, plan_id) if (record := read_record(ref, version)) is not None]
     for record in records:
         if _is_shown_by_table(metastore, table, ref, record):
-            # The executor that made the call may have been killed before it marked it.
+            # The executor that made the call may have been killed before it marked the commit.
             mark_committed(ref, record.commit.instant)
             return record.commit
     # If the calls of several attempts were made, the last one was in force when the partition was dropped.
@@ -166,9 +166,9 @@ def _is_applied_and_dropped(
     """True if a partition of a commit was dropped since the call of the commit was made.
 
     The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. But
-    such a partition was not dropped. An executor that was killed right after its call has not marked it. But the DROP
-    PARTITION of a managed table deletes the directory from which the partition is read, and nothing else deletes one of
-    a version that has its record.
+    such a partition was not dropped. An executor that was killed right after its call has not marked the commit. But
+    the DROP PARTITION of a managed table deletes the directory from which the partition is read, and nothing else
+    deletes a directory of a version that has its record.
     """
     if record.table_created_at != table.created_at:
         return False

@@ -175,7 +175,7 @@ def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
     """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
     current, earlier = (f"{directory}/{_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
-    # The record may just be moved from the legacy directory to the present one; it is in one of them at any time.
+    # The record may be moving from the legacy directory to the present one; it is in one of them at any time.
     return (
         _load_record(ref, current)
         or _load_record(ref, earlier)

@@ -58,7 +58,7 @@ def create_version(ref: TableRef, version: str, partitions: Mapping[str, Partiti
 def remove_version(ref: TableRef, version: str) -> None:
     """Remove a version. The directory of attempts, which shows that lakefold made the version, is removed last.
 
-    The record is removed first: with it, what is left of the version would look like a commit.
+    The record is removed first: with the record, the remains of the version would look like a commit.
     """
     files, directory = file_io_of(ref.location), version_directory(ref, version)
     commit_record.withdraw_record(ref, version)

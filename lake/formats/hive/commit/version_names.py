@@ -81,7 +81,7 @@ def record_path_beside(location: str) -> str:
 
 
 def archived_paths(file: LocatedFile) -> Sequence[str]:
-    """Return the path to which a file is moved out of readers' sight, and that which earlier releases used.
+    """Return the paths to which a file is moved out of readers' sight, in this release and in earlier ones.
 
     A file outside of the table's directory stays below its own directory, since the table may be on another volume.
     """

@@ -89,7 +89,7 @@ class _PartitionLocations:
 
 
 def _is_skipped_by_readers(directory: str, location: str) -> bool:
-    """True if one of two directories is in the other, in a directory of lakefold's that readers of the outer one skip.
+    """True if one of two directories is in the other, in a directory of lakefold that readers of the outer one skip.
 
     These are the versions of a table without partitions, which is read from its own directory, and replaced files of a
     partition outside of its table, which were moved out of readers' sight.

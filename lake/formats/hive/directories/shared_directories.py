@@ -75,11 +75,12 @@ def present_readers(
     max_age: timedelta,
     strict_age: timedelta | None = None,
 ) -> Mapping[str, str]:
-    """Return what ``foreign_readers`` does, with directories of partitions that are at most ``max_age`` old as well.
+    """Return the same as ``foreign_readers``, by directories of which those of partitions are at most ``max_age`` old,
+    too.
 
-    The partitions of all tables are read again only if the cached ones show no reader. Where this takes longer than a
-    third of ``max_age``, the directories may be three times as old as the load takes: otherwise every call would wait
-    for a load. They are never older than ``strict_age``.
+    The partitions of all tables are read again only if the cached ones show no reader. If a load takes longer than a
+    third of ``max_age``, the directories may be as old as three loads take: otherwise every call would wait for a load.
+    The directories are never older than ``strict_age``.
     """
     cache = directory_cache(metastore.uri)
     age = max(max_age, _LOADS_APART * cache.full_load_duration)

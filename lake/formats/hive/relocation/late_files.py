@@ -41,7 +41,7 @@ def target_path(source: LocatedFile, location: str, nonce: str) -> str:
 
 
 def source_digest(source: LocatedFile) -> str:
-    """Return the digest by which copies of a file are named: of its path, bytes and modification time."""
+    """Return the digest of a file's path, bytes and modification time; it is part of the names of the file's copies."""
     return sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
 
 
@@ -101,7 +101,8 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
 def replace_copy(
     ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
 ) -> LocatedFile:
-    """Replace the copy of a file that has changed since by its present content. Returns the file at ``copy_path``."""
+    """Replace the copy of a file that has changed since by the file's present content. Returns the file at
+    ``copy_path``."""
     path, target, files = (
         resolve_path(ref.location, source.path),
         resolve_path(ref.location, copy_path),
@@ -177,7 +178,7 @@ def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[
 def _make_archive_directory(ref: TableRef, file: LocatedFile, directory: str) -> None:
     """Create the directory for archived files, and its parents, with owner and permissions of the readers' directory.
 
-    Otherwise a later overwrite by its owner could not remove it.
+    Otherwise a later overwrite by the table's owner could not remove it.
     """
     storage = file_io_of(ref.location)
     base = ref.location if is_below_table(file.path) else file.directory

@@ -104,28 +104,30 @@ def _states_with_readers(
     find_readers: ReaderLookup,
     now: float,
 ) -> Mapping[str, PartitionState]:
-    """Return the states of partitions with locations where it matters that others read there, and are read there."""
+    """Return new states of the partitions that have other readers at a location where these readers matter."""
     found: dict[str, PartitionState] = {}
-    wanted = {
-        one.partition: (_archived_locations(one, states[one.partition]), _former_locations(one, states[one.partition]))
-        for one in relocated
-    }
-    for kind in range(2):
-        locations = {partition: both[kind] for partition, both in wanted.items()}
-        for number in range(max(map(len, locations.values()), default=0)):
-            some = {partition: these[number] for partition, these in locations.items() if number < len(these)}
-            ages = [_time_since_last_file(states[partition].locations[at], now) for partition, at in some.items()]
-            for partition, reader in find_readers(some, max_age=min(ages) if kind else None).items():
-                state = found.get(partition, states[partition])
-                shared = replace(state.locations[some[partition]], read_by=reader)
-                found[partition] = replace(state, locations={**state.locations, some[partition]: shared})
+
+    def look(locations: Mapping[str, str], max_age: timedelta | None) -> None:
+        for partition, reader in find_readers(locations, max_age=max_age).items():
+            state, location = found.get(partition, states[partition]), locations[partition]
+            shared = replace(state.locations[location], read_by=reader)
+            found[partition] = replace(state, locations={**state.locations, location: shared})
+
+    archived = {one.partition: _archived_location(one, states[one.partition]) for one in relocated}
+    if locations := {partition: location for partition, location in archived.items() if location is not None}:
+        look(locations, None)
+    former = {one.partition: _former_locations(one, states[one.partition]) for one in relocated}
+    # Each call checks one former location of each partition.
+    for number in range(max(map(len, former.values()), default=0)):
+        locations = {partition: these[number] for partition, these in former.items() if number < len(these)}
+        look(locations, min(_time_since_last_file(states[one].locations[at], now) for one, at in locations.items()))
     return found
 
 
-def _archived_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
+def _archived_location(relocated: RelocatedPartition, state: PartitionState) -> str | None:
     """Return the directory out of which replaced files would be moved: others may read them there."""
     files = orphaned_inputs(relocated, state)
-    return [files[0].directory] if files and _are_any_there(files, state) else []
+    return files[0].directory if files and _are_any_there(files, state) else None
 
 
 def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
@@ -138,9 +140,10 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
 
 
 def _time_since_last_file(there: LocationState, now: float) -> timedelta:
-    """Return a time that was shorter than the one for which all files have been there; zero if that can't be told.
+    """Return a time for which all files have been in the location at least; zero if this is unknown.
 
-    A partition to which the owner had given the location before a file was written there is in the metastore since.
+    If the owner gave the location to another partition before a file was written there, the metastore has had that
+    partition at least as long.
     """
     last_ms = max((max(file.modified_ms, arrived_ms) for file, arrived_ms in there.files.items()), default=0)
     age = timedelta(seconds=now - max(last_ms, there.directory_changed_ms or 0) / 1000)

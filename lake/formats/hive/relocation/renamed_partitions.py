@@ -40,7 +40,7 @@ def find_renamed_partitions(
     """Return the states of the partitions that have another name now and whose late files are not copied yet.
 
     If the partition is at its latest location, or a later relocation has moved it from there, the state is that of a
-    partition at its latest location. A partition without another name is looked for once an hour in each process, and
+    partition at its latest location. A partition without another name is searched for once an hour in each process, and
     when other files are in its previous locations. Raises Transient.
     """
     absent = [
@@ -125,10 +125,10 @@ def _state_if_renamed(
 def _relocation_after(last: Relocation, name: str, location: str, token: str, records: "_Records") -> Relocation | None:
     """Return the relocation of a partition that left the location of ``last``. None if there is none.
 
-    It is looked for from the partition's present relocation, ``token`` to ``location``, back to the earlier ones.
+    The search begins at the partition's present relocation, ``token`` to ``location``, and goes back to earlier ones.
 
-    A relocation follows the one whose version it left. If it left another directory, it follows a relocation back to
-    that directory; these have records of their own.
+    A relocation follows the relocation whose version it left. If it left a directory outside of versions, it follows a
+    relocation back to this directory; relocations back have records of their own.
     """
     reached, seen = [(location, token)], set[str]()
     while reached:

@@ -5,8 +5,10 @@ A database identifies a table by its name. It lacks the relocations if the table
 now has another prefix, if the database was lost or restored from a backup, or if another lakefold was there before.
 """
 
-from collections.abc import Collection, Iterator, Mapping, Sequence, Set
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from functools import cache, partial
 from posixpath import basename
 
 from lake.formats.hive.catalog.tables import list_partitions
@@ -52,12 +54,13 @@ def find_unrecorded_relocations(
         names |= {entry.path for entry in _list_files(ref, location)}
     digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
     late_copies = _late_copies(ref, every, listings, digests)
-    removed = _removed_paths(ref, every, listings)
+    cleaned = cache(partial(commit_record.cleaned_partitions, ref))
+    removed = _removed_paths(ref, every, listings, cleaned)
     return [
         *(
             FoundRelocations(
                 commit=one.commit,
-                deleted_paths=_deleted_paths(ref, one, listings),
+                deleted_paths=_deleted_paths(ref, one, listings, cleaned),
                 removed_paths=removed[one.commit.instant],
                 late_copies=late_copies[one.commit.instant],
             )
@@ -134,40 +137,56 @@ def _recorded_paths(record: CommitRecord) -> Iterator[str]:
     yield from (file.path for move in record.commit.relocations for file in move.files)
 
 
-def _deleted_paths(ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]) -> frozenset[str]:
-    """Return the paths of replaced files that lakefold deleted; files that an overwrite removed are not among them."""
-    cleaned, gone = commit_record.cleaned_partitions(ref, record.commit.instant), set[str]()
+def _moves_with_files(
+    ref: TableRef, record: CommitRecord, listings: Mapping[str, Sequence[FileEntry]]
+) -> Iterator[tuple[Relocation, Sequence[str], Sequence[str]]]:
+    """Yield the moves of a commit, each with the files that it replaced and those of them that are gone."""
+    replaced: dict[str, list[str]] = defaultdict(list)
+    for file in record.commit.superseded:
+        replaced[file.partition].append(file.path)
     for move in record.commit.relocations:
         there = {entry.path for entry in listings[move.previous_location]}
-        replaced = [one.path for one in record.commit.superseded if one.partition == move.partition]
-        missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
+        paths = replaced[move.partition]
+        yield move, paths, [path for path in paths if resolve_path(ref.location, path) not in there]
+
+
+def _deleted_paths(
+    ref: TableRef,
+    record: CommitRecord,
+    listings: Mapping[str, Sequence[FileEntry]],
+    cleaned: Callable[[str], Collection[str]],
+) -> frozenset[str]:
+    """Return the paths of replaced files that lakefold deleted; files that an overwrite removed are not among them."""
+    gone = set[str]()
+    for move, replaced, missing in _moves_with_files(ref, record, listings):
+        there = listings[move.previous_location]
         # Earlier releases marked nothing: files that are gone with nothing in their place count as deleted.
         is_told = record.table_created_at is not None
-        if move.partition in cleaned or not (is_told or there or len(missing) < len(replaced)):
+        if move.partition in cleaned(record.commit.instant) or not (is_told or there or len(missing) < len(replaced)):
             gone.update(missing)
     return frozenset(gone)
 
 
 def _removed_paths(
-    ref: TableRef, records: Sequence[CommitRecord], listings: Mapping[str, Sequence[FileEntry]]
+    ref: TableRef,
+    records: Sequence[CommitRecord],
+    listings: Mapping[str, Sequence[FileEntry]],
+    cleaned: Callable[[str], Collection[str]],
 ) -> Mapping[str, frozenset[str]]:
     """Return by commit the replaced files that a writer removed before the partition's last commit; oldest first.
 
-    A commit is made only if the removal of a replaced file is explained by then. No file was added to or removed from
-    the directory since the time that it shows.
+    A commit is made only after the sweep has handled the removal of replaced files. A directory's time shows that no
+    file was added or removed there since.
     """
     last = {move.partition: one for one in records for move in one.commit.relocations}
     found = {}
     for one in records:
         gone = set[str]()
-        for move in one.commit.relocations:
-            there = {entry.path for entry in listings[move.previous_location]}
-            replaced = [file.path for file in one.commit.superseded if file.partition == move.partition]
-            missing = [path for path in replaced if resolve_path(ref.location, path) not in there]
+        for move, _, missing in _moves_with_files(ref, one, listings):
             checked_ms = _last_check_ms(last[move.partition], move.partition)
             if not missing or checked_ms is None or last[move.partition] is one:
                 continue
-            if move.partition in commit_record.cleaned_partitions(ref, one.commit.instant):
+            if move.partition in cleaned(one.commit.instant):
                 continue  # lakefold may have deleted them
             with suppress(FileNotFoundError):
                 directory = resolve_path(ref.location, move.previous_location)
@@ -208,7 +227,8 @@ def _find_late_copies(
     last_records: Mapping[str, CommitRecord],
     replaced: Set[LocatedFile],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit aren't.
+    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit are left
+    out.
 
     The name of a copy holds the digest of its source.
     """

@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The damage of a table: differences from its commits. One comparison serves planning, publishing and ``verify``.
 
-A rewrite makes damage permanent. If the newest base file is lost, the rewrite reads the one before and writes its rows
-as the newest. From a truncated log it writes a base file without the lost rows. Afterwards storage and commits agree
-again. So damaged file groups are never rewritten.
+A rewrite makes damage permanent. If the newest base file is lost, the rewrite reads the previous base file and writes
+its rows as the newest. From a truncated log it writes a base file without the lost rows. Afterwards storage and commits
+agree again. So damaged file groups are never rewritten.
 
 Three views of each file group are compared: the files that the commits name, with sizes; the files in storage; and the
 slices that readers list, which may differ from storage because of the metadata table. The comparison leaves out files

@@ -206,5 +206,5 @@ class _RemovalRefusals:
         gone, wrote = self._commits.clusterings.get(replacement, (frozenset(), 0))
         counted = [count for other in gone if (count := self._rows.get(other)) is not None]
         if gone and len(counted) == len(gone) and sum(counted) != wrote:
-            return f"clustering {replacement} wrote {wrote} rows, the file groups that it replaced have {sum(counted)}"
+            return f"clustering {replacement} wrote {wrote} rows, and the replaced file groups have {sum(counted)}"
         return None

@@ -46,7 +46,8 @@ class BaseFileAdditions:
     partition: str
     bloom_filter: BloomFilterSettings
     spark_version: str
-    #: the inflight file of the instant and its modification time, by which a task knows that the rewrite goes on
+    #: the inflight file of the instant and its modification time, by which a task detects that the rewrite is still
+    #: pending
     inflight_file: tuple[str, datetime] | None = None
 
     #: Hudi's row writer has this name; its Avro writer names the root after the table's record

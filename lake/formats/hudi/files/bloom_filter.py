@@ -143,8 +143,8 @@ def _offsets_and_bytes(keys: pa.StringArray) -> tuple[Positions, Bytes]:
 def _positions(keys: Bytes, hashes: int, bits: int) -> Iterator[Words]:
     """Yield the positions that each hash function gives to keys of one length; ``keys`` has a row for each key.
 
-    Each function is MurmurHash with the value of the function before as its seed. The bytes behind the last whole word
-    are signed, and the last of them is the low-order byte.
+    Each function is MurmurHash with the value of the previous function as its seed. The bytes behind the last whole
+    word are signed, and the last of them is the low-order byte.
     """
     count, length = keys.shape
     whole = length // 4

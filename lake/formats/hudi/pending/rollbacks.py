@@ -3,10 +3,9 @@
 
 Hudi's rollback of a begun clustering deletes the files, writes to the metadata table, deletes the clustering from the
 timeline, and completes last. If its process dies before that, a pending rollback without a target remains. Hudi's
-writes finish pending rollbacks, except those of clusterings and compactions, which they leave to the next execution of
-the plan; and without the target there is none. Its withdrawal would not find the target, either.
-
-Such a rollback loses no row. But the metadata table archives nothing from its time on, and up to table version 6 its
+writes finish pending rollbacks, but they leave rollbacks of clusterings and compactions to the next execution of the
+plan. Without the target the plan is never executed again, and a withdrawal does not find the target, either. The
+pending rollback loses no row. But the metadata table archives nothing from its time on, and up to table version 6 its
 compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pending``) every write fails.
 """
 
@@ -56,5 +55,6 @@ def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
 
 
 def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[LeftRollback]:
-    """Return those of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database."""
+    """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any
+    database."""
     return [left for left in find_left_rollbacks(timeline) if read_instant_record(storage, left.target) is not None]

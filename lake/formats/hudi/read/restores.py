@@ -3,9 +3,9 @@
 
 Hudi lists the files of a savepoint by the times at which commits were requested: a commit that was requested before the
 saved commit counts as older, even if it completed later. But a restore rolls back every commit that completed after the
-saved commit. A rewrite that runs while a writer commits is such a commit if that writer's commit is saved afterwards,
-and it is saved if nothing else is named, since it is the newest one by its time. The savepoint then keeps what the
-rewrite wrote, and the restore deletes it: the rows are only in the files that the rewrite superseded.
+saved commit. A rewrite during which a writer commits is such a commit if the writer's commit is saved afterwards. By
+default Hudi saves the writer's commit, because its time is the newest. The savepoint then keeps the files that the
+rewrite wrote, but the restore deletes them: the rows are only in the files that the rewrite superseded.
 """
 
 from collections.abc import Mapping
@@ -14,7 +14,7 @@ from lake.formats.hudi.timeline.timeline import Timeline
 
 
 def find_commits_undone_by_restores(timeline: Timeline) -> Mapping[str, str]:
-    """Return these commits by time, each with the time of a savepoint whose restore rolls it back.
+    """Return the commits that such a restore rolls back, by time, each with the time of the savepoint.
 
     The files that such a commit superseded must stay as long as the savepoint exists.
     """

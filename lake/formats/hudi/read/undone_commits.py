@@ -96,7 +96,7 @@ def describe_undone_rewrites(storage: TableStorage, timeline: Timeline) -> Itera
 
 
 def _find_rollbacks(timeline: Timeline, commits: dict[str, Instant]) -> dict[str, _Rollback]:
-    """Return the rollbacks that name one of the completed ``commits``, and ended or may end after its completion.
+    """Return the rollbacks that name one of the completed ``commits`` and that ended, or may end, after its completion.
 
     An earlier rollback undid an earlier attempt at the instant, as for a plan that another process had begun.
     """

@@ -404,7 +404,7 @@ def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # Hudi's copy writes no markers, by which a commit otherwise finds the files of repeated tasks.
+        # A commit finds the files of repeated tasks by their markers, but Hudi's copy writes no markers.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )

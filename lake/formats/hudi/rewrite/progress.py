@@ -44,7 +44,7 @@ class ProgressReporter:
         self._thread.join()
 
     def add_engine(self, progress: RewriteProgress) -> None:
-        """Take over the progress of an engine."""
+        """Add the progress of an engine."""
         self._engine = progress
 
     def finish(self, rows: int) -> None:

@@ -2,7 +2,7 @@
 """Hudi's write of a plan with sort columns, built after the plan's begin and without the table's lock.
 
 To build this write, Spark reads all inputs: it samples them for the ranges of the sort, and with adaptive execution it
-also shuffles them. Writers would wait for the lock for as long.
+also shuffles them. With the lock held, writers would wait for the lock during this time.
 """
 
 from typing import TYPE_CHECKING, Any

@@ -5,7 +5,7 @@ Hudi orders everything by these times: the newest base file of a file group, the
 the entries of the metadata table. The commit with the earlier time counts as older, whenever it was really made.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from itertools import islice
@@ -21,10 +21,12 @@ _BOOTSTRAP_PREFIX = "0000"
 _TIME_DIGITS = 17
 #: the kinds of instants by which writers commit
 _WRITE_KINDS = frozenset({"commit", "deltacommit", "replacecommit"})
-#: the largest and the smallest number of last writes from which the writers' clock is estimated
-_MAX_WRITES, _MIN_WRITES = 5, 2
-#: the number of timestamps that have to agree if lagging timestamps are left out
-_MIN_STAMPS = 3
+#: other actions of writers; some may be lakefold's own, so they show a zone only if too few writes show one
+_SERVICE_KINDS = frozenset({"clean", "rollback", "restore"})
+#: the largest number of last actions, and the smallest number of writes, from which the writers' clock is estimated
+_MAX_ACTIONS, _MIN_WRITES = 5, 2
+#: the number of timestamps that have to agree, also if lagging timestamps are left out
+_MIN_AGREEING, _MIN_STAMPS = 2, 3
 #: the longest delay between forming the time in a file's name and writing the file, beyond the skew that Hudi waits out
 MAX_WRITE_DELAY = timedelta(seconds=5)
 #: the longest delay for requests of layout 1, whose writers first roll back failed writes of other processes
@@ -93,26 +95,39 @@ def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
     (its writer was stopped in between) but never early, so lagging times are left out. The modification times of a
     copied or restored table are meaningless: the differences are then as far apart as the writes.
 
-    Returns None if there are too few writes, or if no two of the last writes agree.
+    If the last writes show no offset, as after a restore that removed most of them, the last cleans, rollbacks and
+    restores count, too, and begin and end of one action suffice. Such times show only another
+    zone, and not a wrong clock.
+
+    Returns None if there are too few times, or if they don't agree.
     """
-    last = list(islice(_read_write_stamps(timeline), _MAX_WRITES))
-    if len(last) < _MIN_WRITES:
-        return None
+    found = _agreed_offset(timeline, _WRITE_KINDS, _MIN_WRITES)
+    if found is None:
+        found = _agreed_offset(timeline, _WRITE_KINDS | _SERVICE_KINDS, 1)
+        return found if found is not None and zone_difference(found[0]) else None
+    return found
+
+
+_ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
+
+
+def _agreed_offset(timeline: Timeline, kinds: Collection[str], min_actions: int) -> tuple[timedelta, str] | None:
+    """Return the offset of the last actions of these kinds, and the last action that has it.
+
+    Returns None if the stamps of at least ``min_actions`` actions don't agree.
+    """
     stamps = [
         (one.claimed_at - one.written_at - utc_offset(timeline.timezone, one.written_at), one, number)
-        for number, write in enumerate(last)
-        for one in write
+        for number, action in enumerate(islice(_read_stamps(timeline, kinds), _MAX_ACTIONS))
+        for one in action
     ]
     stamps.sort(key=lambda stamp: stamp[0], reverse=True)
-    agree = next((some for some in _without_lagging(stamps) if _is_consistent(some)), None)
+    agree = next((some for some in _without_lagging(stamps) if _is_consistent(some, min_actions)), None)
     if agree is None or abs(agree[0][0]) > _MAX_ZONE_DIFFERENCE:
         return None
     if timeline.layout == 1 and agree[0][0] > -_MAX_REQUEST_DELAY and not zone_difference(agree[0][0]):
         return None
     return agree[0][0], max((one for _, one, _ in agree), key=lambda one: one.written_at).description
-
-
-_ClockOffsets = list[tuple[timedelta, "_WriteStamp", int]]
 
 
 def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
@@ -125,13 +140,15 @@ def _without_lagging(stamps: _ClockOffsets) -> Iterator[_ClockOffsets]:
         yield stamps[:count]
 
 
-def _is_consistent(stamps: _ClockOffsets) -> bool:
-    """True if the stamps come from several writes and agree: then their files were not copied."""
+def _is_consistent(stamps: _ClockOffsets, min_actions: int) -> bool:
+    """True if the stamps come from at least ``min_actions`` actions and agree: then their files were not copied."""
+    if len(stamps) < _MIN_AGREEING:
+        return False
     apart = stamps[0][0] - stamps[-1][0]
     formed = [one.claimed_at for _, one, _ in stamps]
     span = max(formed) - min(formed)
-    writes = {number for _, _, number in stamps}
-    return len(writes) >= _MIN_WRITES and apart <= MAX_WRITE_DELAY and span >= max(_MIN_SPAN, apart * _MIN_SPAN_RATIO)
+    actions = {number for _, _, number in stamps}
+    return len(actions) >= min_actions and apart <= MAX_WRITE_DELAY and span >= max(_MIN_SPAN, apart * _MIN_SPAN_RATIO)
 
 
 def zone_difference(ahead: timedelta) -> timedelta:
@@ -158,11 +175,11 @@ class _WriteStamp(NamedTuple):
     written_at: datetime
 
 
-def _read_write_stamps(timeline: Timeline) -> Iterator[list[_WriteStamp]]:
-    """Yield the stamps of each write, newest first: of its request, and of its completion if known."""
+def _read_stamps(timeline: Timeline, kinds: Collection[str]) -> Iterator[list[_WriteStamp]]:
+    """Yield the stamps of each action of these kinds, newest first: of its request, and of its completion if known."""
     writes = []
     for instant in timeline.instants:
-        if instant.kind not in _WRITE_KINDS or instant.time.startswith(_BOOTSTRAP_PREFIX):
+        if instant.kind not in kinds or instant.time.startswith(_BOOTSTRAP_PREFIX):
             continue
         # In layout 1 the modification time of the file is the only completion time.
         completed_at = None if timeline.layout == 1 else instant.completed_at

@@ -56,8 +56,8 @@ def _min_kept(table: LoadedTable) -> tuple[str, int]:
 def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:
     """Return the oldest snapshot of ``main`` that expires with a limit of ``limit_ms``; None if there is none.
 
-    These snapshots do not expire: those that a branch or tag names, the ancestors of other branches, and the newest
-    ``history.expire.min-snapshots-to-keep`` snapshots of ``main``.
+    Three kinds of snapshots do not expire: snapshots that a branch or tag names, ancestors of other branches, and the
+    newest ``history.expire.min-snapshots-to-keep`` snapshots of ``main``.
     """
     refs, by_id = table.metadata.refs, {one.snapshot_id: one for one in table.metadata.snapshots}
     kept = {ref.snapshot_id for ref in refs.values()}

@@ -63,7 +63,7 @@ class JavaTable:
         return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
     def existing_delete_file(self, file: DeleteFile) -> Any:
-        """Return a Java ``DeleteFile`` that stands for a file of positions or of values, for its removal."""
+        """Return a Java ``DeleteFile`` for a file of position or equality deletes, to remove the file."""
         is_equality = file.content is DeleteContent.EQUALITY
         document = {
             "spec-id": file.spec_id,

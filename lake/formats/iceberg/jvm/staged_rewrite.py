@@ -2,18 +2,18 @@
 """Rewrites data files by Iceberg's own reader and writer in Spark, one job for each group.
 
 Iceberg's reader leaves deleted rows out, and in format version 3 its writer keeps the lineage of rows. Iceberg's
-``rewrite_data_files`` does the same in the same way (``SparkBinPackFileRewriteRunner``): the tasks of exactly the
-wanted files are staged under a name that Spark reads from, and the new files are handed over under this name and not
-committed.
+``rewrite_data_files`` works in the same way (``SparkBinPackFileRewriteRunner``): the tasks of exactly the wanted files
+are staged under a name, and Spark reads from this name. The writer returns the new files under the same name and does
+not commit them.
 
-The writer chooses the names of files itself. So that they can be found again after a crash, all of them are in one
-directory of the attempt: the table that Spark sees is the one of ``prepare`` with another ``write.data.path``.
+The writer chooses the names of files itself. All new files of an attempt are in one directory, so they can be found
+after a crash: Spark sees the table as of ``prepare``, but with another ``write.data.path``.
 """
 
 import os
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,7 +23,7 @@ from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read.live_files import DataFile
 from lake.plan import OutputFile, Plan, RewriteOptions, RewriteProgress
-from lake.spark_jobs import cpu_seconds
+from lake.spark_jobs import JobCanceller, cancel_jobs, cpu_seconds
 from lake.storage.locations import canonical_location
 
 ENGINE = "iceberg"
@@ -33,7 +33,6 @@ _DATA_PATH = "write.data.path"
 _LINEAR = "linear"
 _MAX_CONCURRENT_GROUPS = 4
 _CANCELLED = "the rewrite was cancelled"
-_POLL_SECONDS = 0.5
 #: how many splits become one file; more of them make files of more similar sizes
 _SPLITS_PER_FILE = 4
 _UNLIMITED_BYTES = 1 << 50
@@ -127,25 +126,17 @@ class StagedRewrite:
         tag = f"lakefold-iceberg-{self._token}"
         outputs: list[OutputFile] = []
         total, done = sum(group.bytes for group in self._groups), 0
-        with ThreadPoolExecutor(_MAX_CONCURRENT_GROUPS, tag) as pool:
-            pending: dict[Future[list[OutputFile]], _Group] = {
-                pool.submit(self._write_group, group, plan, tag, cancelled): group for group in self._groups
-            }
+        with ThreadPoolExecutor(_MAX_CONCURRENT_GROUPS, tag) as pool, JobCanceller(context, tag, cancelled):
+            futures = {pool.submit(self._write_group, group, plan, tag, cancelled): group for group in self._groups}
             try:
-                while pending:
-                    finished, _ = wait(pending, _POLL_SECONDS, FIRST_COMPLETED)
-                    if cancelled.is_set():
-                        # Again and again, since a job may begin right after a call.
-                        context.cancelJobsWithTag(tag)
-                    for future in finished:
-                        done += pending.pop(future).bytes
-                        outputs += future.result()
-                        report(RewriteProgress(bytes_done=done, bytes_total=total, spark_ui=context.uiWebUrl))
-            except BaseException:
-                for future in pending:
+                for future in as_completed(futures):
+                    outputs += future.result()
+                    done += futures[future].bytes
+                    report(RewriteProgress(bytes_done=done, bytes_total=total, spark_ui=context.uiWebUrl))
+            finally:
+                for future in futures:
                     future.cancel()
-                context.cancelJobsWithTag(tag)
-                raise
+                cancel_jobs(context, tag)
         if cancelled.is_set():
             raise Transient(_CANCELLED)
         report(

@@ -63,9 +63,10 @@ def _read_commit(table: LoadedTable, snapshot: Any) -> Commit:
 
 
 def remaining_staged(table: LoadedTable, staged: Collection[StagedWork]) -> list[str]:
-    """Return the tokens with files in storage that no snapshot of the table has, nor had under the token's name.
+    """Return the tokens of work with files in storage that the table has never committed.
 
-    Their paths are those of files, or of directories that are the token's alone.
+    A token is left out if a snapshot names it or lists one of its files. Each path of a token is a file, or a directory
+    that only this token uses.
     """
     paths = {one.token: [resolve_path(table.ref.location, path) for path in one.paths] for one in staged}
     stored = {token: every for token, every in paths.items() if any(map(_has_file, every))}

@@ -50,7 +50,7 @@ class DataFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LiveFiles:
-    """The data files of a snapshot, and all its delete files, those included that apply to no data file."""
+    """The data files of a snapshot, and all its delete files, also those that apply to no data file."""
 
     data: list[DataFile] = field(default_factory=list)
     deletes: list[DeleteFile] = field(default_factory=list)

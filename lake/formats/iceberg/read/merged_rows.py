@@ -37,7 +37,7 @@ class MergedReader:
         self._equalities: dict[str, pa.Table] = {}
 
     def read(self) -> Iterator[pa.RecordBatch]:
-        """Yield the remaining rows of all files, with the columns of the files but those of the row lineage.
+        """Yield the remaining rows of all files, with the columns of the files, except the row lineage.
 
         Raises Conflict if a file is gone, Transient if it can't be read.
         """
@@ -67,7 +67,7 @@ class MergedReader:
     ) -> Iterator[tuple[int, pa.RecordBatch, npt.NDArray[np.bool_]]]:
         """Yield each batch with the position of its first row and a mask of the remaining rows.
 
-        A batch has the columns for which ``wants`` is True; it gets the name and the field id.
+        A batch has the columns for which ``wants`` returns True; ``wants`` gets the name and the field id of a column.
         """
         deleted = self._deleted_positions(file)
         equalities = self._equality_deletes(file)
@@ -113,7 +113,7 @@ def _is_row_id_or_one_of(field_ids: Collection[int], name: str, field_id: int | 
 
 
 def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str, Positions]:
-    """Return the deleted positions by the data files' names, as far as these are ``wanted``."""
+    """Return the deleted positions of the ``wanted`` data files, by their names."""
     with _translated(delete.path):
         if delete.content is DeleteContent.VECTOR:
             return _read_vectors(delete.path)

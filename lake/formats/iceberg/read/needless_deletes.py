@@ -9,18 +9,19 @@ from lake.formats.iceberg.read.live_files import has_delete_files, read_all_file
 
 
 def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_number: int) -> list[DeleteFile]:
-    """Return the delete files of the branch ``main`` that apply to none of its data files but those in ``removed``.
+    """Return the delete files of the branch ``main`` that apply to no data file outside of ``removed``.
 
-    ``sequence_number`` is that of the new files: an equality delete with a later one applies to them. Deletion vectors
-    are left out: Iceberg removes those of a removed file by itself, but only from manifests that it writes anew in this
-    commit. A vector that stays applies to no file.
+    ``sequence_number`` is the number of the new files: an equality delete with a later number applies to them. Deletion
+    vectors are left out: Iceberg itself removes the vectors of a removed file, but only from manifests that it rewrites
+    in this commit. A vector that stays applies to no file.
 
     A delete file with a ``problem`` is left out, since Iceberg would refuse the commit; it stays until Iceberg drops
     it.
 
-    A file that other writers add meanwhile does not need one of them either. A delete file applies to data files with a
-    sequence number up to its own. An append gets a later one. A rewrite may set the number of the snapshot on which it
-    began, but its inputs then needed the delete file, or it was not there yet. Raises as ``read_all_files`` does.
+    Files that other writers add meanwhile do not need these delete files either. A delete file applies to data files
+    with a sequence number up to its own. An append gets a later number. A rewrite may set the number of the snapshot on
+    which it began. But then its inputs needed the delete file, or the delete file did not exist yet. Raises as
+    ``read_all_files`` does.
     """
     snapshot = snapshot_of(table)
     if snapshot is None or not has_delete_files(table, snapshot):

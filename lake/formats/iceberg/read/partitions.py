@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The partitions of a table's files: their paths, their values, and why files of some can't be rewritten."""
+"""The partitions of a table's files: their paths, their values, and why files of some partitions can't be rewritten."""
 
 import json
 import math

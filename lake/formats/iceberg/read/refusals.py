@@ -12,7 +12,7 @@ PUFFIN = "PUFFIN"
 MAX_VERSION = 3
 """The newest format version whose tables are rewritten."""
 
-MIN_LINEAGE_VERSION = 3
+_MIN_LINEAGE_VERSION = 3
 """The first format version whose rows have a lineage, which only Iceberg's own reader and writer keep."""
 
 
@@ -36,40 +36,55 @@ def table_reason(table: LoadedTable) -> str | None:
     return table.unsafe_reason
 
 
-def file_reason(table: LoadedTable, file: DataFile) -> str | None:
-    """Return why a file is not rewritten; None if it may be."""
-    if file.file_format != PARQUET:
-        return f"it is {file.file_format}; only {PARQUET} files are rewritten"
-    if file.spec_id != table.metadata.default_spec_id:
-        return (
-            f"it was written with partition spec {file.spec_id}; the table's spec is {table.metadata.default_spec_id}"
-        )
-    return file.problem or next(filter(None, (_delete_reason(table, one) for one in file.deletes)), None)
+class FileRefusals:
+    """The reasons why single files of one table are not rewritten. Each delete file is checked once."""
+
+    def __init__(self, table: LoadedTable) -> None:
+        self._spec_id = table.metadata.default_spec_id
+        self._columns = {one.field_id: one for one in table.metadata.schema().fields}
+        self._of_deletes: dict[str, str | None] = {}
+
+    def reason(self, file: DataFile) -> str | None:
+        """Return why a file is not rewritten; None if it may be."""
+        if file.file_format != PARQUET:
+            return f"it is {file.file_format}; only {PARQUET} files are rewritten"
+        if file.spec_id != self._spec_id:
+            return f"it was written with partition spec {file.spec_id}; the table's spec is {self._spec_id}"
+        return file.problem or next(filter(None, map(self._delete_reason, file.deletes)), None)
+
+    def _delete_reason(self, delete: DeleteFile) -> str | None:
+        """Return why a file to which ``delete`` may apply is not rewritten; None if it may be."""
+        # All deletion vectors in one Puffin file have its format, and compare no columns.
+        if delete.path not in self._of_deletes:
+            self._of_deletes[delete.path] = self._check_delete(delete)
+        return self._of_deletes[delete.path]
+
+    def _check_delete(self, delete: DeleteFile) -> str | None:
+        wanted = PUFFIN if delete.content is DeleteContent.VECTOR else PARQUET
+        if delete.file_format != wanted:
+            return f"its {delete.content} {delete.path} is {delete.file_format}; only {wanted} ones are merged"
+        for field_id in delete.equality_ids:
+            if (column := self._columns.get(field_id)) is None:
+                return (
+                    f"its {delete.content} {delete.path} compares field {field_id}, which is not one of the table's "
+                    "top-level columns; only these are merged"
+                )
+            if not column.field_type.is_primitive:
+                return (
+                    f"its {delete.content} {delete.path} compares {column.name}, whose type is {column.field_type}; "
+                    "only simple types are merged"
+                )
+        return None
 
 
-def _delete_reason(table: LoadedTable, delete: DeleteFile) -> str | None:
-    """Return why a file is not rewritten to which ``delete`` may apply; None if it may be."""
-    wanted = PUFFIN if delete.content is DeleteContent.VECTOR else PARQUET
-    if delete.file_format != wanted:
-        return f"its {delete.content} {delete.path} is {delete.file_format}; only {wanted} ones are merged"
-    columns = {one.field_id: one for one in table.metadata.schema().fields}
-    for field_id in delete.equality_ids:
-        if field_id not in columns:
-            return (
-                f"its {delete.content} {delete.path} compares field {field_id}, which is not one of the table's "
-                "top-level columns; only these are merged"
-            )
-        if not columns[field_id].field_type.is_primitive:
-            return (
-                f"its {delete.content} {delete.path} compares {columns[field_id].name}, whose type is "
-                f"{columns[field_id].field_type}; only simple types are merged"
-            )
-    return None
+def has_lineage(table: LoadedTable) -> bool:
+    """True if the table's format version records the lineage of rows."""
+    return bool(table.metadata.format_version >= _MIN_LINEAGE_VERSION)
 
 
 def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:
     """Return why only Iceberg's own reader and writer can rewrite a file; None if engines can."""
-    if table.metadata.format_version >= MIN_LINEAGE_VERSION:
+    if has_lineage(table):
         return f"tables of format version {table.metadata.format_version} keep the lineage of rows"
     return "row-level deletes may apply to its files" if file.deletes else None
 

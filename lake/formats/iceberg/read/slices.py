@@ -60,6 +60,7 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
     whole, sizes = refusals.table_reason(table), _delete_sizes(files)
     has_order = table.metadata.format_version > 1  # version 1 has no sequence numbers
     written = _FileTimes(table, times)
+    refused = refusals.FileRefusals(table)
     rows = [
         {
             "partition": file.partition,
@@ -75,7 +76,7 @@ def slices_table(table: LoadedTable, files: Sequence[DataFile]) -> pa.Table:
             "modified_at": max([written.at(file), *map(written.at, file.deletes)]),
             "written_order": file.file_sequence_number if has_order else None,
             "group_key": f"{file.spec_id}:{file.partition_json}",
-            "busy_reason": whole or refusals.file_reason(table, file),
+            "busy_reason": whole or refused.reason(file),
         }
         for file in files
     ]
@@ -124,7 +125,8 @@ class _FileTimes:
         self._stored: dict[str, datetime] = {}
 
     def at(self, file: DataFile | DeleteFile) -> datetime:
-        """Return the time of the file's snapshot. If this has expired, the storage's, of a lost file the table's."""
+        """Return the time of the file's snapshot; if it has expired, the file's own time, or the table's for a lost
+        file."""
         if (found := self._snapshots.get(file.snapshot_id)) is not None:
             return found
         if file.path not in self._stored:

@@ -39,7 +39,7 @@ def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows:
         resurrected=tuple(sorted(replaced & stored.keys())),
         unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
         rows=_count_rows(table, files) if rows else None,
-        # How many rows the deletes of a file remove is recorded only in the deletes.
+        # Only the deletes of a file record how many rows they remove.
         rows_expected=sum(file.rows for file in files) if rows and not any(file.deletes for file in files) else None,
     )
 

@@ -33,7 +33,7 @@ from service.control.store.relocation.relocated_partitions import (
 )
 
 REMOVED_BY_WRITER = "a writer has removed the file"
-"""The reason why the record of a replaced file is closed that an overwrite, or the table's owner, has removed."""
+"""The reason for closing the record of a replaced file that an overwrite, or the table's owner, has removed."""
 
 #: maximum number of partitions that one statement reads
 _CHUNK = 500

@@ -59,12 +59,12 @@ def swept(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> Swept:
     return swept
 
 
-def test_a_sweep_of_a_table_in_which_nothing_changed_looks_at_no_partition(bench: Bench, swept: Swept):
+def test_a_sweep_of_an_unchanged_table_checks_no_partition(bench: Bench, swept: Swept):
     assert [swept() for _ in range(3)] == [set()] * 3
     assert len(bench.store.relocated_partitions(bench.table)) == 2
 
 
-def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_sweep(bench: Bench, swept: Swept):
+def test_a_late_append_to_any_former_location_is_found_and_copied_by_the_next_sweep(bench: Bench, swept: Swept):
     before, expected = in_partition(bench), list[str]()
     record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
     places = [bench.home / "lake" / "toy" / former.location for former in record.previous_locations]
@@ -77,7 +77,7 @@ def test_a_late_append_to_any_former_place_is_found_and_carried_by_the_next_swee
     assert swept() == set()
 
 
-def test_a_late_append_to_a_former_place_that_was_removed_is_found_when_it_is_there_again(bench: Bench, swept: Swept):
+def test_a_late_append_to_a_removed_former_location_is_found_after_its_return(bench: Bench, swept: Swept):
     before, last = in_partition(bench), here(bench)
     bench.clean()
     record = next(one for one in bench.store.relocated_partitions(bench.table) if one.partition == PARTITION)
@@ -93,7 +93,7 @@ def test_a_late_append_to_a_former_place_that_was_removed_is_found_when_it_is_th
     assert bench.store.table_state(bench.table.name).halted_partitions.keys() == {PARTITION}
 
 
-def test_what_an_owner_does_to_a_partition_in_the_metastore_is_seen_by_the_next_sweep(bench: Bench, swept: Swept):
+def test_an_owners_change_of_a_partition_in_the_metastore_is_seen_by_the_next_sweep(bench: Bench, swept: Swept):
     replaced = set(home(bench).glob("*.parquet"))
     assert replaced
     dropped(bench)
@@ -106,14 +106,14 @@ def test_what_an_owner_does_to_a_partition_in_the_metastore_is_seen_by_the_next_
     assert PARTITION in swept()
 
 
-def test_every_partition_has_its_turn_where_nothing_tells_of_a_change(
+def test_every_partition_is_checked_in_turn_where_changes_leave_no_trace(
     bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(watch, "_MIN_ROTATION_SIZE", 1)
     assert [swept() for _ in range(4)] == [{"dt=0"}, {"dt=1"}, set(), {"dt=0"}]
 
 
-def test_a_look_that_reads_a_part_goes_on_there(bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch):
+def test_a_check_that_read_a_part_continues_after_it(bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(change_detection, "MAX_DIRECTORIES_PER_CHECK", 1)
     monkeypatch.setattr(change_detection, "MAX_PARTITIONS_PER_CHECK", 1)
     one, found = HiveChangeDetector(bench.table), set[str]()
@@ -126,7 +126,7 @@ def test_a_look_that_reads_a_part_goes_on_there(bench: Bench, swept: Swept, monk
     assert found == {PARTITION}
 
 
-def test_what_a_look_found_before_it_failed_is_told_by_the_next_one(bench: Bench, swept: Swept):
+def test_findings_of_a_failed_check_are_reported_by_the_next_one(bench: Bench, swept: Swept):
     one = HiveChangeDetector(bench.table)
     for _ in range(3):
         one.find_changed_partitions()
@@ -156,7 +156,7 @@ def test_a_directory_that_lakefold_may_not_list_hides_no_change_in_the_others(be
         assert set(one._changed_in_directories(2)) == {"a=1/b=1"}
 
 
-def test_a_file_that_is_filled_for_long_is_looked_at_until_it_was_carried(
+def test_a_file_that_is_written_slowly_is_checked_until_it_is_copied(
     bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch
 ):
     """Its directory's time is that of its beginning: nothing tells of its end, nor that it has settled."""

@@ -55,7 +55,7 @@ def told(files: list[ListedFile], *superseded: SupersededVersion, partition: str
     return reconstruct_history(LAKE, [listing], superseded, SINCE, NOW)
 
 
-def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginning():
+def test_files_of_one_job_are_one_commit_and_older_files_are_the_initial_state():
     found = told(
         [live("dt=1/a", MIB, -5), live("dt=1/b", MIB, 3), live("dt=1/c", 2 * MIB, 3.005), live("dt=1/d", MIB, 4)]
     )
@@ -64,7 +64,7 @@ def test_files_of_one_job_are_one_commit_and_older_ones_are_there_at_the_beginni
     assert found.writer_model == "hive"
 
 
-def test_what_a_plan_replaced_was_written_by_commits_and_what_came_along_was_not_written_again():
+def test_replaced_files_count_as_written_by_commits_and_copied_files_are_not_counted_again():
     """Two files were merged into a version, and a large one came along as a copy of the same age."""
     found = told(
         [live(output(V1), 3 * MIB, 9), live(f".lakefold/{V1}/dt=1/large", LIMIT, 2)],
@@ -99,7 +99,7 @@ def test_a_version_that_a_later_one_replaced_is_still_a_rewrite():
     assert (without.final_totals.files, without.final_totals.bytes) == (3, 7 * MIB)
 
 
-def test_of_what_was_deleted_long_ago_the_file_that_was_made_of_it_is_left():
+def test_a_version_counts_as_written_if_its_inputs_were_deleted_long_ago():
     found = told([live(output(V1), 3 * MIB, -9), live("dt=1/b", MIB, 3)])
     assert [file.bytes for file in found.files] == [3 * MIB]
     assert replay_policy(writer_history(found), None, small_file_limit_bytes=LIMIT).final_totals.bytes == 4 * MIB

@@ -103,7 +103,7 @@ def why_halted(bench: Bench) -> str:
     return str(bench.store.halted_partitions(bench.table).get(PARTITION) or halted(bench))
 
 
-def test_rule_2_a_late_append_is_not_taken_for_an_overwrite_if_files_were_deleted_after_the_backup(known: Bench):
+def test_rule_2_a_late_append_does_not_count_as_an_overwrite_if_files_were_deleted_after_the_backup(known: Bench):
     bench, to, rows = known, backup(known), in_partition(known)
     bench.clean()
     assert data_files(home(bench)) == []
@@ -404,7 +404,7 @@ def decided(known: Bench, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("decided", ["an append before it", "an overwrite before it"], indirect=True)
-def test_rule_2_files_that_an_overwrite_removed_after_the_backup_do_not_come_back(decided: tuple[Bench, list[str]]):
+def test_rule_2_files_that_an_overwrite_removed_after_the_backup_stay_removed(decided: tuple[Bench, list[str]]):
     """The late file was copied to the version of the later commit, or the partition was moved to it."""
     bench, rows = decided
     place = here(bench)

@@ -62,13 +62,13 @@ def split(halts: Halts, tmp_path: Path) -> None:
     halts._overwrite_both(tmp_path / "here", tmp_path / "former")
 
 
-def test_each_fault_comes_before_any_other_one_has_come_three_times():
+def test_each_fault_occurs_before_any_other_one_occurs_a_third_time():
     deck = Deck(random.Random(7), without=frozenset({Fault.AWAY}))
     drawn = Counter(deck.draw() for _ in range(len(Fault) - 1 + 2))
     assert (drawn.keys(), max(drawn.values())) == (set(Fault) - {Fault.AWAY}, 2)
 
 
-def test_a_halt_that_nothing_was_done_for_is_told_once(halts: Halts, wrong: list[str]):
+def test_a_halt_without_a_cause_is_reported_once(halts: Halts, wrong: list[str]):
     for _ in range(2):
         halts.judge(halted("chaos.t1", "dt=p0", SPLIT_PARTITION, all_of_it=True))
     assert [text.partition(": ")[2] for text in wrong] == [

@@ -89,7 +89,7 @@ def test_rule_6_a_plan_that_runs_before_the_first_sweep_after_the_change_rewrite
     assert (in_partition(bench), swept(bench)) == (sorted(rows), SweepReport())
 
 
-def test_rule_2_what_late_writers_leave_after_the_change_is_brought_in_and_replaced_files_are_deleted(changed: Bench):
+def test_rule_2_late_files_after_the_change_are_copied_and_replaced_files_are_deleted(changed: Bench):
     bench, rows = changed, changed.rows()
     late = write(home(bench), 900, 910)
     bench.sweep()
@@ -122,7 +122,7 @@ def test_rule_5_files_copied_before_the_change_are_not_copied_again(known: Bench
     assert (sorted(bench.rows()), len(data_files(home(bench))), halted(bench)) == (rows, 0, None)
 
 
-def test_rule_2_what_lakefold_had_deleted_before_the_database_was_lost_is_not_taken_for_an_overwrite(known: Bench):
+def test_rule_2_lakefolds_deletions_before_the_database_was_lost_do_not_count_as_an_overwrite(known: Bench):
     bench = known
     bench.clean()
     lose_database(bench)
@@ -156,7 +156,7 @@ def test_rule_2_an_overwrite_that_ended_before_the_database_was_lost_takes_the_p
     assert in_partition(bench) == sorted(anew)
 
 
-def test_rule_7_a_new_table_of_the_name_before_gets_nothing_of_the_renamed_one(known: Bench, tmp_path: Path):
+def test_rule_7_a_new_table_with_the_former_name_gets_nothing_of_the_renamed_one(known: Bench, tmp_path: Path):
     bench, before = known, known.table
     rows = bench.rows()
     old = renamed(bench)
@@ -229,7 +229,7 @@ def test_rule_3_a_commit_whose_executor_died_before_recording_it_is_recorded_und
 
 
 @pytest.mark.parametrize("change", list(UNRECORDED_CHANGES))
-def test_rule_6_no_replaced_row_of_a_commit_that_was_recorded_under_the_new_name_comes_back(
+def test_rule_6_replaced_rows_of_a_commit_recorded_under_the_new_name_stay_replaced(
     unrecorded: tuple[Bench, Plan], change: str
 ):
     """``DROP PARTITION``, ``INSERT``: after a rename with the directory these were 160 rows instead of 10."""
@@ -297,9 +297,7 @@ def test_rule_3_an_executor_suspended_while_its_commit_was_recorded_under_the_ne
     assert len(bench.store.awaiting_deletion(bench.table)) == waiting > 0
 
 
-def test_rule_7_a_commit_that_came_too_late_halts_the_table_by_its_present_name(
-    unmoved: Bench, monkeypatch: pytest.MonkeyPatch
-):
+def test_rule_7_a_late_commit_halts_the_table_by_its_present_name(unmoved: Bench, monkeypatch: pytest.MonkeyPatch):
     """Its source got another ``prefix``, and only the name before was halted, which nothing serves."""
     bench = unmoved
     bench.table = with_identity(bench.format, bench.table)
@@ -414,7 +412,7 @@ def of_kind(metastore: MetastoreServer, tmp_path: Path, kind: str) -> Iterator[B
         yield made
 
 
-def test_rule_6_what_several_plans_have_moved_is_found_whole(of_kind: Bench):
+def test_rule_6_relocations_of_several_plans_are_all_found(of_kind: Bench):
     bench = of_kind
     rows = bench.rows()
     for _ in range(3):
@@ -467,7 +465,7 @@ def test_a_table_is_searched_for_once_when_the_sweep_misses_it(known: Bench, tmp
     assert searches == ["missed"]
 
 
-def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_has_looked(known: Bench):
+def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_resumes_it(known: Bench):
     bench = known
     bench.store.halt_partition(bench.table, PARTITION, "which one is later?")
     bench.store.halt_table(bench.table, "rows differ")

@@ -85,9 +85,9 @@ def test_plus_files_written_after_an_inline_clustering_took_our_instant_are_not_
 
 
 @pytest.mark.shown_by(
-    "tests/formats/test_hudi_taken_over.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
+    "tests/formats/test_hudi_inline_clustering.py::test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown"
 )
-def test_plus_of_a_commit_of_others_that_is_archived_when_our_job_ends_no_file_is_deleted(
+def test_plus_no_file_of_another_processs_archived_commit_is_deleted_when_our_job_ends(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     force: Callable[..., Any] = execute._run_write
@@ -148,7 +148,7 @@ def test_plus_a_plan_that_an_inline_clustering_executed_while_we_proved_ours_is_
     check(trips, rewrite.prepared.instant, before)
 
 
-def test_plus_room_is_made_only_of_what_is_still_ours(trips: Table, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plus_only_files_that_are_still_ours_are_deleted(trips: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     before = trips.rows(), trips.other_rows()
 
     def full(*_: Any) -> Any:
@@ -187,7 +187,7 @@ def test_plus_nothing_is_deleted_while_the_files_of_the_other_commit_are_unknown
     assert trips.files_of(prepared.instant) == committed
 
 
-def test_plus_what_another_process_executes_now_is_not_withdrawn_by_the_one_that_lost_it(
+def test_plus_an_instant_that_another_process_executes_is_not_withdrawn_by_the_former_owner(
     trips: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = trips.rows(), trips.other_rows()
@@ -359,7 +359,7 @@ def commit_while_a_writer_waits(trips: Table) -> tuple[str | None, str]:
 
 
 @pytest.mark.slow
-def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take_its_commit_back(
+def test_plus_a_writer_that_waits_for_the_lock_to_roll_a_plan_back_does_not_roll_its_commit_back(
     spark: Any, tmp_path: Path
 ) -> None:
     """Hudi looks at the instant before it waits for the lock and not after it."""
@@ -379,7 +379,7 @@ def test_plus_a_writer_that_waits_for_the_lock_to_take_a_plan_back_does_not_take
 
 @pytest.mark.slow
 @pytest.mark.parametrize("act", ["rollback", "restore"])
-def test_plus_an_owner_can_take_back_a_commit_that_is_guarded(spark: Any, tmp_path: Path, act: str) -> None:
+def test_plus_an_owner_can_roll_back_a_guarded_commit(spark: Any, tmp_path: Path, act: str) -> None:
     trips = make_table(spark, tmp_path, "metadata", LOCK)
     before = trips.rows(), trips.other_rows()
     with trips.writer() as owner:
@@ -465,7 +465,7 @@ def schedule_rollback(trips: Table, writer: HudiWriter, instant: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_commit_that_a_writer_which_died_was_about_to_take_back_is_rolled_back_as_the_message_says(
+def test_a_commit_with_a_dead_writers_pending_rollback_is_rolled_back_by_the_commands_of_the_message(
     trips: Table,
 ) -> None:
     before, plan = (trips.rows(), trips.other_rows()), trips.plan()

@@ -99,7 +99,7 @@ def leave_a_request(trips: Table, claim: Claim) -> str:
     return prepared.instant
 
 
-def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan(
+def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     six: Table, store: Store, spark: Any, tmp_path: Path
 ) -> None:
     claim = request(store, six.compaction(str(uuid7())))
@@ -136,7 +136,7 @@ def test_f3_what_a_cancelled_compaction_had_to_leave_is_executed_by_a_later_plan
     assert FORMAT.find_commit(six.ref, plan.plan_id) is not None
 
 
-def test_a4_a_request_for_plans_adopts_at_once_what_a_plan_left_on_table_version_6(
+def test_a4_a_request_adopts_at_once_the_instant_that_a_plan_left_on_table_version_6(
     six: Table,
     store: Store,
     spark: Any,
@@ -200,7 +200,7 @@ def test_f3_a_resumed_executor_does_not_roll_back_its_successors_work_on_the_sam
     assert attempts(six) == []
 
 
-def test_a_file_of_a_writer_that_begins_what_had_to_stay_is_not_deleted_with_those_of_the_plan(
+def test_a_withdrawal_keeps_files_of_a_writer_that_began_the_remaining_instant(
     six: Table, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, inline = six.compaction(), HudiClient(six.ref, spark)
@@ -266,7 +266,7 @@ def test_f4_silence_for_half_an_hour_counts_as_death_of_a_process_that_can_not_b
     assert not cow.timeline().pending
 
 
-def test_f5_on_a_real_table_a_commit_that_lands_during_a_cancel_is_recorded(
+def test_f5_on_a_real_table_a_commit_that_takes_effect_during_a_cancel_is_recorded(
     cow: Table, store: Store, spark: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = cow.rows()

@@ -238,7 +238,7 @@ def _without_metadata(look: Any) -> object:
     ],
     ids=["no second look after the fence", "no second look at the metadata table", "no look at others", "no clock"],
 )
-def test_a_planted_defect_of_the_last_look_is_found(planted: Callable[[], Any]) -> None:
+def test_a_planted_defect_of_the_final_check_is_found(planted: Callable[[], Any]) -> None:
     @settings(
         max_examples=600,
         database=None,
@@ -256,7 +256,7 @@ def test_a_planted_defect_of_the_last_look_is_found(planted: Callable[[], Any]) 
 
 
 @pytest.mark.parametrize("nth", [1, 2, 3])
-def test_the_lease_is_asked_for_after_each_move(tmp_path: Path, nth: int) -> None:
+def test_the_lease_is_checked_after_each_change(tmp_path: Path, nth: int) -> None:
     """A successor that takes the plan over while the timeline moves is seen: the fence is asked in each round."""
     table = ByHand(tmp_path / "t")
     table.complete(T1, "commit")

@@ -37,7 +37,7 @@ def many_partitions(base: Path, count: int = 200) -> ByHand:
     return table
 
 
-def test_a_look_lists_the_files_of_the_named_partitions_and_of_no_other(
+def test_a_listing_of_named_partitions_lists_no_other_partition(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     table = many_partitions(tmp_path / "t")
@@ -55,7 +55,9 @@ def test_a_look_lists_the_files_of_the_named_partitions_and_of_no_other(
 @pytest.mark.parametrize(
     "path", [".hoodie", ".hoodie/metadata/files", "..", "../t/dt=001", "dt=001/", "/dt=001", "a//b"]
 )
-def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str) -> None:
+def test_a_directory_that_is_no_partition_is_not_listed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
     table = many_partitions(tmp_path / "t", 2)
     metadata = table.base / ".hoodie/metadata/files"
     metadata.mkdir(parents=True)
@@ -70,7 +72,7 @@ def test_what_is_no_partition_is_not_listed(tmp_path: Path, monkeypatch: pytest.
 @settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(groups=GROUPS, hive=st.booleans(), data=st.data())
 @pytest.mark.slow
-def test_a_look_finds_exactly_what_a_whole_listing_finds_in_these_partitions(
+def test_a_listing_of_some_partitions_equals_a_whole_listing_of_them(
     tmp_path_factory: pytest.TempPathFactory, groups: dict[tuple[str, str], set[str]], hive: bool, data: st.DataObject
 ) -> None:
     table = ByHand(tmp_path_factory.mktemp("look") / "t", PROPERTIES | (HIVE if hive else {}))
@@ -112,7 +114,7 @@ def test_a_look_finds_exactly_what_a_whole_listing_finds_in_these_partitions(
         ({"hoodie.table.partition.fields": ""}, [""], []),
     ],
 )
-def test_partitions_are_told_to_hudi_rs_in_columns_where_that_leaves_out_nothing_wanted(
+def test_hudi_rs_gets_partition_filters_only_where_they_leave_out_no_wanted_partition(
     properties: dict[str, str], partitions: list[str], filters: list[tuple[str, str, str]]
 ) -> None:
     assert _partition_filters(PROPERTIES | properties, partitions) == filters

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hudi_tables import METADATA, rows, run_service, write
 from hudi_writing import FORMAT, NewTable, Table, ignore
-from test_hudi_left_cleans import ONE, TWO, leave_a_clean
+from test_hudi_abandoned_cleans import ONE, TWO, leave_a_clean
 
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
@@ -118,7 +118,7 @@ STEPS = pytest.mark.parametrize("step", [committed, deleted, withdrawn], ids=lam
 
 
 @STEPS
-def test_a_metadata_table_that_a_writer_builds_meanwhile_knows_what_lakefold_does(
+def test_a_metadata_table_that_a_writer_builds_meanwhile_contains_lakefolds_actions(
     table: NewTable, step: Callable[[Table, Callable[[], None]], None]
 ) -> None:
     trips = table()
@@ -144,7 +144,7 @@ def test_a_metadata_table_that_a_writer_switches_off_meanwhile_is_not_made_again
     FORMAT.check(trips.ref)
 
 
-def test_no_rewrite_is_committed_whose_instant_another_process_is_taking_back(table: NewTable) -> None:
+def test_no_rewrite_is_committed_whose_instant_another_process_is_rolling_back(table: NewTable) -> None:
     """A writer's inline clustering first takes back what is begun, without a lock: here it has stopped half-way."""
     trips = table()
     before = trips.rows()
@@ -178,7 +178,7 @@ def begin_to_take_back(client: HudiClient, instant: str) -> Callable[[], None]:
     return execute
 
 
-def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_knows_the_commit(table: NewTable) -> None:
+def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_contains_the_commit(table: NewTable) -> None:
     """A lock can be lost, and a writer of a single-writer table takes none."""
     trips = table()
     built: list[bool] = []
@@ -198,7 +198,7 @@ def test_a_metadata_table_that_is_built_under_the_lock_of_a_commit_knows_the_com
     assert list(find_faults(timeline.storage, timeline)) == []
 
 
-def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_knows_the_commit(table: NewTable) -> None:
+def test_a_metadata_table_that_is_deleted_and_built_again_meanwhile_contains_the_commit(table: NewTable) -> None:
     trips = table("metadata")
 
     def rebuild() -> None:
@@ -249,7 +249,7 @@ def test_a_clean_that_a_killed_cleaner_left_stays_while_an_owners_restore_is_pen
 
 
 @pytest.mark.parametrize("kind", [PlanKind.CLUSTERING, PlanKind.COMPACTION])
-def test_what_a_writer_completes_while_it_is_being_withdrawn_stays(
+def test_an_instant_that_a_writer_completes_during_its_withdrawal_stays(
     table: NewTable, monkeypatch: pytest.MonkeyPatch, kind: PlanKind
 ) -> None:
     trips = table("mor")

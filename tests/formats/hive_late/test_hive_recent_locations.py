@@ -68,7 +68,7 @@ def formers(bench: Bench) -> list[Path]:
     return [Path(bench.table.location) / former.location for former in record.previous_locations]
 
 
-def test_a_look_lists_where_partitions_are_and_what_they_left_within_the_hour_and_nothing_else(
+def test_the_frequent_check_lists_only_present_locations_and_locations_left_within_the_hour(
     moved: Bench, listed: Counter[str]
 ):
     look = looks(moved)
@@ -80,13 +80,13 @@ def test_a_look_lists_where_partitions_are_and_what_they_left_within_the_hour_an
     assert len({place for one in records for place in one.locations}) == 8
 
 
-def test_what_a_look_reads_of_the_database_does_not_grow_with_the_rounds(moved: Bench):
+def test_database_reads_of_a_frequent_check_do_not_grow_with_the_rounds(moved: Bench):
     left = moved.store.recently_vacated(moved.table, HOUR, 100)
     assert sorted(one.partition for one in left) == ["dt=0", "dt=1"]
     assert [len(one.previous_locations) for one in moved.store.recently_relocated(moved.table, left)] == [1, 1]
 
 
-def test_a_late_file_in_a_place_left_within_the_hour_is_brought_in_by_the_next_look(moved: Bench):
+def test_a_late_file_in_a_location_left_within_the_hour_is_copied_by_the_next_frequent_check(moved: Bench):
     look, before = looks(moved), in_partition(moved)
     look()
     late = write(formers(moved)[-1], 900, 910)
@@ -94,7 +94,7 @@ def test_a_late_file_in_a_place_left_within_the_hour_is_brought_in_by_the_next_l
     assert (in_partition(moved), look()) == (sorted(before + late), SweepReport())
 
 
-def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_brought_in_by_the_next_sweep(
+def test_a_late_file_in_an_older_location_of_a_recently_moved_partition_is_copied_by_the_next_sweep(
     moved: Bench,
 ):
     look, watch, before = looks(moved), PartitionWatch(), in_partition(moved)
@@ -114,7 +114,7 @@ def test_a_late_file_in_an_older_place_of_a_partition_moved_within_the_hour_is_b
             assert in_partition(moved) == sorted(expected)
 
 
-def test_a_partition_that_an_owner_dropped_is_seen_to_by_the_next_look_with_all_its_places(moved: Bench):
+def test_the_next_frequent_check_handles_all_locations_of_a_partition_that_an_owner_dropped(moved: Bench):
     look = looks(moved)
     assert set(home(moved).glob("*.parquet"))
     dropped(moved)
@@ -122,7 +122,7 @@ def test_a_partition_that_an_owner_dropped_is_seen_to_by_the_next_look_with_all_
     assert not set(home(moved).glob("*.parquet"))
 
 
-def test_a_partition_pointed_back_at_an_older_place_is_moved_again_by_the_next_look(moved: Bench):
+def test_a_partition_pointed_back_at_an_older_location_is_moved_again_by_the_next_frequent_check(moved: Bench):
     look, place = looks(moved), here(moved)
     point_at(moved, home(moved))
     assert here(moved) == home(moved)
@@ -139,7 +139,7 @@ def large(moved: Bench, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return moved
 
 
-def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_once_when_it_is_left(
+def test_changed_locations_of_a_large_table_are_listed_and_each_one_once_after_it_was_left(
     large: Bench, listed: Counter[str]
 ):
     look, before = looks(large), in_partition(large)
@@ -154,7 +154,9 @@ def test_of_a_large_table_places_are_listed_whose_directories_changed_and_each_o
     assert in_partition(large) == sorted(before + late)
 
 
-def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch):
+def test_every_location_of_a_large_table_is_listed_in_turn(
+    large: Bench, listed: Counter[str], monkeypatch: pytest.MonkeyPatch
+):
     monkeypatch.setattr(recent, "_ROTATION_SIZE", 1)
     look = looks(large)
     for _ in range(4):
@@ -165,7 +167,7 @@ def test_of_a_large_table_every_place_has_its_turn(large: Bench, listed: Counter
     assert {one.latest.previous_location for one in large.store.relocated_partitions(large.table)} <= listed.keys()
 
 
-def test_a_look_that_fails_is_made_up_for_by_the_next_one(large: Bench):
+def test_a_failed_frequent_check_is_repeated_by_the_next_one(large: Bench):
     look, before = looks(large), in_partition(large)
     for _ in range(3):
         look()

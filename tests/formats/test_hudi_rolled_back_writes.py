@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from hudi_writing import FORMAT, LOCK, NewTable, ignore
-from test_hudi_last_look import save
+from test_hudi_final_check import save
 
 from lake.errors import Conflict, LakefoldError, Rejected
 from lake.formats.hudi.client.client import HudiClient
@@ -34,7 +34,7 @@ def begin_to_unwrite(client: HudiClient) -> Callable[[], None]:
     return end
 
 
-def test_no_compaction_is_committed_with_rows_that_an_owner_is_taking_back(table: NewTable) -> None:
+def test_no_compaction_is_committed_with_rows_that_an_owner_is_rolling_back(table: NewTable) -> None:
     trips = table("mor", **LOCK)
     before = trips.rows()
     trips.upsert(0, 120, 5, "id % 3 = 0")

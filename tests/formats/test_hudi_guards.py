@@ -45,7 +45,7 @@ def _cluster_each_partition(trips: Table) -> list[tuple[Plan, Any]]:
     return [(plan, trips.run(plan)) for plan in plans]
 
 
-def test_trap_archiving_after_a_partial_clean_brings_no_superseded_file_back(table: NewTable, spark: Any) -> None:
+def test_trap_archiving_after_a_partial_clean_restores_no_superseded_file(table: NewTable, spark: Any) -> None:
     trips = table()
     (_, first), (_, second) = _cluster_each_partition(trips)
     with trips.writer() as writer:
@@ -189,7 +189,7 @@ def test_trap_a_commit_that_gets_no_lock_leaves_the_holders_lock_and_succeeds_la
     assert trips.rows() == rows_before
 
 
-def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_goes_on_at_once(
+def test_trap_a_lock_left_by_a_dead_process_of_ours_is_removed_and_the_step_continues_at_once(
     table: NewTable, spark: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     trips = table(**QUICK_LOCK)

@@ -22,7 +22,7 @@ from late_writing import (
     write,
 )
 from renaming import CHANGES
-from test_hive_forgetting import age, forgotten
+from test_hive_record_pruning import age, forgotten
 from toys.bench import Bench
 
 from executors.outcome import RunResult

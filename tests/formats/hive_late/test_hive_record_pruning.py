@@ -101,7 +101,7 @@ def worn(known: Bench) -> Bench:
     return known
 
 
-def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
+def test_the_records_of_a_partition_and_of_its_table_are_bounded(known: Bench):
     bench, rows = known, known.rows()
     sizes = []
     for count in (ROUNDS, 1, 1):
@@ -121,7 +121,7 @@ def test_what_is_kept_of_a_partition_and_in_its_table_has_a_bound(known: Bench):
     )
 
 
-def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn: Bench):
+def test_a_table_works_as_before_after_former_locations_were_pruned(worn: Bench):
     bench, rows = worn, worn.rows()
     write(home(bench), 900, 910)
     bench.sweep()
@@ -137,7 +137,7 @@ def test_a_table_goes_on_as_before_after_it_was_forgotten_where_it_had_been(worn
 
 @pytest.mark.crossed(2)
 @pytest.mark.parametrize("why", ["young", "waits", "there", "halted", "deleted lately", "begun"])
-def test_nothing_is_forgotten_that_may_be_needed(known: Bench, why: str):
+def test_nothing_that_may_be_needed_is_pruned(known: Bench, why: str):
     bench = known
     rounds(bench, ROUNDS)
     age(bench, timedelta(days=29) if why == "young" else PRUNE_AFTER + timedelta(days=1))
@@ -159,7 +159,7 @@ def test_nothing_is_forgotten_that_may_be_needed(known: Bench, why: str):
     assert (forgotten(bench), documents(bench)) == (0, before)
 
 
-def test_nothing_is_forgotten_of_a_table_whose_storage_is_not_there(known: Bench):
+def test_nothing_of_a_table_is_pruned_while_its_storage_is_unavailable(known: Bench):
     bench = known
     rounds(bench, ROUNDS)
     age(bench)
@@ -202,7 +202,7 @@ def test_a_writer_that_recreates_a_pruned_location_is_noticed_by_every_daemon(
     assert (halted(bench), in_partition(bench), lost[0] in formers(bench)) == (None, rows, True)
 
 
-def test_a_database_that_is_lost_afterwards_is_told_what_is_still_known(worn: Bench):
+def test_a_new_database_after_a_loss_gets_the_relocations_that_the_table_still_has(worn: Bench):
     bench, rows, before = worn, worn.rows(), formers(worn)
     lose_database(bench)
     bench.sweep()
@@ -253,7 +253,7 @@ def test_a_partition_that_is_dropped_and_added_again_has_its_new_rows_only(worn:
     assert (in_partition(bench), halted(bench), swept(bench)) == (sorted(rows), None, SweepReport())
 
 
-def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Bench):
+def test_a_table_renamed_after_pruning_continues_under_its_new_name(worn: Bench):
     bench, rows, before = worn, worn.rows(), formers(worn)
     renamed(bench)
     bench.sweep()
@@ -267,7 +267,7 @@ def test_a_table_that_is_renamed_afterwards_goes_on_under_its_new_name(worn: Ben
     assert (sorted(bench.rows()), halted(bench)) == (sorted(rows), None)
 
 
-def test_a_backup_of_the_database_from_before_is_told_what_followed(known: Bench):
+def test_a_restored_backup_of_the_database_gets_later_relocations_from_the_table(known: Bench):
     bench, rows = known, known.rows()
     rounds(bench, 3)
     database = Path(bench.url.removeprefix("sqlite:///"))
@@ -293,7 +293,7 @@ class Killed(BaseException):
     """What a process does not survive."""
 
 
-def test_a_process_that_dies_between_documents_and_rows_has_forgotten_nothing_of_the_rows(known: Bench):
+def test_a_process_that_dies_between_documents_and_rows_has_pruned_none_of_the_rows(known: Bench):
     bench, rows = known, known.rows()
     rounds(bench, ROUNDS)
     age(bench)

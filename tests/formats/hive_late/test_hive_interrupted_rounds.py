@@ -69,7 +69,7 @@ def killed_at(bench: Bench, failpoint: str) -> None:
 
 
 @pytest.mark.parametrize("failpoint", ["carry_recorded", "carry_copied", "carry_told"])
-def test_rule_5_a_round_that_is_killed_while_it_carries_is_finished_once_by_the_next(bench: Bench, failpoint: str):
+def test_rule_5_a_round_that_is_killed_while_it_copies_is_finished_once_by_the_next(bench: Bench, failpoint: str):
     rows_ = sorted(in_partition(bench) + write(home(bench), 900, 910) + write(home(bench), 910, 915, "000000_0"))
     killed_at(bench, failpoint)
     assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
@@ -98,7 +98,7 @@ def overwrite_by_renames(place: Path, low: int, high: int) -> list[str]:
 
 @pytest.mark.crossed
 @pytest.mark.parametrize("failpoint", ["carry_copied", "carry_told"])
-def test_rule_5_an_overwrite_after_a_round_that_was_killed_while_it_carried_removes_what_had_been_seen(
+def test_rule_5_an_overwrite_after_a_round_was_killed_while_it_copied_keeps_only_its_own_rows(
     bench: Bench, failpoint: str
 ):
     write(home(bench), 900, 910)
@@ -156,7 +156,7 @@ def test_rule_5_a_round_that_is_killed_while_it_moves_back_is_finished_once_by_t
     assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
-def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_not_there_then(bench: Bench):
+def test_rule_5_files_that_are_overwritten_before_they_are_moved_back_are_not_restored(bench: Bench):
     overwrite(home(bench), 500, 520)
     wait_a_tick(home(bench))
     write(here(bench), 900, 910)
@@ -170,7 +170,7 @@ def test_rule_5_what_was_to_go_along_back_and_is_overwritten_before_it_does_is_n
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
-def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_on_doubles_no_row(bench: Bench):
+def test_rule_5_a_copy_by_a_suspended_round_whose_partition_was_moved_doubles_no_row(bench: Bench):
     rows_, place = sorted(in_partition(bench) + write(home(bench), 900, 910)), here(bench)
     swept(bench)
     (copy,) = place.glob("carried-*")
@@ -184,7 +184,7 @@ def test_rule_5_a_copy_that_a_sleeping_round_makes_when_its_partition_has_moved_
     assert (swept(bench), in_partition(bench)) == (SweepReport(), rows_)
 
 
-def test_a_database_that_was_set_back_to_before_a_late_file_came_along_brings_no_file_along_twice(bench: Bench):
+def test_no_late_file_is_copied_twice_after_the_database_was_restored_to_a_time_before_its_copy(bench: Bench):
     """A backup does not know the copy that readers see, and its source is at the former location still."""
     expected = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
     assert (swept(bench).copied, in_partition(bench)) == (1, expected)

@@ -203,7 +203,7 @@ def test_h5_a_lock_of_dynamodb_is_lost_where_the_database_does_not_answer_or_ans
     assert lock.loss_reason() == "its renewal took 36 s, more than half of the 60 s for which the store keeps it"
 
 
-def test_h5_a_lock_of_which_nothing_can_be_asked_counts_as_held_for_a_minute_after_it_was_asked_for(
+def test_h5_a_lock_that_can_not_be_verified_counts_as_held_for_a_minute_after_its_request(
     clock: Clock,
 ) -> None:
     lock = held(provider("com.example.OwnLockProvider"), begun=Stopwatch())

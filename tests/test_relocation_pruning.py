@@ -34,13 +34,13 @@ def forgotten(one: RelocationHistory, *there: str) -> list[int]:
     return [move.relocation_id for move in one.prunable(gone)]
 
 
-def test_the_first_move_and_the_last_two_stay_and_of_those_between_the_last_one() -> None:
+def test_the_first_and_the_last_relocations_of_a_partition_stay() -> None:
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6")) == [1, 2]
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4")) == []
     assert forgotten(past(HOME, "v1")) == []
 
 
-def test_a_move_stays_whose_former_place_is_there_or_that_is_not_over() -> None:
+def test_an_unfinished_relocation_and_one_whose_former_location_exists_are_kept() -> None:
     places = [HOME, *(f"v{number}" for number in range(1, 9))]
     assert forgotten(past(*places)) == [1, 2, 3, 4]
     assert forgotten(past(*places), "v2") == [3, 4]
@@ -48,7 +48,7 @@ def test_a_move_stays_whose_former_place_is_there_or_that_is_not_over() -> None:
     assert forgotten(past(*places), "v5") == [1, 2, 3]
 
 
-def test_of_a_partition_restored_and_relocated_again_the_last_relocation_from_its_own_directory_stays() -> None:
+def test_the_last_relocation_from_a_restored_partitions_own_directory_stays() -> None:
     one = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", "v5", "v6")
     assert forgotten(one) == [1, 2, 3, 4]
     assert one.relocations[6].previous_location == HOME, (
@@ -56,7 +56,7 @@ def test_of_a_partition_restored_and_relocated_again_the_last_relocation_from_it
     )
 
 
-def test_a_move_that_no_plan_made_keeps_those_by_which_a_table_tells_of_it() -> None:
+def test_a_relocation_without_a_plan_keeps_the_records_that_the_actions_page_needs() -> None:
     cycles = past(HOME, "v1", HOME, "v2", HOME, "v3", HOME, "v4", HOME, back=[1, 3, 5, 7])
     assert forgotten(cycles) == [1, 2, 3]
     assert cycles.relocations[5].location == HOME, "it stays, and what led to it"
@@ -70,7 +70,7 @@ def test_a_move_that_no_plan_made_keeps_those_by_which_a_table_tells_of_it() -> 
     st.sets(st.sampled_from(["v1", "v2", "v3", "v4", "v5", "v6"])),
     st.sets(st.integers(1, 12)),
 )
-def test_every_former_place_that_may_be_there_is_known_with_what_was_last_replaced_in_it(
+def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_files_in_it(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))
@@ -90,7 +90,7 @@ def test_every_former_place_that_may_be_there_is_known_with_what_was_last_replac
         )
 
 
-def test_what_is_kept_does_not_grow() -> None:
+def test_the_number_of_kept_records_does_not_grow() -> None:
     one = past(HOME, *(f"v{number}" for number in range(1, 1000)))
     assert len(one.relocations) - len(forgotten(one)) == 4
 
@@ -101,7 +101,7 @@ def test_what_is_kept_does_not_grow() -> None:
     st.sets(st.sampled_from(["v1", "v2", "v3", "v4"])),
     st.sets(st.integers(1, 12)),
 )
-def test_of_what_is_kept_a_table_tells_all_that_no_plan_made_in_its_order(
+def test_kept_records_contain_all_relocations_without_a_plan_in_their_order(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))

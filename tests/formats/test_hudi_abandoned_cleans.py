@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 from hudi_writing import NewTable, Table, delete
+from test_hudi_guards import _metadata_listing
 from test_hudi_older_states import REFUSED, as_of
-from test_hudi_traps import _metadata_listing
 
 from lake.errors import Conflict
 from lake.plan import Commit
@@ -68,7 +68,7 @@ def test_a_clean_that_a_killed_cleaner_left_is_withdrawn_after_its_owner_rolled_
     assert trips.timeline().find(left) is None
 
 
-def test_the_files_that_a_killed_cleaner_deleted_are_told_to_the_metadata_table_and_the_rest_is_planned_again(
+def test_deletions_of_a_killed_cleaner_enter_the_metadata_table_and_the_rest_is_planned_again(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     trips = table("metadata")
