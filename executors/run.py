@@ -60,8 +60,9 @@ def run_plan(
 
     Setting ``abort`` stops the rewrite, withdraws it and requeues the plan, unless its commit has begun.
     """
-    with Lease(claim, context.store, interval=context.heartbeat, abort=abort) as lease:
-        return run_observed(context.observer, claim, _PlanRun(claim, format, context, lease).run)
+    run = _PlanRun(claim, format, context, abort)
+    with run.lease:
+        return run_observed(context.observer, claim, run.run)
 
 
 def end_taken_over_plan(claim: Claim, context: RunContext, *, format: TableFormat) -> RunOutcome:
@@ -69,19 +70,27 @@ def end_taken_over_plan(claim: Claim, context: RunContext, *, format: TableForma
 
     The plan stays inflight if the table does not answer, or if the plan's pending work can't be withdrawn.
     """
-    with Lease(claim, context.store, interval=context.heartbeat) as lease:
-        return run_observed(context.observer, claim, _PlanRun(claim, format, context, lease).end_taken_over)
+    run = _PlanRun(claim, format, context)
+    with run.lease:
+        return run_observed(context.observer, claim, run.end_taken_over)
 
 
 class _PlanRun:
-    def __init__(self, claim: Claim, format_: TableFormat, context: RunContext, lease: Lease) -> None:
-        self._claim, self._format, self._context, self._lease = claim, format_, context, lease
+    """One run of a claimed plan; ``lease`` must be held during the run."""
+
+    def __init__(
+        self, claim: Claim, format_: TableFormat, context: RunContext, abort: threading.Event | None = None
+    ) -> None:
+        self._claim, self._format, self._context = claim, format_, context
         self._store, self._observer = context.store, context.observer
         self._plan_id, self._table = claim.plan.plan_id, claim.plan.table
         self._milliseconds = dict(claim.milliseconds)
+        self.lease = Lease(claim, context.store, interval=context.heartbeat, abort=abort)
         self._uncommitted = uncommitted_work_of(claim, format_)
-        self._commit_status = CommitStatus(claim, format_, lease, context.retry_delays)
-        self._failure = RunFailure(claim, context, lease, self._uncommitted, self._commit_status, self._milliseconds)
+        self._commit_status = CommitStatus(claim, format_, self.lease, context.retry_delays)
+        self._failure = RunFailure(
+            claim, context, self.lease, self._uncommitted, self._commit_status, self._milliseconds
+        )
         #: CPU seconds of the tasks of each rewrite, None if not counted; there are several rewrites if groups are
         #: skipped
         self._cpu_seconds: list[float | None] = []
@@ -141,7 +150,7 @@ class _PlanRun:
     def _fence(self) -> None:
         """Raise if this run may no longer publish or commit the plan; called under the table's lock."""
         try:
-            self._lease.renew_if_stale(at_least=self._commit_lease)
+            self.lease.renew_if_stale(at_least=self._commit_lease)
         except (LeaseLost, CancelRequested, Transient):
             raise
         except Exception as silent:
@@ -161,7 +170,7 @@ class _PlanRun:
 
     @contextmanager
     def _step(self, step: Step) -> Iterator[None]:
-        self._lease.check()
+        self.lease.check()
         failpoint(f"before_{step}")
         begun = time.monotonic()
         try:
@@ -252,16 +261,16 @@ class _PlanRun:
             log.info("plan %s of %s: %s", self._plan_id, self._table.name, note)
             self._try_to_record(note, partial(self._store.add_note, self._claim, note))
         self._cpu_seconds.append(None)
-        with self._step(Step.REWRITE), self._lease.cancelling(writer):
+        with self._step(Step.REWRITE), self.lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report_progress)
         with self._step(Step.VERIFY):
             run = SparkTasks(self._context.spark).map
-            verify_rewrite(rewrite, writer=writer, check=self._lease.check, run=run)
+            verify_rewrite(rewrite, writer=writer, check=self.lease.check, run=run)
         return rewrite
 
     def _report_progress(self, progress: RewriteProgress) -> None:
         self._cpu_seconds[-1] = progress.cpu_seconds
-        self._lease.report_progress(replace(progress, cpu_seconds=sum_if_known(self._cpu_seconds)))
+        self.lease.report_progress(replace(progress, cpu_seconds=sum_if_known(self._cpu_seconds)))
 
     def _refuse_unswept(self, plan: Plan) -> None:
         """Raise Conflict with the groups if the sweep has to process partitions of the plan first."""
@@ -280,10 +289,10 @@ class _PlanRun:
         # Twice the time: once for the commit, and once in case this process is suspended between the check and the
         # commit.
         self._commit_lease = 2 * writer.max_commit_duration
-        self._lease.renew(at_least=self._commit_lease)
+        self.lease.renew(at_least=self._commit_lease)
         self._await_exclusive_partitions()
         with self._step(Step.COMMIT):
-            self._lease.renew_if_stale(at_least=self._commit_lease)
+            self.lease.renew_if_stale(at_least=self._commit_lease)
             self._refuse_unswept(rewrite.prepared.plan)
             self._commit_status.is_commit_possible = True
             try:
@@ -312,7 +321,7 @@ class _PlanRun:
             log.info(
                 "plan %s waits for the sweep or the cleaner, which has locked partition %s", self._plan_id, min(taken)
             )
-            self._lease.check()
+            self.lease.check()
             time.sleep(_LOCK_POLL_SECONDS)
 
     def _discover_relocations(self) -> None:

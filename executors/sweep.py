@@ -33,6 +33,7 @@ def sweep_table(
     *,
     format: TableFormat,
     halted: bool = False,
+    is_off: bool = False,
     watch: PartitionWatch | None = None,
     search: RelocationSearch | None = None,
 ) -> int:
@@ -45,13 +46,15 @@ def sweep_table(
     touched. But files that were written for any lakefold plan after its instant had ended are deleted.
 
     Late files in previous locations are copied to their partitions' locations even if another step fails. On a
-    ``halted`` table nothing is withdrawn or deleted, so that a person can examine its state. With a ``watch`` only the
-    partitions that it chooses are swept. Relocations that only the table has recorded are added to the database; with a
-    ``search`` only if the table is due. Raises the format's errors.
+    ``halted`` table nothing else is withdrawn or deleted, so that a person can examine its state, except pending
+    instants: writers may execute them, and one whose commit was rolled back names files that are no longer current. On
+    a table that ``is_off``, pending instants stay as well. With a ``watch`` only the partitions that it chooses are
+    swept. Relocations that only the table has recorded are added to the database; with a ``search`` only if the table
+    is due. Raises the format's errors.
     """
-    if halted and not isinstance(format, RelocatesPartitions):
-        return 0
     store, spark = context.store, context.spark
+    if (halted or is_off) and not isinstance(format, RelocatesPartitions):
+        return 0 if is_off else _withdraw_instants(table, _abandoned_instants(table, format, store), format, spark)
     withdrawn, failed = 0, None
     try:
         if search is None or search.is_due(table):
@@ -59,7 +62,7 @@ def sweep_table(
             if search is not None:
                 search.mark_searched(table, discovered)
         record_unrecorded_commits(table, format=format, store=store)
-        if not halted:
+        if not (halted or is_off):
             withdrawn = _withdraw_orphaned_stagings(table, format, store, spark)
             withdrawn += _withdraw_instants(table, _abandoned_instants(table, format, store), format, spark)
             _remove_stragglers(table, format, spark)

@@ -340,7 +340,8 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Also finishes withdrawals whose process died.
+        Of an instant that a writer has taken over, the files from before are deleted. Also finishes withdrawals whose
+        process died.
         """
 
 
@@ -355,8 +356,9 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
-        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline.
-        Every sweep calls this, so it must be cheap: each instant is checked at growing intervals, then no longer.
+        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline, and
+        instants that a writer has taken over, if they have files from before. Every sweep calls this, so it must be
+        cheap: each ended instant is checked at growing intervals, then no longer.
         """
 
 

@@ -89,6 +89,16 @@ class BudgetUsage:
         return BudgetUsage(hour=self.hour + other.hour, day=self.day + other.day)
 
 
+def table_budget(settings: TableSettings) -> Budget:
+    """Return the budget of one table in these settings."""
+    return Budget.from_settings(
+        settings.budget_bytes_per_hour,
+        settings.budget_bytes_per_day,
+        settings.budget_cpu_hours_per_hour,
+        settings.budget_cpu_hours_per_day,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableLimits:
     """The limits of one table's plans: the table's own budget, and when plans may start."""
@@ -100,12 +110,7 @@ class TableLimits:
     def from_settings(cls, settings: TableSettings) -> "TableLimits":
         """Return the limits of these settings."""
         return cls(
-            budget=Budget.from_settings(
-                settings.budget_bytes_per_hour,
-                settings.budget_bytes_per_day,
-                settings.budget_cpu_hours_per_hour,
-                settings.budget_cpu_hours_per_day,
-            ),
+            budget=table_budget(settings),
             schedule=RunSchedule.parse(settings.run_windows, settings.run_time_zone),
         )
 

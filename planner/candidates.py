@@ -56,7 +56,7 @@ class SliceDetails(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Candidates:
-    """A snapshot as arrays, and the decisions made so far.
+    """A snapshot as arrays, and the reasons of the slices that can be decided without their neighbours.
 
     All arrays but ``partition_order`` have one entry per slice, in the snapshot's order. ``partition`` indexes
     ``partitions``, the sorted distinct partitions in use. ``grouping_key`` numbers the distinct pairs of partition and

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The slices with enough logs to be worth a new base file, and the slices that a compaction plan takes.
+"""The slices with enough logs to be worth a new base file.
 
 A compaction group is one slice: its base file and logs become one new base file of the same file group. *Logs* are
 deltas of any kind (``lake.model.DeltaKind``). Any of the policy's triggers suffices: log files, delete files, log
@@ -28,31 +28,26 @@ from datetime import datetime
 import numpy as np
 
 from lake.model import DeltaKind
-from planner.candidates import Candidates, Ints, Mask, Shares
-from planner.groups import Groups, first_fit, sorted_positions
+from planner.candidates import Candidates, Ints, Mask
+from planner.groups import sorted_positions
 from planner.policy.fields import PlanningSettings
-from planner.reasons import REASON_CODES, Reason, reason_mask
 
 #: the resolution of ratios and the largest distinguished ratio, both far beyond practical values
 _RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52
 _NOT_LOGS = (DeltaKind.DELETES, DeltaKind.VECTOR)
-#: for slices that clustering skips for these reasons, the distance to compaction is reported instead
-_SKIPPED_BY_CLUSTERING = reason_mask(
-    (Reason.ABOVE_LIMIT, Reason.NOT_CLUSTERED, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
-)
 
 
-def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetime) -> Ints:
+def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetime) -> tuple[Ints, Ints]:
     """Return the rows of slices that reach a trigger and may be rewritten, best first; locked partitions included.
 
-    Decides the slices that are too large for any plan.
+    The second result has the rows of such slices that are too large for any plan.
     """
     rows = np.flatnonzero(candidates.rewritable & (candidates.log_files > 0))
     if not policy.compaction or not len(rows):
-        return rows[:0]
+        return rows[:0], rows[:0]
     logs, base = candidates.log_bytes[rows], candidates.bytes[rows]
     due = np.zeros(len(rows), dtype=np.bool_)
-    shares = _deleted_row_shares(rows, candidates, policy)
+    shares = candidates.details.deleted_row_share(rows) if policy.compact_delete_ratio else None
     due |= _has_many_files(rows, candidates, policy)
     if policy.compact_log_bytes:
         due |= logs >= policy.compact_log_bytes
@@ -66,7 +61,7 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
     if policy.compact_delta_commits and candidates.details.uncompacted_commits >= policy.compact_delta_commits:
         due[:] = True
     over = due & (logs + base > policy.max_bytes_per_plan)
-    candidates.decide(rows[over], Reason.OVER_PLAN, (logs + base)[over])
+    too_large = rows[over]
     due &= ~over
     rows, logs, base = rows[due], logs[due], base[due]
     spared = logs / np.maximum(base, 1)
@@ -74,7 +69,7 @@ def due_slices(candidates: Candidates, policy: PlanningSettings, *, now: datetim
         spared += np.nan_to_num(shares[due])
     ratio = np.minimum(spared * _RATIO_STEPS, _RATIO_MAX).astype(np.int64)
     keys = [-ratio, -logs, candidates.partition[rows].astype(np.int64)]
-    return rows[sorted_positions(np.zeros(len(rows), dtype=np.int64), keys, candidates, rows)]
+    return rows[sorted_positions(np.zeros(len(rows), dtype=np.int64), keys, candidates, rows)], too_large
 
 
 def _has_many_files(rows: Ints, candidates: Candidates, policy: PlanningSettings) -> Mask:
@@ -90,60 +85,3 @@ def _has_many_files(rows: Ints, candidates: Candidates, policy: PlanningSettings
     if policy.compact_delete_files and deletes is not None:
         many |= deletes & (counts >= policy.compact_delete_files)
     return many
-
-
-def choose_slices(due: Ints, candidates: Candidates, policy: PlanningSettings, free: Mask) -> Ints:
-    """Return the rows of ``due`` for one plan, in their order, and give every row of ``due`` its reason.
-
-    ``free`` marks the partitions that no live plan has locked.
-    """
-    if not len(due):
-        return due
-    sizes = candidates.bytes[due] + candidates.log_bytes[due]
-    available = free[candidates.partition[due]]
-    candidates.decide(due[~available], Reason.HELD)
-    wanted = np.flatnonzero(available)
-    places, room = first_fit(sizes[wanted], policy.max_slices_per_compaction, policy.max_bytes_per_plan)
-    waiting = sizes[wanted]
-    full = (len(places) == policy.max_slices_per_compaction) & (waiting <= room)
-    candidates.reason_codes[due[wanted]] = np.where(
-        full, REASON_CODES[Reason.NEXT_PLAN_SLICES], REASON_CODES[Reason.NEXT_PLAN_BYTES]
-    )
-    candidates.reason_numbers[due[wanted]] = waiting
-    chosen = due[wanted[places]]
-    candidates.decide(chosen, Reason.CHOSEN, np.arange(len(chosen)))
-    return chosen
-
-
-def single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
-    """Return a group for each of ``rows``, which becomes one file."""
-    positions = np.arange(len(rows), dtype=np.int64)
-    ones = np.ones(len(rows), dtype=np.int64)
-    return Groups(
-        rows=rows,
-        start=positions,
-        end=positions + 1,
-        partition=candidates.partition[rows].astype(np.int64),
-        bytes=candidates.bytes[rows] + candidates.log_bytes[rows],
-        outputs=ones,
-        small_outputs=ones,
-        worthwhile=ones.astype(np.bool_),
-        rejection_codes=np.zeros(len(rows), dtype=np.int8),
-    )
-
-
-def explain_not_due(due: Ints, candidates: Candidates, policy: PlanningSettings) -> None:
-    """Set the reason of slices with logs that no plan takes: too few log files, or too few deleted rows."""
-    left = candidates.rewritable & (candidates.log_files > 0) & _SKIPPED_BY_CLUSTERING[candidates.reason_codes]
-    left[due] = False
-    candidates.decide(left, Reason.FEW_LOGS, candidates.log_files[left])
-    rows = np.flatnonzero(left)
-    shares = _deleted_row_shares(rows, candidates, policy)
-    if shares is not None:
-        known = ~np.isnan(shares)
-        candidates.decide(rows[known], Reason.FEW_DELETED, np.floor(shares[known] * 1_000).astype(np.int64))
-
-
-def _deleted_row_shares(rows: Ints, candidates: Candidates, policy: PlanningSettings) -> Shares | None:
-    """Return the share of deleted rows of each of ``rows``, NaN if unknown; None if the policy does not use it."""
-    return candidates.details.deleted_row_share(rows) if policy.compact_delete_ratio else None

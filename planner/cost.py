@@ -7,7 +7,7 @@ magnitude, not measured on particular hardware; completed plans correct them (``
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import numpy as np
@@ -15,9 +15,10 @@ import numpy as np
 from lake.engines import BYTES_PER_SECOND
 from lake.plan import AUTO, Plan
 from lake.units import GIB, MIB, MONTH
-from planner.candidates import Ints, Mask
+from planner.candidates import Ints
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
+from planner.reasons import REASON_CODES, Reason
 
 #: CPU seconds of a plan regardless of its size: preconditions, publishing, verification, the commit
 FIXED_SECONDS = 5.0
@@ -124,6 +125,10 @@ class CostInputs:
     are_reads_observed: bool = False
 
 
+DEFAULT_COST_INPUTS = CostInputs()
+"""The cost inputs of an installation without history."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Benefit:
     """The predicted one-time cost of a plan and its predicted savings per day.
@@ -189,10 +194,27 @@ def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInpu
     )
 
 
-def payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
+def require_payback(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Groups:
+    """Return ``groups`` with the reason ``NO_PAYBACK`` against worthwhile groups that do not save their cost in time.
+
+    ``log_bytes`` are the bytes of logs in each group. If the policy's ``payback`` is 0, no group has to save its cost.
+    """
+    if not policy.payback:
+        return groups
+    days = _payback_days(groups, log_bytes, policy, cost_inputs)
+    lost = groups.worthwhile & (days > policy.payback / timedelta(days=1))
+    return replace(
+        groups,
+        worthwhile=groups.worthwhile & ~lost,
+        rejection_codes=np.where(lost, REASON_CODES[Reason.NO_PAYBACK], groups.rejection_codes).astype(np.int8),
+        rejection_numbers=np.where(lost, days, groups.rejection_numbers),
+    )
+
+
+def _payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
     """Return the whole days after which each group has saved its cost, without the plan's fixed part.
 
-    ``log_bytes`` are the bytes of logs in each group. Groups that save nothing have ``NEVER_DAYS``.
+    Groups that save nothing have ``NEVER_DAYS``.
     """
     opens = (groups.files - groups.outputs) * policy.reads_per_day
     cpu = groups.bytes * cost_inputs.rates.seconds_per_byte
@@ -207,10 +229,3 @@ def payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost
     with np.errstate(divide="ignore", invalid="ignore"):
         days = np.where(saved > 0, np.ceil(cost / saved), NEVER_DAYS)
     return np.minimum(days, NEVER_DAYS).astype(np.int64)
-
-
-def is_within_payback(days: Ints, policy: PlanningSettings) -> Mask:
-    """Return which groups save their cost within the policy's ``payback``; all groups if ``payback`` is 0."""
-    if not policy.payback:
-        return np.ones(len(days), dtype=np.bool_)
-    return np.asarray(days <= policy.payback / timedelta(days=1), dtype=np.bool_)

@@ -40,7 +40,8 @@ class Groups:
     bytes that a rewrite reads, logs included. ``outputs`` are the files to write, and ``small_outputs`` how many of
     them are expected below ``small_file_limit_bytes``: all or none, since outputs are assumed to be of equal size.
     ``worthwhile`` marks the groups worth a rewrite. ``rejection_codes`` are the reasons against the others
-    (``reasons.REASON_CODES``), without meaning for worthwhile groups.
+    (``reasons.REASON_CODES``) and ``rejection_numbers`` the numbers of these reasons (``reasons.reason_text``); both
+    are without meaning for worthwhile groups.
     """
 
     rows: Ints
@@ -52,6 +53,7 @@ class Groups:
     small_outputs: Ints
     worthwhile: Mask
     rejection_codes: Codes
+    rejection_numbers: Ints
 
     @property
     def files(self) -> Ints:
@@ -77,22 +79,23 @@ class _SliceRow:
         return _SliceRow(rows=self.rows[order], sizes=self.sizes[order], grouping_key=self.grouping_key[order])
 
 
-def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
-    """Form groups of all undecided slices of ``candidates``, locked partitions included.
+def form_groups(candidates: Candidates, policy: PlanningSettings, rows: Ints | None = None) -> Groups:
+    """Form groups of the slices in ``rows``, locked partitions included; None for all undecided slices.
 
-    Decides the slices that can't be in a group (``oversized``) and leaves the other slices to the caller.
+    A group has no slice that is larger with its logs than a new file may be. Hudi's own strategy does not count logs,
+    so it leaves out no slice.
     """
+    if rows is None:
+        rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)
     if policy.strategy != BALANCED:
-        return _form_native_groups(candidates, policy)
-    total = candidates.bytes + candidates.log_bytes
-    over = (candidates.reason_codes == UNDECIDED) & (total > policy.target_file_max_bytes)
-    if over.any():
-        candidates.decide(over, Reason.OVERSIZED, total[over])
-    rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)
-    unsorted = _SliceRow(rows=rows, sizes=total[rows], grouping_key=candidates.grouping_key[rows].astype(np.int64))
-    del total
+        return _form_native_groups(candidates, policy, rows)
+    total = candidates.bytes[rows] + candidates.log_bytes[rows]
+    fits = total <= policy.target_file_max_bytes
+    rows, sizes = rows[fits], total[fits]
+    del total, fits
+    unsorted = _SliceRow(rows=rows, sizes=sizes, grouping_key=candidates.grouping_key[rows].astype(np.int64))
     counts_by_key = np.bincount(unsorted.grouping_key).astype(np.int64)
-    by_time = unsorted.sorted([candidates.modified_us[rows], unsorted.sizes, candidates.log_bytes[rows]], candidates)
+    by_time = unsorted.sorted([candidates.modified_us[rows], sizes, candidates.log_bytes[rows]], candidates)
     groups = _cut_into_groups(by_time, counts_by_key, candidates, policy)
 
     cell = candidates.grouping_key[groups.rows[groups.start]]
@@ -112,9 +115,8 @@ def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
     )
 
 
-def _form_native_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
+def _form_native_groups(candidates: Candidates, policy: PlanningSettings, rows: Ints) -> Groups:
     """Cut greedily in the order of the policy's ``file_slices_sort_by``, counting base files only."""
-    rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)
     sizes = base_sizes(candidates, rows, policy)
     unsorted = _SliceRow(rows=rows, sizes=sizes, grouping_key=candidates.grouping_key[rows].astype(np.int64))
     keys = [
@@ -140,7 +142,7 @@ def _cut_into_groups(
     size = total[end] - total[start]
     outputs = np.maximum(1, -(-size // policy.target_file_max_bytes))
     read = np.add.reduceat(candidates.bytes[row.rows] + candidates.log_bytes[row.rows], start) if len(start) else size
-    keep, why_not = _evaluate_groups(end - start, outputs, read, counts_by_key[row.grouping_key[start]], policy)
+    why_not, numbers = _evaluate_groups(end - start, outputs, read, counts_by_key[row.grouping_key[start]], policy)
     return Groups(
         rows=row.rows,
         start=start,
@@ -149,8 +151,9 @@ def _cut_into_groups(
         bytes=read,
         outputs=outputs,
         small_outputs=np.where(size < outputs * policy.small_file_limit_bytes, outputs, 0),
-        worthwhile=keep,
+        worthwhile=why_not == UNDECIDED,
         rejection_codes=why_not,
+        rejection_numbers=numbers,
     )
 
 
@@ -175,17 +178,17 @@ def _merge_groups(first: Groups, selected: Mask, second: Groups) -> Groups:
 
 def _evaluate_groups(
     files: Ints, outputs: Ints, read: Ints, candidate_counts: Ints, policy: PlanningSettings
-) -> tuple[Mask, Codes]:
-    """Return which groups are worth a rewrite, and the reason codes of the others."""
-    why_not = np.full(len(files), UNDECIDED, dtype=np.int8)
-    for reason, holds in (  # the last reason that holds is the group's reason
-        (Reason.NO_GAIN, outputs >= files),
-        (Reason.FEW_FILES, (files < policy.min_input_files) & (files > 1)),
-        (Reason.ALONE, candidate_counts == 1),
-        (Reason.OVER_PLAN, read > policy.max_bytes_per_plan),
+) -> tuple[Codes, Ints]:
+    """Return the reason code against each group, ``UNDECIDED`` for groups worth a rewrite, and the reason's number."""
+    why_not, numbers = np.full(len(files), UNDECIDED, dtype=np.int8), files.copy()
+    for reason, holds, its_numbers in (  # the last reason that holds is the group's reason
+        (Reason.NO_GAIN, outputs >= files, outputs),
+        (Reason.FEW_FILES, (files < policy.min_input_files) & (files > 1), files),
+        (Reason.ALONE, candidate_counts == 1, files),
+        (Reason.OVER_PLAN, read > policy.max_bytes_per_plan, read),
     ):
-        why_not[holds] = REASON_CODES[reason]
-    return why_not == UNDECIDED, why_not
+        why_not[holds], numbers[holds] = REASON_CODES[reason], its_numbers[holds]
+    return why_not, numbers
 
 
 def min_group_files(policy: PlanningSettings) -> int:
@@ -254,29 +257,6 @@ def _concatenate_in_order(starts: Sequence[Ints], ends: Sequence[Ints]) -> tuple
     start, end = np.concatenate(starts), np.concatenate(ends)
     order = np.argsort(start)
     return start[order], end[order]
-
-
-def first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
-    """Return positions of the first ``sizes``, up to ``max_count``, that fit into ``capacity``, and the capacity left.
-
-    A size that exceeds the capacity left is skipped in favour of later sizes that fit.
-    """
-    taken: list[Ints] = []
-    position = count = 0
-    while count < max_count and position < len(sizes):
-        reach = np.cumsum(sizes[position : position + max_count - count])
-        fit = int(np.searchsorted(reach, capacity, side="right"))
-        if fit:
-            taken.append(np.arange(position, position + fit))
-            capacity -= int(reach[fit - 1])
-            position, count = position + fit, count + fit
-            continue
-        fits = sizes[position:] <= capacity
-        step = int(fits.argmax())
-        if not fits[step]:
-            break
-        position += step
-    return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), capacity
 
 
 def sorted_positions(grouping_key: Ints, keys: Sequence[Ints], candidates: Candidates, rows: Ints) -> Ints:

@@ -1,176 +1,115 @@
 # SPDX-License-Identifier: Apache-2.0
 """The selection of one plan's content from all worthwhile work: either clustering groups or slices to compact."""
 
-from collections.abc import Collection
-from dataclasses import dataclass, replace
-from datetime import datetime
+from dataclasses import dataclass
 
 import numpy as np
 
 from lake.plan import PlanKind
-from planner.candidates import Candidates, Ints, Mask
-from planner.compaction import choose_slices, due_slices, explain_not_due, single_slice_groups
-from planner.cost import CostInputs, is_within_payback, payback_days
-from planner.groups import Groups, first_fit, form_groups
-from planner.policy.enums import BALANCED, RewriteFirst
+from planner.candidates import Candidates, Codes, Ints, Mask
+from planner.groups import Groups
+from planner.policy.enums import BALANCED
 from planner.policy.fields import PlanningSettings
 from planner.reasons import PLANNABLE, REASON_CODES, UNDECIDED, Reason, reason_mask
+from planner.worthwhile import WorthwhileWork
 
 _PLANNABLE = reason_mask(PLANNABLE)
-DEFAULT_COST_INPUTS = CostInputs()
-"""The cost inputs of an installation without history."""
+#: for slices that clustering skips for these reasons, the distance to compaction is reported instead
+_SKIPPED_BY_CLUSTERING = reason_mask(
+    (Reason.ABOVE_LIMIT, Reason.NOT_CLUSTERED, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
+)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Selection:
     """The content of a plan: the groups of ``groups`` at the positions ``picked``; no plan if ``picked`` is empty.
 
-    ``clusters`` are all groups to cluster. ``clustering_rows`` and ``compaction_rows`` are the rows of all worthwhile
-    slices, by the kind of rewrite.
+    ``work`` is all worthwhile work, from which it was selected. ``reason_codes`` and ``reason_numbers`` are the reasons
+    of all slices, including the slices that the candidates left undecided.
     """
 
+    work: WorthwhileWork
     kind: PlanKind
     groups: Groups
     picked: Ints
-    clusters: Groups
-    clustering_rows: Ints
-    compaction_rows: Ints
+    reason_codes: Codes
+    reason_numbers: Ints
 
-    def worthwhile(self, slices: int) -> Mask:
-        """Return which of a snapshot's ``slices`` are worthwhile."""
-        found = np.zeros(slices, dtype=np.bool_)
-        found[self.clustering_rows] = found[self.compaction_rows] = True
-        return found
+    def decide(self, rows: Mask | Ints, reason: Reason, reason_numbers: Ints | int = 0) -> None:
+        """Set the reason of ``rows`` and the reason's number."""
+        self.reason_codes[rows] = REASON_CODES[reason]
+        self.reason_numbers[rows] = reason_numbers
 
 
 def select_next_plan(
-    candidates: Candidates,
-    policy: PlanningSettings,
-    cost_inputs: CostInputs,
-    *,
-    now: datetime,
-    free: Mask,
-    kinds: Collection[PlanKind] = tuple(PlanKind),
+    work: WorthwhileWork, candidates: Candidates, policy: PlanningSettings, *, free: Mask
 ) -> Selection:
-    """Select the next plan from the undecided slices of ``candidates`` and give each of these slices its reason.
+    """Select the next plan from ``work``, the worthwhile work of ``candidates``, and give every slice its reason.
 
     ``free`` marks the partitions that no live plan has locked.
     """
-    clusters, clustered, due = find_worthwhile(candidates, policy, cost_inputs, now=now, kinds=kinds)
-    grouped = _choose_groups(clusters, candidates, policy, cost_inputs, free)
-    compacted = choose_slices(due, candidates, policy, free)
-    if _should_compact(policy, kinds):
-        explain_not_due(due, candidates, policy)
-    if len(compacted) and not (_is_clustering_first(policy, kinds) and len(grouped)):
-        kind, groups, picked = (
-            PlanKind.COMPACTION,
-            single_slice_groups(compacted, candidates),
-            np.arange(len(compacted)),
-        )
-        _defer_to_next_plan(clustered, candidates)
-    else:
-        kind, groups, picked = PlanKind.CLUSTERING, clusters, grouped
-        _defer_to_next_plan(due, candidates)
-        if PlanKind.CLUSTERING not in kinds:
-            _defer_to_next_plan(clustered, candidates)
-            picked = picked[:0]
-    return Selection(
-        kind=kind, groups=groups, picked=picked, clusters=clusters, clustering_rows=clustered, compaction_rows=due
+    selection = Selection(
+        work=work,
+        kind=PlanKind.CLUSTERING,
+        groups=work.clusters,
+        picked=np.empty(0, dtype=np.int64),
+        reason_codes=candidates.reason_codes.copy(),
+        reason_numbers=candidates.reason_numbers.copy(),
     )
+    large = work.too_large_rows
+    selection.decide(large, Reason.OVER_PLAN, candidates.bytes[large] + candidates.log_bytes[large])
+    if not candidates.can_be_clustered:
+        selection.decide(selection.reason_codes == UNDECIDED, Reason.NOT_CLUSTERED)
+    grouped = _choose_groups(selection, work.clusters, candidates, policy, free)
+    compacted = _choose_slices(selection, work.compaction_rows, candidates, policy, free)
+    _explain_oversized(selection, candidates, free)
+    if policy.compaction and PlanKind.COMPACTION in work.kinds:
+        _explain_not_due(selection, work.compaction_rows, candidates, policy)
+    if len(compacted) and not (work.is_clustering_first and len(grouped)):
+        selection.kind, selection.groups = PlanKind.COMPACTION, _single_slice_groups(compacted, candidates)
+        selection.picked = np.arange(len(compacted))
+        _defer_to_next_plan(selection, work.clustering_rows)
+        return selection
+    _defer_to_next_plan(selection, work.compaction_rows)
+    if PlanKind.CLUSTERING in work.kinds:
+        selection.picked = grouped
+    else:
+        _defer_to_next_plan(selection, work.clustering_rows)
+    return selection
 
 
-def explain_budget(candidates: Candidates, within: Selection, decided: Candidates, unlimited: Selection) -> None:
-    """Correct the reasons in ``candidates``, whose plans a budget limits, by the reasons without this budget.
+def explain_budget(selection: Selection, unlimited: Selection, sizes: Ints) -> None:
+    """Correct the reasons in ``selection``, whose plans a budget limits, by the reasons without this budget.
 
-    ``within`` was selected from ``candidates``, and ``unlimited`` from ``decided``, the same candidates without the
-    budget. A slice that is worthwhile only without the budget gets the reason ``OVER_BUDGET`` with the bytes of its
+    ``unlimited`` was selected from the same candidates without the budget; ``sizes`` are the bytes of the slices, logs
+    included. A slice that is worthwhile only without the budget gets the reason ``OVER_BUDGET`` with the bytes of its
     group; a live plan of its partition remains its reason. A slice that is not worthwhile at all gets its reason
     without the budget, which the smaller groups would distort.
     """
-    planned, worthwhile = within.worthwhile(len(candidates.bytes)), unlimited.worthwhile(len(candidates.bytes))
-    candidates.reason_codes[~planned] = decided.reason_codes[~planned]
-    candidates.reason_numbers[~planned] = decided.reason_numbers[~planned]
-    sizes = candidates.bytes + candidates.log_bytes
-    clusters = unlimited.clusters
+    planned, worthwhile = selection.work.mask, unlimited.work.mask
+    selection.reason_codes[~planned] = unlimited.reason_codes[~planned]
+    selection.reason_numbers[~planned] = unlimited.reason_numbers[~planned]
+    clusters = unlimited.work.clusters
     in_clusters = np.zeros(len(sizes), dtype=np.bool_)
-    in_clusters[unlimited.clustering_rows] = True
+    in_clusters[unlimited.work.clustering_rows] = True
     group_sizes = np.zeros(len(sizes), dtype=np.int64)
     group_sizes[clusters.rows] = np.repeat(clusters.bytes, clusters.files)
-    over = worthwhile & ~planned & (candidates.reason_codes != REASON_CODES[Reason.HELD])
-    candidates.decide(over, Reason.OVER_BUDGET, np.where(in_clusters, group_sizes, sizes)[over])
-
-
-def find_worthwhile(
-    candidates: Candidates,
-    policy: PlanningSettings,
-    cost_inputs: CostInputs,
-    *,
-    now: datetime,
-    kinds: Collection[PlanKind] = tuple(PlanKind),
-) -> tuple[Groups, Ints, Ints]:
-    """Return the groups of undecided slices, the rows of the worthwhile groups, and the rows of slices to compact.
-
-    These are all worthwhile slices, regardless of the limits of a plan and of live plans. No row is in both sets:
-    ``rewrite_first`` is the kind that gets a slice which fits both.
-    """
-    clustering_first = candidates.can_be_clustered and _is_clustering_first(policy, kinds)
-    due = due_slices(candidates, policy, now=now) if _should_compact(policy, kinds) else np.empty(0, dtype=np.int64)
-    if not clustering_first:
-        candidates.decide(due, Reason.NEXT_PLAN_KIND)  # so that clustering does not take them
-    if not candidates.can_be_clustered:
-        candidates.decide(candidates.reason_codes == UNDECIDED, Reason.NOT_CLUSTERED)
-    clusters = form_groups(candidates, policy)
-    if policy.payback and clusters.worthwhile.any():
-        lost = clusters.worthwhile & ~is_within_payback(
-            _group_payback_days(clusters, candidates, policy, cost_inputs), policy
-        )
-        why_not = np.where(lost, REASON_CODES[Reason.NO_PAYBACK], clusters.rejection_codes).astype(np.int8)
-        clusters = replace(clusters, worthwhile=clusters.worthwhile & ~lost, rejection_codes=why_not)
-    clustered = clusters.rows[np.repeat(clusters.worthwhile, clusters.files)]
-    if clustering_first:
-        due = due[~np.isin(due, clustered)]
-    return clusters, clustered, due
-
-
-def _group_payback_days(
-    groups: Groups, candidates: Candidates, policy: PlanningSettings, cost_inputs: CostInputs
-) -> Ints:
-    logs = np.add.reduceat(candidates.log_bytes[groups.rows], groups.start)
-    return payback_days(groups, logs, policy, cost_inputs)
-
-
-def _should_compact(policy: PlanningSettings, kinds: Collection[PlanKind]) -> bool:
-    return policy.compaction and PlanKind.COMPACTION in kinds
-
-
-def _is_clustering_first(policy: PlanningSettings, kinds: Collection[PlanKind]) -> bool:
-    return PlanKind.CLUSTERING in kinds and policy.rewrite_first == RewriteFirst.CLUSTERING
-
-
-def _defer_to_next_plan(rows: Ints, candidates: Candidates) -> None:
-    """Defer the plannable slices of ``rows`` to a later plan, since this plan is of the other kind."""
-    if len(rows):
-        candidates.decide(rows[_PLANNABLE[candidates.reason_codes[rows]]], Reason.NEXT_PLAN_KIND)
+    over = worthwhile & ~planned & (selection.reason_codes != REASON_CODES[Reason.HELD])
+    selection.decide(over, Reason.OVER_BUDGET, np.where(in_clusters, group_sizes, sizes)[over])
 
 
 def _choose_groups(
-    groups: Groups, candidates: Candidates, policy: PlanningSettings, cost_inputs: CostInputs, free: Mask
+    selection: Selection, groups: Groups, candidates: Candidates, policy: PlanningSettings, free: Mask
 ) -> Ints:
-    """Choose the groups of one plan and give every slice of every group its reason."""
-    codes = groups.rejection_codes.copy()
-    numbers = np.where(codes == REASON_CODES[Reason.NO_GAIN], groups.outputs, groups.files)
-    over = codes == REASON_CODES[Reason.OVER_PLAN]
-    numbers[over] = groups.bytes[over]
-    lost = codes == REASON_CODES[Reason.NO_PAYBACK]
-    if lost.any():
-        numbers[lost] = _group_payback_days(groups, candidates, policy, cost_inputs)[lost]
+    """Return the positions of the groups of one plan, and give every slice of every group its reason."""
+    codes, numbers = groups.rejection_codes.copy(), groups.rejection_numbers.copy()
     codes[~free[groups.partition]] = REASON_CODES[Reason.HELD]
 
     wanted = np.flatnonzero(groups.worthwhile & free[groups.partition])
     taken = wanted  # in the order of partitions
     if len(wanted) > policy.max_num_groups or groups.bytes[wanted].sum() > policy.max_bytes_per_plan:
         offered = wanted[_order_of_preference(groups, wanted, candidates, policy)]
-        chosen, room = first_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
+        chosen, room = _first_fit(groups.bytes[offered], policy.max_num_groups, policy.max_bytes_per_plan)
         taken = np.sort(offered[chosen])
         full = len(taken) == policy.max_num_groups
         waiting = groups.bytes[wanted]
@@ -180,13 +119,8 @@ def _choose_groups(
         codes[wanted], numbers[wanted] = later, waiting
     codes[taken] = REASON_CODES[Reason.CHOSEN]
     numbers[taken] = np.arange(len(taken))
-
-    if not free.all():
-        candidates.decide(
-            (candidates.reason_codes == REASON_CODES[Reason.OVERSIZED]) & ~free[candidates.partition], Reason.HELD
-        )
-    candidates.reason_codes[groups.rows] = np.repeat(codes, groups.files)
-    candidates.reason_numbers[groups.rows] = np.repeat(numbers, groups.files)
+    selection.reason_codes[groups.rows] = np.repeat(codes, groups.files)
+    selection.reason_numbers[groups.rows] = np.repeat(numbers, groups.files)
     return taken
 
 
@@ -204,3 +138,90 @@ def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, p
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
     gain = (groups.files - groups.small_outputs)[wanted] / share
     return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))
+
+
+def _first_fit(sizes: Ints, max_count: int, capacity: int) -> tuple[Ints, int]:
+    """Return positions of the first ``sizes``, up to ``max_count``, that fit into ``capacity``, and the capacity left.
+
+    A size that exceeds the capacity left is skipped in favour of later sizes that fit.
+    """
+    taken: list[Ints] = []
+    position = count = 0
+    while count < max_count and position < len(sizes):
+        reach = np.cumsum(sizes[position : position + max_count - count])
+        fit = int(np.searchsorted(reach, capacity, side="right"))
+        if fit:
+            taken.append(np.arange(position, position + fit))
+            capacity -= int(reach[fit - 1])
+            position, count = position + fit, count + fit
+            continue
+        fits = sizes[position:] <= capacity
+        step = int(fits.argmax())
+        if not fits[step]:
+            break
+        position += step
+    return (np.concatenate(taken) if taken else np.empty(0, dtype=np.int64)), capacity
+
+
+def _choose_slices(
+    selection: Selection, due: Ints, candidates: Candidates, policy: PlanningSettings, free: Mask
+) -> Ints:
+    """Return the rows of ``due`` for one compaction plan, in their order, and give every row of ``due`` its reason."""
+    if not len(due):
+        return due
+    sizes = candidates.bytes[due] + candidates.log_bytes[due]
+    available = free[candidates.partition[due]]
+    selection.decide(due[~available], Reason.HELD)
+    wanted = np.flatnonzero(available)
+    places, room = _first_fit(sizes[wanted], policy.max_slices_per_compaction, policy.max_bytes_per_plan)
+    waiting = sizes[wanted]
+    full = (len(places) == policy.max_slices_per_compaction) & (waiting <= room)
+    selection.reason_codes[due[wanted]] = np.where(
+        full, REASON_CODES[Reason.NEXT_PLAN_SLICES], REASON_CODES[Reason.NEXT_PLAN_BYTES]
+    )
+    selection.reason_numbers[due[wanted]] = waiting
+    chosen = due[wanted[places]]
+    selection.decide(chosen, Reason.CHOSEN, np.arange(len(chosen)))
+    return chosen
+
+
+def _single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
+    """Return a group for each of ``rows``, which becomes one file."""
+    positions = np.arange(len(rows), dtype=np.int64)
+    ones = np.ones(len(rows), dtype=np.int64)
+    return Groups(
+        rows=rows,
+        start=positions,
+        end=positions + 1,
+        partition=candidates.partition[rows].astype(np.int64),
+        bytes=candidates.bytes[rows] + candidates.log_bytes[rows],
+        outputs=ones,
+        small_outputs=ones,
+        worthwhile=ones.astype(np.bool_),
+        rejection_codes=np.zeros(len(rows), dtype=np.int8),
+        rejection_numbers=np.zeros(len(rows), dtype=np.int64),
+    )
+
+
+def _explain_oversized(selection: Selection, candidates: Candidates, free: Mask) -> None:
+    """Set the reason of the slices that are still undecided: they are too large for every group."""
+    rows = np.flatnonzero(selection.reason_codes == UNDECIDED)
+    selection.decide(rows, Reason.OVERSIZED, candidates.bytes[rows] + candidates.log_bytes[rows])
+    selection.decide(rows[~free[candidates.partition[rows]]], Reason.HELD)
+
+
+def _explain_not_due(selection: Selection, due: Ints, candidates: Candidates, policy: PlanningSettings) -> None:
+    """Set the reason of slices with logs that no plan takes: too few log files, or too few deleted rows."""
+    left = candidates.rewritable & (candidates.log_files > 0) & _SKIPPED_BY_CLUSTERING[selection.reason_codes]
+    left[due] = False
+    selection.decide(left, Reason.FEW_LOGS, candidates.log_files[left])
+    rows = np.flatnonzero(left)
+    shares = candidates.details.deleted_row_share(rows) if policy.compact_delete_ratio else None
+    if shares is not None:
+        known = ~np.isnan(shares)
+        selection.decide(rows[known], Reason.FEW_DELETED, np.floor(shares[known] * 1_000).astype(np.int64))
+
+
+def _defer_to_next_plan(selection: Selection, rows: Ints) -> None:
+    """Defer the plannable slices of ``rows`` to a later plan, since this plan is of the other kind."""
+    selection.decide(rows[_PLANNABLE[selection.reason_codes[rows]]], Reason.NEXT_PLAN_KIND)

@@ -11,8 +11,8 @@ from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.candidates import PlanningConstraints, find_candidates
 from planner.groups import form_groups
-from planner.planner import _clustering_groups
 from planner.policy.policy import SizingPolicy
+from planner.result import clustering_groups
 from planner.selection import _order_of_preference
 
 
@@ -41,4 +41,4 @@ def hudi_groups(
     kept = offered[number < policy.max_num_groups]
     if not (single_groups or policy.sort_columns):
         kept = kept[(groups.files[kept] > 1) | (groups.outputs[kept] > 1)]
-    return _clustering_groups(snapshot, found, groups, kept[: policy.max_num_groups])
+    return clustering_groups(snapshot, found, groups, kept[: policy.max_num_groups])

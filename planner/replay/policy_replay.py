@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replay of one policy over a history: writers write, and the planner plans at each tick of the scan interval.
 
-Planning uses ``planner.selection`` on the files of partitions whose result may have changed. A partition is planned in
-three cases: its existing files have changed, one of its files has reached the age that planning requires, or some of
-its worthwhile files exceeded the limits of the previous plan. A plan is executed at its tick.
+Planning uses ``planner.worthwhile`` and ``planner.selection`` on the files of partitions whose result may have
+changed. A partition is planned in three cases: its existing files have changed, one of its files has reached the age
+that planning requires, or some of its worthwhile files exceeded the limits of the previous plan. A plan is executed at
+its tick.
 """
 
 import heapq
@@ -18,7 +19,7 @@ from lake.history import CancellationCheck, no_check
 from lake.plan import PlanKind
 from lake.units import DAY_US
 from planner.candidates import Candidates, Ints, decide_large, decide_recent
-from planner.cost import CostInputs
+from planner.cost import DEFAULT_COST_INPUTS, CostInputs
 from planner.groups import min_group_files
 from planner.partitions import select_partitions
 from planner.policy.enums import PartitionFilter
@@ -35,7 +36,8 @@ from planner.replay.events import (
     from_microseconds,
 )
 from planner.replay.layout import LayoutTotals, ReplayLayout
-from planner.selection import DEFAULT_COST_INPUTS, Selection, select_next_plan
+from planner.selection import Selection, select_next_plan
+from planner.worthwhile import find_worthwhile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -259,17 +261,16 @@ class _PolicyReplay:
         decide_recent(found, policy, at_us)
         decide_large(found, policy)
         self._mark_large_stable(found, files, where)
-        undecided, rewritable = found.reason_codes.copy(), found.rewritable
-        if np.count_nonzero(undecided == UNDECIDED) < self._min_group_files and not found.log_files.any():
+        if np.count_nonzero(found.reason_codes == UNDECIDED) < self._min_group_files and not found.log_files.any():
             return
+        work = find_worthwhile(found, policy, self._cost_inputs, now=now)
         free, left = np.ones(len(where), dtype=np.bool_), np.zeros(len(files), dtype=np.bool_)
         for turn in range(self._plans_per_scan):
-            found.reason_codes[:], found.rewritable = undecided, rewritable
-            taken = select_next_plan(found, policy, self._cost_inputs, now=now, free=free)
+            taken = select_next_plan(work, found, policy, free=free)
             if not len(taken.picked):
                 break
             if turn == 0:
-                left[taken.clustering_rows] = left[taken.compaction_rows] = True
+                left = work.mask.copy()
             left[taken.groups.rows_of(taken.picked)] = False
             self._execute(taken, files, at_us)
             free[taken.groups.partition[taken.picked]] = False

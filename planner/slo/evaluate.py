@@ -9,8 +9,8 @@ from datetime import timedelta
 import pyarrow.compute as pc
 
 from lake.units import GIB
-from planner.planner import PlanningResult
 from planner.policy.fields import TableSettings
+from planner.result import PlanningResult
 from planner.slo.model import Objective, ObjectiveEvaluation
 
 #: maximum validity of an evaluation without a next scan: this number of scan intervals, or this time if it is longer

@@ -29,6 +29,7 @@ from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
 from lake.formats.hudi.plans import withdrawal
 from lake.identity import Process
 from lake.plan import Claim, Plan
+from planner.cost import CostInputs
 from service.cli import main
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
@@ -112,7 +113,9 @@ def test_f3_the_instant_of_a_cancelled_compaction_is_executed_by_a_later_plan(
     table = configure_table(load_config(tmp_path / "lakefold.toml"), six.ref)
 
     def adopted() -> list[Plan]:
-        return adopt_pending_actions(store, table, FORMAT.pending_actions(six.ref), snapshot_instant="", actor="scan")
+        return adopt_pending_actions(
+            store, table, FORMAT.pending_actions(six.ref), cost_inputs=CostInputs(), snapshot_instant="", actor="scan"
+        )
 
     sleeper = RunningAttempt(
         TableStorage(str(six.base)), six.timeline(), instant, claim.plan.plan_id, claim.epoch, Process.of(os.getpid())

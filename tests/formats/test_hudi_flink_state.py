@@ -9,8 +9,9 @@ from hudi_writing import FORMAT, NewTable
 
 from lake.errors import Rejected
 from lake.plan import Plan, PlanKind
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
+from planner.result import PlanningResult
 
 pytestmark = pytest.mark.spark
 #: what Flink's sink leaves in a table; a job with a client id adds it to the name

@@ -198,6 +198,8 @@ def test_plus_an_instant_that_another_process_executes_is_not_withdrawn_by_the_f
         found = trips.timeline().find(prepared.instant)
         assert found is not None
         (Path(trips.base) / trips.timeline().directory / str(found.inflight_file)).touch()
+        for path in trips.files_of(prepared.instant):  # as if the other process had written them
+            (Path(trips.base) / path).touch()
         return stats
 
     monkeypatch.setattr(execute, "_run_write", taken_over)

@@ -9,7 +9,7 @@ import pytest
 from hudi_tables import FS_LOCK
 from hudi_writing import FORMAT, NewTable, Table, ignore, make_table
 
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.plans.clean_bounds import CleanBounds
 from lake.formats.hudi.plans.cleaning import publish_clean
 from lake.formats.hudi.timeline.timeline import Timeline, extra_metadata
@@ -162,6 +162,35 @@ def test_a_dead_write_is_rolled_back_by_command_and_where_heartbeats_exist_by_th
     assert maintain(trips, "rollback") == [], "its heartbeat is fresh"
     with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
         roll_back(trips, DEAD)
+    (trips.base / f".hoodie/timeline/{DEAD}.inflight").unlink()  # it still looks keys up
+    with pytest.raises(Conflict, match=f"commit {DEAD} is alive, last active at"):
+        roll_back(trips, DEAD)
+    assert trips.rows() == rows
+
+
+def test_a_rollback_that_a_live_process_executes_is_left_to_it(table: NewTable) -> None:
+    """Hudi executes rollbacks without the table's lock, and keeps other processes away by a heartbeat."""
+    trips = table(**FS_LOCK)
+    rows = trips.rows()
+    begun(trips)
+    with trips.writer() as writer:
+        client = writer._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        inflight = client.meta.reloadActiveTimeline().filterInflights().lastInstant().get()
+        time = client.new_instant()
+        assert java.scheduleRollback(client.context, time, inflight, False, True, False).isPresent()
+    heartbeat = trips.base / ".hoodie/.heartbeat" / time
+    heartbeat.parent.mkdir(exist_ok=True)
+    heartbeat.write_bytes(b"")
+    pending = {entry.time for entry in trips.timeline().pending}
+    assert pending == {DEAD, time}
+    assert maintain(trips, "rollback") == [f"nothing is rolled back: another process is executing rollback {time}"]
+    with pytest.raises(Transient, match=f"another process is executing rollback {time} of {DEAD}, by its heartbeat"):
+        roll_back(trips, DEAD)
+    assert {entry.time for entry in trips.timeline().pending} == pending
+    os.utime(heartbeat, (1e9, 1e9))
+    assert DEAD in maintain(trips, "rollback")[0]
+    assert trips.timeline().pending == ()
     assert trips.rows() == rows
 
 

@@ -10,9 +10,10 @@ import pyarrow as pa
 
 from lake.model import SLICES_SCHEMA, DeltaKind, Snapshot, TableRef
 from planner.candidates import PlanningConstraints
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from planner.reasons import Reason
+from planner.result import PlanningResult
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 NOW = datetime(2026, 3, 1, 12, tzinfo=UTC)

@@ -26,10 +26,11 @@ from planner.budgets import (
     startable_plans,
 )
 from planner.cost import CostInputs, Rates, estimate_benefit
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from planner.priority import priority_offset
 from planner.reasons import Reason
+from planner.result import PlanningResult
 
 PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
 TABLES = ("a", "b", "c")

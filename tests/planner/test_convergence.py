@@ -14,9 +14,10 @@ from support import SOAK
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
 from planner.candidates import PlanningConstraints
-from planner.planner import PlanningResult, plan_table
+from planner.planner import plan_table
 from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
 from planner.reasons import Reason
+from planner.result import PlanningResult
 
 pytestmark = pytest.mark.soak
 FEW = settings(

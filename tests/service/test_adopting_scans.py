@@ -3,6 +3,7 @@
 
 import logging
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -19,7 +20,8 @@ from waiting import wait_for
 
 from lake.capabilities import PendingAction
 from lake.model import TableRef
-from lake.plan import PlanKind, PlanState
+from lake.plan import Plan, PlanKind, PlanState
+from planner.cost import CostInputs
 from service.cli.commands.tables import _check_rollback
 from service.control.config.loader import load_config
 from service.control.config.tables import ConfiguredTable, configure_table
@@ -57,6 +59,12 @@ def waiting(table: TableRef, instant: str = "7", **changes: Any) -> PendingActio
         sort_columns=("id",),
     )
     return replace(entry, **changes)
+
+
+def adopt(store: Store, table: ConfiguredTable, pending: Sequence[PendingAction], *, instant: str = "") -> list[Plan]:
+    return adopt_pending_actions(
+        store, table, pending, cost_inputs=CostInputs(), snapshot_instant=instant, actor="scheduler"
+    )
 
 
 def test_the_daemon_executes_a_plan_that_another_process_scheduled(
@@ -116,7 +124,7 @@ def test_an_adopted_plan_keeps_the_writers_order_and_has_our_other_options(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table, compression="zstd", sort_columns=["value"], layout="zorder")
-    (made,) = adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="5", actor="scheduler")
+    (made,) = adopt(store, found, [waiting(table)], instant="5")
     claim = store.claim("e")
     assert claim is not None
     assert claim.plan == made
@@ -139,7 +147,7 @@ def test_instants_that_are_begun_ours_no_rewrite_or_not_executable_are_not_adopt
         waiting(table, "3", kind=None),
         waiting(table, "4", refusal="it names no file slices"),
     ]
-    assert adopt_pending_actions(store, found, entries, snapshot_instant="", actor="scheduler") == []
+    assert adopt(store, found, entries) == []
     assert store.plans() == []
 
 
@@ -149,19 +157,19 @@ def test_an_instant_whose_partition_a_live_plan_holds_waits_for_a_later_scan(
     found = configured(tmp_path, table)
     own = replace(plan_all(ToyFormat(), table, "own", partitions=["dt=0"]), table=found.ref)
     store.add_plan(own, request_id=None, actor="scheduler", estimate={})
-    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
+    assert adopt(store, found, [waiting(table)]) == []
     store.request_cancel("own", "operator")
-    assert len(adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler")) == 1
+    assert len(adopt(store, found, [waiting(table)])) == 1
 
 
 def test_an_instant_whose_plan_was_cancelled_is_left_to_its_owner(
     tmp_path: Path, table: TableRef, store: Store
 ) -> None:
     found = configured(tmp_path, table)
-    (made,) = adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler")
-    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
+    (made,) = adopt(store, found, [waiting(table)])
+    assert adopt(store, found, [waiting(table)]) == []
     store.request_cancel(made.plan_id, "operator")
-    assert adopt_pending_actions(store, found, [waiting(table)], snapshot_instant="", actor="scheduler") == []
+    assert adopt(store, found, [waiting(table)]) == []
 
 
 def test_dead_work_is_reported_once_with_the_command_that_ends_it(
@@ -170,9 +178,7 @@ def test_dead_work_is_reported_once_with_the_command_that_ends_it(
     hours_ago = datetime.now(UTC) - timedelta(hours=3)
     dead = waiting(table, "9", is_begun=True, is_alive=False, last_activity=hours_ago)
     alive, lost = waiting(table, "8", is_begun=True), replace(dead, instant="6", plan_id="lost", is_begun=False)
-    (being_executed,) = adopt_pending_actions(
-        store, configured(tmp_path, table), [waiting(table, "5")], snapshot_instant="", actor="scheduler"
-    )
+    (being_executed,) = adopt(store, configured(tmp_path, table), [waiting(table, "5")])
     adopted = replace(dead, instant=str(being_executed.adopted_instant))
     ours = replace(dead, instant="4", plan_id=being_executed.plan_id)
     other_living_lakefold = replace(lost, instant="3", is_alive=True)
@@ -246,10 +252,7 @@ def test_f3_the_instant_of_an_ended_plan_is_adopted_until_it_is_executed_but_not
     left = waiting(table, "7", plan_id="own", must_execute=True, is_alive=False)
 
     def adopted(entry: PendingAction) -> list[str | None]:
-        return [
-            made.adopted_instant
-            for made in adopt_pending_actions(store, found, [entry], snapshot_instant="", actor="scheduler")
-        ]
+        return [made.adopted_instant for made in adopt(store, found, [entry])]
 
     assert adopted(left) == [], "its plan is live"
     store.request_cancel("own", "operator")

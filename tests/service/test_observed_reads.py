@@ -150,6 +150,8 @@ def test_the_observed_rate_replaces_the_configured_one_and_is_named(tmp_path, st
     assert found.policy.reads_per_day == float(f"{125 / days:.2g}")
     assert describe_reads(found).endswith(f"(observed: 125 reads since {today - timedelta(days=3)}, Spark event logs)")
     assert found.settings_digest == table.settings_digest, "a rate that changes all the time is no other setting"
+    again = with_observed_reads(store, found)
+    assert (again.settings_digest, again.configured_reads_per_day) == (table.settings_digest, 3), "explain observes it"
     other = configure_table(config, store.table_state("sales.items").ref)
     assert with_observed_reads(store, other) == other
 

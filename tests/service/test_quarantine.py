@@ -13,6 +13,7 @@ from toys.files import rows
 from executors.outcome import RunResult
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
+from service.control.planning.planning_inputs import read_planning_inputs
 from service.control.planning.session import PlanningScope, PlanningSession
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -40,14 +41,17 @@ def planned(bench: Bench, *, dry_run: bool = False) -> set[str]:
     table, policy = bench.table, {"quiet_period": "0s", "min_input_files": 1}
     rounds = PlanningSession(
         store=bench.store,
-        table=configure_table(load_config(), table, policy),
-        state=bench.store.table_state("toy"),
-        snapshot=bench.format.snapshot(table),
+        inputs=read_planning_inputs(
+            bench.store,
+            configure_table(load_config(), table, policy),
+            bench.store.table_state("toy"),
+            bench.format.snapshot(table),
+        ),
         scope=PlanningScope(),
         locked_partitions={},
     )
     rounds.plan_and_store(rounds.plan(), 0, dry_run=dry_run, request=None, actor="test")
-    return set(rounds.quarantined)
+    return set(rounds.inputs.quarantined)
 
 
 def test_a_file_of_another_size_at_the_path_of_a_quarantined_one_is_a_candidate_again(bench: Bench):

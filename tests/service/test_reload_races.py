@@ -49,7 +49,7 @@ def test_a_scan_that_waited_since_before_a_reload_does_not_write_the_old_setting
         goes_on.wait(30)
         raise Transient("the storage does not answer")
 
-    monkeypatch.setattr("service.control.planning.scan.list_table", listing)
+    monkeypatch.setattr("service.control.planning.observation.list_table", listing)
     before = loaded(tmp_path, 'mode = "compact"', 'concurrency = "single_writer"')
     catalog = SixTables(before)
     scheduler = Scheduler(before, store, catalog, Metrics("all"), is_leader=lambda: True, actor="test")

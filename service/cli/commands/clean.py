@@ -168,7 +168,7 @@ def verify(
     belong to no slice, plan or superseded version. With --rows, also checks that the row count equals that of the
     commits, and that the rows of each commit follow from the commits before it.
     """
-    from service.control.planning.scan import naming_missing_directory, refuse_missing_directory
+    from service.control.planning.missing_directory import naming_missing_directory, refuse_missing_directory
 
     with command_run(json, config) as run:
         found = run.table(table)

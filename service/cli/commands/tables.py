@@ -167,8 +167,8 @@ def rollback(
     """Roll back an action that another process began on a table and abandoned: a write, clustering or compaction.
 
     A write is removed. A clustering or compaction stays scheduled; the files written for it are deleted. An instant of
-    a lakefold plan that this database does not know is withdrawn. The command refuses completed instants, actions whose
-    process is still alive (exit 1), and instants of this database's plans (exit 11).
+    a lakefold plan that has ended, or that this database does not know, is withdrawn. The command refuses completed
+    instants, actions whose process is still alive (exit 1), and instants of live plans of this database (exit 11).
     """
     from lake import capabilities
     from lake.capabilities import RollsBack
@@ -203,12 +203,8 @@ def _check_rollback(run: CommandRun, table: str, pending: "Sequence[PendingActio
     held = f"{entry.action} {instant} belongs to plan {plan_id}"
     if state in LIVE_STATES:
         raise ProblemError(LIVE_PLAN, f"{held}; to end it: lakefold plans cancel {plan_id}", plan_id=plan_id)
-    if entry.plan_id is not None:
-        by_itself = (
-            "the next scan creates a plan that executes it"
-            if entry.must_execute
-            else "the sweep of lakefold serve withdraws it by itself"
-        )
+    if entry.plan_id is not None and entry.must_execute:
+        by_itself = "the next scan creates a plan that executes it"
         raise ProblemError(LIVE_PLAN, f"{held}, which is {state}; {by_itself}", plan_id=plan_id)
 
 

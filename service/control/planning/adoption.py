@@ -12,11 +12,9 @@ from uuid_utils import uuid7
 from lake.capabilities import PendingAction
 from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
-from planner.cost import estimate_benefit
+from planner.cost import CostInputs, estimate_benefit
 from planner.priority import priority_offset
 from service.control.config.tables import ConfiguredTable
-from service.control.planning.cost_inputs import table_cost_inputs
-from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -30,7 +28,13 @@ READOPTION_DELAY = timedelta(hours=1)
 
 
 def adopt_pending_actions(
-    store: "Store", table: ConfiguredTable, pending: Sequence[PendingAction], *, snapshot_instant: str, actor: str
+    store: "Store",
+    table: ConfiguredTable,
+    pending: Sequence[PendingAction],
+    *,
+    cost_inputs: CostInputs,
+    snapshot_instant: str,
+    actor: str,
 ) -> list[Plan]:
     """Store a plan for every scheduled rewrite that has not begun and that lakefold may execute; return these plans.
 
@@ -51,8 +55,7 @@ def adopt_pending_actions(
     if not waiting:
         return []
     known = store.adopted_plans(table.name, [entry.instant for entry in waiting])
-    table = with_observed_reads(store, table)
-    cost_inputs, plans = table_cost_inputs(store, table), []
+    plans = []
     for entry in waiting:
         adopter = known.get(entry.instant)
         if adopter is not None and (entry.plan_id is None or _is_recently_adopted(store, adopter)):

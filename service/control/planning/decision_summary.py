@@ -13,8 +13,8 @@ import pyarrow.compute as pc
 
 from lake.capabilities import LikelyWriter
 from lake.model import Concurrency, OverlappingCommit, SizeHistogram, Snapshot, base_file_sizes
-from planner.planner import PlanningResult
 from planner.reasons import Reason
+from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.likely_writers import writer_document
@@ -81,7 +81,10 @@ class DecisionSummary:
 
     def __init__(self, planning: PlanningResult) -> None:
         self.planning = planning
-        self._cells = _sums_by_partition_and_reason(planning)
+
+    @cached_property
+    def _cells(self) -> pa.Table:
+        return _sums_by_partition_and_reason(self.planning)
 
     @property
     def partition_count(self) -> int:

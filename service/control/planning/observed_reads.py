@@ -5,7 +5,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
@@ -193,9 +193,11 @@ def _is_ignored(key: str, known: Mapping[str, ReadLog]) -> bool:
     )
 
 
-def with_observed_reads(store: "Store", table: ConfiguredTable, window: timedelta | None = None) -> ConfiguredTable:
-    """Return ``table`` with the observed rate of reads; unchanged if no read of it was observed."""
-    found = store.observed_reads(table.name, window or table.reads_window)
+def with_observed_reads(store: "Store", table: ConfiguredTable) -> ConfiguredTable:
+    """Return ``table`` with the observed rate of reads; unchanged without observed reads, or if it has it already."""
+    if table.has_observed_reads:
+        return table
+    found = store.observed_reads(table.name, table.reads_window)
     if found is None:
         return table
     origins = {**table.origins, "reads_per_day": Origin(source=describe_observation(found))}

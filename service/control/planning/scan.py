@@ -1,63 +1,54 @@
 # SPDX-License-Identifier: Apache-2.0
 """Scan a table and plan it: one function for the scheduler's ticks, requests, dry runs and ``explain``."""
 
-import logging
-import os
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from lake import capabilities
 from lake.capabilities import PendingAction
-from lake.errors import LakefoldError, Rejected, TableGone, Transient, one_line
-from lake.model import Snapshot, TableRef
-from lake.plan import Plan, PlanKind
+from lake.model import Snapshot
+from lake.plan import PlanKind
 from lake.ports import Capability
-from lake.storage.locations import is_local
-from lake.units import format_bytes
 from planner.partitions import select_partitions
-from planner.planner import PlanningResult
-from planner.policy.compatibility import unsupported_settings
 from planner.reasons import Reason
+from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
-from service import problems
 from service.control.config.loader import Config
 from service.control.config.tables import ConfiguredTable, configure_table
 from service.control.planning.adoption import adopt_pending_actions
-from service.control.planning.decision_summary import make_scan_record
+from service.control.planning.decision_summary import DecisionSummary, make_scan_record
+from service.control.planning.observation import (
+    observe_table,
+    requested_partitions,
+    snapshot_partitions,
+    with_current_identity,
+)
 from service.control.planning.outdated_proposals import (
-    OutdatedProposal,
     exclude_stale_actions,
     find_outdated_proposals,
     mark_all_outdated,
 )
 from service.control.planning.plan_request import PlanResponse, plan_document
+from service.control.planning.planning_inputs import read_planning_inputs
 from service.control.planning.refusals import (
     missing_required_rules,
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.session import (
-    PlanningScope,
-    PlanningSession,
-    snapshot_partitions,
-)
+from service.control.planning.response import plans_text, scan_response
+from service.control.planning.session import PlanningScope, PlanningSession
 from service.control.store.errors import NotFound
-from service.control.store.views import Request, ScanRecord, TableState
+from service.control.store.views import Request
 from service.modes import PLANNED_MODES
-from service.problems import ProblemError
-from service.text import did_you_mean
 
 if TYPE_CHECKING:
     from service.control.store import Store
-
-logger = logging.getLogger(__name__)
 
 #: maximum number of plans of one request for a whole table; later scans plan the other files
 MAX_PLANS_PER_REQUEST = 100
@@ -101,71 +92,85 @@ def scan_and_plan(
     if request is not None and request.kind is PlanKind.COMPACTION:
         capabilities.require_capability(table.adapter, table.ref, Capability.COMPACTION)
     dry_run = dry_run or (request is not None and request.dry_run)
-    state = _register_table(store, table, is_update=request is not None)
+    state = None
+    if request is None:  # the scheduler updates the registration before a tick, under the lock of its configuration
+        with suppress(NotFound):
+            state = store.table_state(table.name)
+    if state is None:
+        store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
+        state = store.table_state(table.name)
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
-    refused, not_planned = planning_refusal(config, store, table, state), missing_required_rules(config, table)
+    not_planned, refused = missing_required_rules(config, table), planning_refusal(config, store, table, state)
     if request is not None and refused is not None and not dry_run:
         raise refused
-    snapshot = _read_snapshot(store, table, record_failure=request is None or not request.overrides)
-    table = _with_current_identity(store, table, snapshot, state)
-    requested = _requested_partitions(snapshot, request)
+
+    snapshot = observe_table(store, table, record_failure=request is None or not request.overrides)
+    table = with_current_identity(store, table, snapshot, state)
+    scope = PlanningScope()
+    if request is not None:
+        scope = PlanningScope(partitions=requested_partitions(snapshot, request.partitions), kind=request.kind)
     pending: Sequence[PendingAction] = ()
-    adopted: list[Plan] = []
     if refused is None and not dry_run:
         pending = unfinished() if unfinished else capabilities.pending_actions(table.adapter, table.ref)
-        executable = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
-        if table.mode == "propose":
-            executable = exclude_stale_actions(executable, snapshot)
-        adopted = adopt_pending_actions(store, table, executable, snapshot_instant=snapshot.instant, actor=actor)
+
+    executable = [entry for entry in pending if table.policy.adopt_pending or entry.must_execute]
+    if table.mode == "propose":
+        executable = exclude_stale_actions(executable, snapshot)
     if request is not None:
         old = mark_all_outdated(proposals, f"{request.actor} asked for plans")
     elif refused is None or table.mode != "propose":
         old = find_outdated_proposals(proposals, table, snapshot, pending)
     else:
         old = {}
-    held = _without_outdated(store.locked_partitions(table.name), old)
-    rounds = PlanningSession(
-        store=store,
-        table=table,
-        state=state,
-        snapshot=snapshot,
-        scope=(
-            PlanningScope(partitions=requested)
-            if request is None
-            else PlanningScope(partitions=requested, kind=request.kind, is_requested=True)
-        ),
-        locked_partitions=_without_outdated(ending, old) | held,
-        outdated_proposals=old,
+    inputs = read_planning_inputs(store, table, state, snapshot, is_requested=request is not None)
+    adopted = adopt_pending_actions(
+        store,
+        inputs.table,
+        executable,
+        cost_inputs=inputs.cost_inputs,
+        snapshot_instant=snapshot.instant,
+        actor=actor,
     )
-    rounds.plan_documents += [plan_document(plan, {}) for plan in adopted]
-    planning = rounds.plan()
+    before, held = (
+        {partition: plan_id for partition, plan_id in locks.items() if plan_id not in old}
+        for locks in (ending, store.locked_partitions(table.name))
+    )
+
+    session = PlanningSession(
+        store=store, inputs=inputs, scope=scope, locked_partitions=before | held, outdated_proposals=old
+    )
+    session.plan_documents += [plan_document(plan, {}) for plan in adopted]
+    planning = session.plan()
+    summary = DecisionSummary(planning)
     if request is None or not (request.overrides or request.partitions or request.kind):
-        account = rounds.summarize(planning)
         seconds = (datetime.now(UTC) - snapshot.taken_at).total_seconds()
-        scan = replace(make_scan_record(account, seconds), not_planned=not_planned)
-        store.record_scan(scan, account.partition_table, evaluate_objectives(planning, table.policy))
+        scan = replace(make_scan_record(summary, seconds), not_planned=not_planned)
+        store.record_scan(scan, summary.partition_table, evaluate_objectives(planning, table.policy))
         store.record_declines_in_effect(planning.declines_in_effect)
     if refused is not None and not dry_run:
-        _withdraw_outdated(store, rounds, actor)
-        return rounds.response(planning, "observed", refused.args[0])
+        session.withdraw_outdated(actor)
+        return scan_response(session, summary, "observed", refused.args[0])
+
     most = _free_slots(table, held) if request is None and not dry_run else MAX_PLANS_PER_REQUEST
-    planning = rounds.plan_and_store(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    last = session.plan_and_store(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
+    if last is not planning:
+        summary = DecisionSummary(last)
     if request is None and not dry_run:
-        _withdraw_outdated(store, rounds, actor)
-    if rounds.plan_documents:
-        verb = "would create" if dry_run else "proposed" if rounds.needs_approval else "created"
-        answer = rounds.response(
-            planning, "dry_run" if dry_run else "planned", _plans_text(rounds.plan_documents, verb)
-        )
+        session.withdraw_outdated(actor)
+    if session.plan_documents:
+        verb = "would create" if dry_run else "proposed" if inputs.needs_approval else "created"
+        text = plans_text(session.plan_documents, verb)
+        answer = scan_response(session, summary, "dry_run" if dry_run else "planned", text)
         return replace(answer, refused="" if refused is None else refused.args[0])
     if request is not None and refused is None:
-        holders = rounds.blocking_plans()
+        holders = session.blocking_plans()
         if holders:
             raise partitions_locked_error(table.name, holders)
-    if rounds.is_over_budget:
-        return rounds.response(planning, "nothing", f"the budget of {table.name} is used up; later scans plan it")
-    return rounds.response(planning, "nothing", f"nothing to do for {table.name}")
+    text = f"nothing to do for {table.name}"
+    if session.is_over_budget:
+        text = f"the budget of {table.name} is used up; later scans plan it"
+    return scan_response(session, summary, "nothing", text)
 
 
 def explain_table(store: "Store", table: ConfiguredTable, partition: str | None = None) -> PlanningResult:
@@ -174,18 +179,12 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
     Raises the errors of a scan: a table that a scan refuses is refused here.
     """
     state = next(iter(store.table_states([table.name])), None)
-    snapshot = _read_snapshot(store, table, record_failure=False, partitions=None if partition is None else [partition])
+    snapshot = observe_table(store, table, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
-        _requested_partitions(table.adapter.snapshot(table.ref), None, [partition])
-    rounds = PlanningSession(
-        store=store,
-        table=table,
-        state=state,
-        snapshot=snapshot,
-        scope=PlanningScope(),
-        locked_partitions=store.locked_partitions(table.name),
-    )
-    return rounds.plan()
+        requested_partitions(table.adapter.snapshot(table.ref), [partition])
+    inputs = read_planning_inputs(store, table, state, snapshot)
+    locked = store.locked_partitions(table.name)
+    return PlanningSession(store=store, inputs=inputs, scope=PlanningScope(), locked_partitions=locked).plan()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,24 +222,20 @@ def scan_written_partitions(
         return WrittenScan(rescan_in=dict.fromkeys(partitions, _SLOT_RETRY) if soon else {})
     # Some filters depend on a partition's position among all partitions.
     narrow = None if table.policy.needs_all_partitions else sorted(partitions)
-    snapshot = _read_snapshot(store, table, record_failure=False, partitions=narrow)
-    table = _with_current_identity(store, table, snapshot, state)
+    snapshot = observe_table(store, table, partitions=narrow)
+    table = with_current_identity(store, table, snapshot, state)
     selected = select_partitions(snapshot_partitions(snapshot), table.policy, now=snapshot.taken_at)
     requested = [name for name in selected if name in partitions]
-    rounds = PlanningSession(
-        store=store,
-        table=table,
-        state=state,
-        snapshot=snapshot,
-        scope=PlanningScope(partitions=requested),
-        locked_partitions=held,
+    inputs = read_planning_inputs(store, table, state, snapshot)
+    session = PlanningSession(
+        store=store, inputs=inputs, scope=PlanningScope(partitions=requested), locked_partitions=held
     )
-    last = rounds.plan_and_store(rounds.plan(), room, dry_run=False, request=None, actor=actor)
-    plan_ids = tuple(plan["plan_id"] for plan in rounds.plan_documents)
+    last = session.plan_and_store(session.plan(), room, dry_run=False, request=None, actor=actor)
+    plan_ids = tuple(plan["plan_id"] for plan in session.plan_documents)
     return WrittenScan(
         is_listed=True,
         plan_ids=plan_ids,
-        rescan_in=_rescan_in(last, snapshot, is_within_budget=not rounds.is_over_budget),
+        rescan_in=_rescan_in(last, snapshot, is_within_budget=not session.is_over_budget),
     )
 
 
@@ -269,165 +264,6 @@ def _rescan_in(planning: PlanningResult, snapshot: Snapshot, *, is_within_budget
     return rescan_after
 
 
-def _register_table(store: "Store", table: ConfiguredTable, *, is_update: bool) -> TableState:
-    """Return the state of ``table``, registered if it is new; with ``is_update`` its registration is updated.
-
-    The scheduler updates it before a tick, under the lock of its configuration.
-    """
-    if not is_update:
-        with suppress(NotFound):
-            return store.table_state(table.name)
-    store.register_table(table.ref, table.mode, table.owner, table.tags, table.resource_group)
-    return store.table_state(table.name)
-
-
-def _with_current_identity(
-    store: "Store", table: ConfiguredTable, snapshot: Snapshot, state: TableState
-) -> ConfiguredTable:
-    """Return ``table`` with the identity in the snapshot; register it if the table was dropped and created again."""
-    found = snapshot.table
-    if found.identity != state.ref.identity:
-        store.register_table(found, table.mode, table.owner, table.tags, table.resource_group)
-        another = capabilities.recreated_reason(found, state.ref.identity)
-        if another is not None:
-            logger.warning("%s", another)
-    return replace(table, ref=found)
-
-
-def _without_outdated(locked_partitions: Mapping[str, str], outdated: Mapping[str, OutdatedProposal]) -> dict[str, str]:
-    """Return ``locked_partitions`` without the partitions that outdated proposals hold."""
-    return {partition: plan_id for partition, plan_id in locked_partitions.items() if plan_id not in outdated}
-
-
-def _withdraw_outdated(store: "Store", session: PlanningSession, actor: str) -> None:
-    """Withdraw the outdated proposals that no new plan has replaced."""
-    reasons = {plan_id: f"withdrawn: {proposal.reason}" for plan_id, proposal in session.outdated_proposals.items()}
-    store.withdraw_proposals(reasons, actor=actor)
-
-
 def _free_slots(table: ConfiguredTable, locked_partitions: Mapping[str, str]) -> int:
     """Return the number of plans of the table that executors can claim soon, besides the live ones."""
     return max(0, table.policy.max_inflight_per_table + 1 - len(set(locked_partitions.values())))
-
-
-def _read_snapshot(
-    store: "Store", table: ConfiguredTable, *, record_failure: bool, partitions: Collection[str] | None = None
-) -> Snapshot:
-    began = time.monotonic()
-    try:
-        snapshot = list_table(table, partitions)
-    except (LakefoldError, OSError) as error:
-        if record_failure:
-            record_failed_scan(store, table, error, time.monotonic() - began)
-        raise
-    return _exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
-
-
-def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy, with the reason of the halt."""
-    if not halted:
-        return snapshot
-    slices, name = snapshot.slices, snapshot.table.name
-    names = sorted(halted)
-    words = [f"halted: {halted[one]}; once the cause is removed: lakefold resume {name}" for one in names]
-    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
-    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
-    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
-    column_index, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
-    return replace(snapshot, slices=slices.set_column(column_index, field, busy.cast(field.type)))
-
-
-def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
-    """Return the table's latest slices, listed now.
-
-    Raises Rejected if the table can't be used, and the errors of reading it.
-    """
-    with naming_missing_directory(table.ref):
-        table.adapter.check(table.ref)
-    for problem in unsupported_settings(table.policy, table.adapter):
-        raise Rejected(f"{table.name}: {problem}")
-    # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
-    with naming_missing_directory(table.ref):
-        snapshot = table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
-    if partitions is None and snapshot.slices.num_rows == 0:
-        refuse_missing_directory(table.ref)
-    return snapshot
-
-
-def refuse_missing_directory(table: TableRef) -> None:
-    """Raise Rejected if the local directory of a table, in which no file was found, does not exist.
-
-    Catalogs and readers take such a table for an empty one.
-    """
-    if _lacks_directory(table):
-        raise Rejected(missing_directory_text(table))
-
-
-def _lacks_directory(table: TableRef) -> bool:
-    return is_local(table.location) and not os.path.isdir(table.location)
-
-
-@contextmanager
-def naming_missing_directory(table: TableRef) -> Iterator[None]:
-    """If the directory of a local table does not exist, replace any error of reading the table by that fact."""
-    try:
-        yield
-    except (LakefoldError, OSError) as error:
-        if not _lacks_directory(table):
-            raise
-        kind = next((kind for kind in (TableGone, Transient) if isinstance(error, kind)), Rejected)
-        raise kind(missing_directory_text(table)) from error
-
-
-def missing_directory_text(table: TableRef) -> str:
-    """Return the line about a table whose local directory does not exist."""
-    return f"{table.name}: its directory {table.location} does not exist"
-
-
-def is_gone(table: TableRef, error: Exception) -> bool:
-    """Return True if ``error`` of a scan means that the table or its directory no longer exists."""
-    return isinstance(error, TableGone) or str(error) == missing_directory_text(table)
-
-
-def _requested_partitions(
-    snapshot: Snapshot, request: Request | None, partitions: Collection[str] | None = None
-) -> list[str] | None:
-    """Return the partitions that a request names, checked against the table; None for all of them."""
-    wanted = request.partitions if request is not None else partitions
-    if wanted is None:
-        return None
-    known = snapshot_partitions(snapshot)
-    requested = [name.strip("/") for name in wanted]
-    for name in requested:
-        if name not in known:
-            hint = did_you_mean(name, sorted(known)) or f"; it has {len(known)}"
-            raise ProblemError(
-                problems.NOT_FOUND, f"{snapshot.table.name} has no partition {name!r}{hint}", partition=name
-            )
-    return requested
-
-
-def _plans_text(plans: list[Mapping[str, Any]], verb: str) -> str:
-    clusterings = [plan for plan in plans if plan["kind"] != PlanKind.COMPACTION]
-    files = sum(plan["input_files"] for plan in clusterings)
-    after = sum(plan["output_files"] for plan in clusterings)
-    slices = sum(plan["output_files"] for plan in plans) - after
-    done = [f"{files:,} files → {after:,}"] if clusterings else []
-    done += [f"the logs of {slices:,} slice{'s' if slices != 1 else ''} into new base files"] if slices else []
-    count = f"{len(plans)} plan" + ("s" if len(plans) != 1 else "")
-    size = format_bytes(sum(plan["input_bytes"] for plan in plans))
-    return f"{verb} {count}: {', '.join(done)} ({size} to rewrite)"
-
-
-def record_failed_scan(store: "Store", table: ConfiguredTable, error: Exception, seconds: float = 0.0) -> None:
-    """Record ``error`` as the outcome of the table's last scan."""
-    store.record_scan(
-        ScanRecord(
-            table=table.name,
-            taken_at=datetime.now(UTC),
-            seconds=seconds,
-            outcome="error",
-            error=one_line(error),
-            is_gone=is_gone(table.ref, error),
-        )
-    )

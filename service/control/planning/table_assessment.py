@@ -14,7 +14,7 @@ from planner.reasons import PLANNABLE, Reason
 from service.control.config.tables import ConfiguredTable
 from service.control.planning.decision_summary import DecisionSummary, make_scan_record
 from service.control.planning.likely_writers import writer_label
-from service.control.planning.scan import list_table
+from service.control.planning.observation import list_table
 from service.control.store.views import ScanRecord
 
 #: listings wait for storage more than they compute

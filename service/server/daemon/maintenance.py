@@ -216,23 +216,35 @@ class Maintenance:
         """Sweep every table that ever had a plan (``sweep_table``); return the number of withdrawn instants.
 
         Tables without plans are only searched for relocations. In tables that are halted or off the sweep handles only
-        relocated partitions. The failure of a table does not affect the others. Raises StoreError.
+        relocated partitions and, if halted, pending instants of ended plans. The failure of a table does not affect the
+        others. Raises StoreError.
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
 
-        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool, was_planned: bool) -> int:
+        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool, is_off: bool, was_planned: bool) -> int:
             searches = self._search.is_due(ref) and isinstance(adapter, RecordsRelocations)
             if not (was_planned or searches):
                 return 0
             return sweep_table(
-                ref, self._context, format=adapter, halted=halted, watch=self._watch, search=self._search
+                ref,
+                self._context,
+                format=adapter,
+                halted=halted,
+                is_off=is_off,
+                watch=self._watch,
+                search=self._search,
             )
 
         return sum(
             self._run_for_table(
                 state,
-                partial(withdraw, halted=state.halted or state.mode == "off", was_planned=state.name in planned),
+                partial(
+                    withdraw,
+                    halted=state.halted,
+                    is_off=state.mode == "off",
+                    was_planned=state.name in planned,
+                ),
             )
             for state in figures.tables
             if state.name in planned or self._search.is_due(state.ref)

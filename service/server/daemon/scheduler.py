@@ -20,14 +20,16 @@ from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
 from service.control.config.tables import ConfiguredTable, configure_table, unmatched_rules
 from service.control.planning.adoption import AbandonedActionLog, abandoned_actions
+from service.control.planning.missing_directory import (
+    is_gone,
+    naming_missing_directory,
+    refuse_missing_directory,
+)
+from service.control.planning.observation import record_failed_scan
 from service.control.planning.plan_request import PlanResponse
 from service.control.planning.requests import serve_request
 from service.control.planning.scan import (
     WrittenScan,
-    is_gone,
-    naming_missing_directory,
-    record_failed_scan,
-    refuse_missing_directory,
     scan_and_plan,
     scan_written_partitions,
 )

@@ -14,6 +14,7 @@ from toys.bench import Bench, bench_at
 from executors.outcome import RunResult
 from service.control.config.loader import load_config
 from service.control.config.tables import configure_table
+from service.control.planning.planning_inputs import read_planning_inputs
 from service.control.planning.session import PlanningScope, PlanningSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
@@ -36,9 +37,12 @@ def rounds_to_rest(bench: Bench, **settings: Any) -> list[list[RunResult]]:
     while len(rounds) < MOST_ROUNDS:
         session = PlanningSession(
             store=bench.store,
-            table=configure_table(config, table, policy),
-            state=bench.store.table_state(table.name),
-            snapshot=bench.format.snapshot(table),
+            inputs=read_planning_inputs(
+                bench.store,
+                configure_table(config, table, policy),
+                bench.store.table_state(table.name),
+                bench.format.snapshot(table),
+            ),
             scope=PlanningScope(),
             locked_partitions={},
         )

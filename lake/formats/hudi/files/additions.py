@@ -20,7 +20,7 @@ from pyarrow import fs as pafs
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.hudi.files.bloom_filter import DYNAMIC, BloomFilter, BloomFilterSettings
-from lake.formats.hudi.files.names import MARKER_DIRECTORY, relative_path
+from lake.formats.hudi.files.names import marker_path, relative_path
 from lake.formats.hudi.files.storage import TableStorage
 
 KEY_COLUMN, FILE_NAME_COLUMN = "_hoodie_record_key", "_hoodie_file_name"
@@ -75,13 +75,12 @@ class BaseFileAdditions:
     def create_file(self, path: str) -> "BaseFile":
         """See ``lake.engines.FileAdditions``.
 
-        The marker is written first, as by Hudi. By the markers a rollback finds the files to delete, and a commit finds
-        the files that it does not name.
+        The marker is written first, as by Hudi.
         """
         # Hudi's tokens are three numbers. The last one is this attempt's own.
         written = f"{path}_0-0-{uuid.uuid4().int >> 65}_{self.instant}.parquet"
         name = written.rpartition("/")[2]
-        marker = f"{MARKER_DIRECTORY}/{self.instant}/{relative_path(self.partition, name)}.marker.CREATE"
+        marker = marker_path(self.instant, relative_path(self.partition, name))
         self.check_pending()
         try:
             TableStorage(self.location).create_empty(marker)

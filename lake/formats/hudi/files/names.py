@@ -80,6 +80,14 @@ def relative_path(partition: str, name: str) -> str:
     return f"{partition}/{name}" if partition else name
 
 
+def marker_path(instant: str, path: str) -> str:
+    """Return the path of the marker that ``instant`` creates the file ``path``, relative to the table.
+
+    By the markers a rollback finds the files to delete, and a commit finds the files that it does not name.
+    """
+    return f"{MARKER_DIRECTORY}/{instant}/{path}.marker.CREATE"
+
+
 def slice_paths(slice_: FileSlice) -> list[str]:
     """Return a slice's files relative to the table: the base file, if there is one, and the log files."""
     return [

@@ -16,7 +16,8 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT, is_executed_by_writer, list_pending_actions
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
+from lake.formats.hudi.pending.late_files import is_begun_by_writer, read_instant_record
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, find_running_rollback
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
@@ -71,7 +72,10 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
     if not client.optimistic:
         # Single writers have no heartbeats, so live and dead writers can't be distinguished.
         return 'nothing is rolled back: only writers with concurrency = "occ" have heartbeats'
-    before = {instant.time for instant in check_preconditions(client, _ROLLING_BACK, is_withdrawal=True).pending}
+    timeline = check_preconditions(client, _ROLLING_BACK, is_withdrawal=True)
+    if (running := find_running_rollback(client.table, client.storage, timeline)) is not None:
+        return f"nothing is rolled back: another process is executing rollback {running.time}"
+    before = {instant.time for instant in timeline.pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
     try:
         java.rollbackFailedWrites(client.meta)
@@ -235,6 +239,19 @@ def _withdraw_dead_plan(client: HudiClient, instant: Instant, plan_id: str) -> s
     )
 
 
+def _is_left_by_lakefold(client: HudiClient, timeline: Timeline, time: str) -> bool:
+    """True if no process of lakefold and no writer executes the pending instant ``time`` of a lakefold plan.
+
+    lakefold keeps an attempt file for as long as it works at an instant. The instant has none if the table's owner
+    rolled back its commit, which makes it pending again. Call it under the lock.
+    """
+    return (
+        read_instant_record(client.storage, time) is not None
+        and not list_attempts(client.storage).get(time)
+        and not is_begun_by_writer(client.storage, timeline, time)
+    )
+
+
 def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instant:
     name = client.table.name
     instant = next((i for i in timeline.pending if i.time == time), None)
@@ -243,7 +260,13 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
         raise Conflict(f"{name}: {what}; only pending instants can be rolled back")
     entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
-    if entry.is_alive and (entry.is_begun or entry.plan_id is not None):
+    # A write has its heartbeat from before its request; a requested rewrite of another process is in no one's hands.
+    is_write = entry.kind is None and instant.kind in COMMIT_ACTIONS
+    if (
+        entry.is_alive
+        and (entry.is_begun or entry.plan_id is not None or is_write)
+        and not (entry.plan_id is not None and _is_left_by_lakefold(client, timeline, time))
+    ):
         sign = f"last active at {entry.last_activity:%H:%M:%S} UTC"
         if entry.plan_id is None:
             raise Conflict(f"{name}: {entry.action} {time} is alive, {sign}")

@@ -37,6 +37,12 @@ def last_heartbeat(storage: TableStorage, instant: str) -> datetime | None:
     return info.mtime if info.type == pafs.FileType.File else None
 
 
+def has_live_heartbeat(table: TableRef, storage: TableStorage, instant: str) -> bool:
+    """True if the heartbeat of ``instant``, a write or a rollback, exists and is not expired."""
+    last = last_heartbeat(storage, instant)
+    return last is not None and not _is_timed_out(table, last)
+
+
 def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -> bool:
     """True if the writer of ``instant`` is dead: its heartbeat is expired or missing.
 

@@ -6,6 +6,10 @@ regardless of the state of their instant. No rollback covers these files, and th
 them. Readers that list directories consider them committed and read each of their rows twice: at once if the instant is
 completed, and for a withdrawn instant as soon as the active timeline begins after it.
 
+A writer that takes over an instant which lakefold has begun rolls back the files that have markers, and begins again
+with a new inflight file. Files that are older belong to no attempt that can still commit. They count as late before the
+writer commits: afterwards its commit would make them visible.
+
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
 sweep of any lakefold installation checks the recorded instants again.
@@ -143,14 +147,19 @@ def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) 
 def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> list[str]:
     """Return the ended instants with late files or markers, among the instants that are due for a check.
 
-    Needs no lock, so nothing may be deleted without a second check under the lock.
+    Instants that a writer executes are checked every time. Needs no lock, so nothing may be deleted without a second
+    check under the lock.
     """
     found = []
     pending = {entry.time for entry in timeline.pending}
     for time, noted_at in _list_instant_records(storage):
         age = max(timedelta(), datetime.now(UTC) - noted_at)
         key = storage.location, time
-        if time in pending or age > STAGED_WATCH_PERIOD or not _is_due(key, noted_at, age):
+        if time in pending:
+            if is_begun_by_writer(storage, timeline, time) and _has_late_files(storage, timeline, time):
+                found.append(time)
+            continue
+        if age > STAGED_WATCH_PERIOD or not _is_due(key, noted_at, age):
             continue
         known = read_instant_record(storage, time)
         if known is not None and (list_late_files(storage, timeline, known) or has_markers(storage, time)):
@@ -162,19 +171,40 @@ def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> 
     return found
 
 
+def _has_late_files(storage: TableStorage, timeline: Timeline, time: str) -> bool:
+    known = read_instant_record(storage, time)
+    return known is not None and bool(list_late_files(storage, timeline, known))
+
+
 def _is_due(key: tuple[str, str], recorded_at: datetime, age: timedelta) -> bool:
     seen, at_age = _last_checks.get(key, (None, timedelta()))
     return seen != recorded_at or age >= max(at_age, _FIRST_CHECK_INTERVAL) * _CHECK_INTERVAL_GROWTH
 
 
 def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRecord) -> list[str]:
-    """Return the base files of an ended instant that belong to no commit; an empty list while it is pending."""
+    """Return the base files of an ended instant that belong to no commit, or of a pending one to an earlier attempt."""
     written = list_files_of_instant(storage, record.instant, record.partitions)
     instant = timeline.find(record.instant)
-    if not written or (instant is not None and instant.pending):
+    if not written:
         return []
+    if instant is not None and instant.pending:
+        return _files_of_earlier_attempts(storage, timeline, instant, written)
     committed = _committed_files(timeline, record, instant)
     return [] if committed is None else [path for path in written if path not in committed]
+
+
+def _files_of_earlier_attempts(
+    storage: TableStorage, timeline: Timeline, instant: Instant, written: Collection[str]
+) -> list[str]:
+    """Return those of the files ``written`` under a begun instant that are older than its inflight file.
+
+    Each attempt begins with a new inflight file. The storage sets the times of both.
+    """
+    begun_at = timeline.modified_at(instant.inflight_file)
+    if begun_at is None:
+        return []
+    times = storage.modified_times(written)
+    return [path for path in written if times.get(path, begun_at) < begun_at]
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:

@@ -14,8 +14,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
 from lake.formats.hudi.pending.late_files import read_instant_record
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
+from lake.model import TableRef
 
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
@@ -38,6 +40,25 @@ def rollback_target(plan: Mapping[str, Any] | None) -> str:
 def rollback_action(plan: Mapping[str, Any] | None) -> str:
     """Return the action of the instant that a rollback with this plan undoes; '' if the plan does not name it."""
     return str(((plan or {}).get("instantToRollback") or {}).get("action") or "")
+
+
+def find_running_rollback(
+    table: TableRef, storage: TableStorage, timeline: Timeline, target: str = ""
+) -> Instant | None:
+    """Return the pending rollback that a live process executes; of ``target``, '' for any. None if there is none.
+
+    Hudi executes rollbacks without the table's lock. Under optimistic concurrency, the process of a rollback renews a
+    heartbeat, by which Hudi keeps other processes away. A second execution would make the first one fail.
+    """
+    for instant in timeline.pending:
+        if instant.kind != "rollback" or not has_live_heartbeat(table, storage, instant.time):
+            continue
+        try:
+            if not target or rollback_target(timeline.plan(instant)) == target:
+                return instant
+        except FileNotFoundError:  # it ended after the timeline was listed
+            continue
+    return None
 
 
 def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:

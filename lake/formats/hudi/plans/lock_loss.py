@@ -7,7 +7,9 @@ the call.
 
 If that fails, the lock is taken again, so that no writer is in the middle of its commit. The timeline then shows
 whether the commit removed rows that a writer had committed, or whether one of the two commits is missing in the
-metadata table. In both cases lakefold's commit is rolled back and the writer's commit stays.
+metadata table. In both cases lakefold's commit is rolled back and the writer's commit stays. From table version 8 on,
+Hudi's rollback puts the plan back on the timeline, and its inputs are no longer current: a writer that executes pending
+plans would remove the same rows. So the plan is withdrawn before the lock is released.
 
 If the process dies before this verification, the next process that reads the commit does it: see
 ``read.unsafe_commits.find_lost_writes``.
@@ -22,6 +24,7 @@ from lake.formats.hudi.jvm.errors import translate_error
 from lake.formats.hudi.plans.input_checks import find_pending_groups
 from lake.formats.hudi.plans.preconditions import check_preconditions
 from lake.formats.hudi.plans.publication import find_inflight_writer
+from lake.formats.hudi.plans.withdrawal import withdraw_instant
 from lake.formats.hudi.read.unsafe_commits import describe_lost_writes, find_lost_writes
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.file_history import read_commit_changes
@@ -69,10 +72,10 @@ def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant
             f"{translate_error(error, client.table, _VERIFYING)}",
             plan_id,
         ) from error
+    _withdraw_rolled_back(client, prepared, text)
     after = client.read_timeline()
     left = list(metadata_table.find_faults(client.storage, after))
     busy = find_inflight_writer(client, after, prepared.plan.partitions)
-    # The rollback puts the request back on the timeline. It is withdrawn like the request of any ended plan.
     if any(instant.time == commit.time for instant in after.completed) or left or busy:
         raise CommitLost(
             f"plan {plan_id} of {name}: {text}; it was rolled back, but {_first_obstacle(left, busy)}", plan_id
@@ -81,6 +84,28 @@ def _verify_or_roll_back(client: HudiClient, timeline: Timeline, commit: Instant
         f"{name}: the table's lock was lost during commit {commit.time}, and {_describe_writers(lost)} meanwhile; "
         "the commit was rolled back and the next scan plans again"
     )
+
+
+def _withdraw_rolled_back(client: HudiClient, prepared: PreparedPlan, text: str) -> None:
+    """Withdraw the instant of ``prepared``, whose commit was rolled back, if it is pending again.
+
+    Call it under the lock. The instant of an adopted plan stays: it belongs to the process that requested it. Raises
+    CommitLost if the withdrawal fails.
+    """
+    plan = prepared.plan
+    client.meta.reloadActiveTimeline()
+    pending = next((one for one in client.read_timeline().pending if one.time == prepared.instant), None)
+    if pending is None or plan.adopted_instant is not None:
+        return
+    client.assert_lock_held(_VERIFYING)
+    try:
+        withdraw_instant(client, pending, plan.partitions)
+    except Exception as error:
+        raise CommitLost(
+            f"plan {plan.plan_id} of {plan.table.name}: {text}; it was rolled back, but withdrawing its plan failed: "
+            f"{translate_error(error, client.table, _VERIFYING)}",
+            plan.plan_id,
+        ) from error
 
 
 def _first_obstacle(faults: Sequence[str], busy: str | None) -> str:

@@ -26,7 +26,7 @@ from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.pending.actions import plan_kind
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, rollback_target
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, find_running_rollback, rollback_target
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
@@ -134,12 +134,13 @@ def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -
 def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -> Callable[[Timeline], None]:
     """Return a check for ``check_preconditions``: the pending instant ``expected`` is unchanged.
 
-    The check raises Transient otherwise.
+    The check raises Transient otherwise, or if another process is executing a rollback of the instant.
     """
 
     def check(timeline: Timeline) -> None:
         now = timeline.find(expected.time, action=expected.action)
         if now == expected:
+            refuse_running_rollback(client, timeline, expected.time, doing)
             return
         became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
         raise Transient(
@@ -147,6 +148,16 @@ def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -
         )
 
     return check
+
+
+def refuse_running_rollback(client: HudiClient, timeline: Timeline, target: str, doing: str) -> None:
+    """Raise Transient if a live process executes a rollback of ``target``; see ``find_running_rollback``."""
+    rollback = find_running_rollback(client.table, client.storage, timeline, target)
+    if rollback is not None:
+        raise Transient(
+            f"{client.table.name}: another process is executing rollback {rollback.time} of {target}, by its "
+            f"heartbeat; {doing} waits for its end"
+        )
 
 
 class _ObservedTimelines(NamedTuple):

@@ -8,7 +8,7 @@ from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.rollbacks import LeftRollback, find_left_rollbacks_of_lakefold
-from lake.formats.hudi.plans.preconditions import check_preconditions
+from lake.formats.hudi.plans.preconditions import check_preconditions, refuse_running_rollback
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import PlanKind
 
@@ -50,6 +50,7 @@ def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
         if now.find(left.instant.time, action="rollback") != left.instant or now.find(left.target) is not None:
             raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
 
+    refuse_running_rollback(client, client.read_timeline(), left.target, _FINISHING)
     generator = client.meta.getInstantGenerator()
     target = {
         "clustering": generator.getClusteringCommitInflightInstant,

@@ -71,22 +71,33 @@ def withdraw_plan(
             check_preconditions(
                 client, _WITHDRAWING, is_withdrawal=True, check=unchanged_instant_check(client, instant, _WITHDRAWING)
             )
-            if instant.kind == "compaction":
-                withdrawn += compaction.withdraw_compaction(client, instant, partitions)
-            else:
-                withdrawn += _withdraw_clustering(client, instant)
-            _remove_remaining_files(client, instant, partitions)
-            record_withdrawal(client.storage, instant.time)
+            withdrawn += withdraw_instant(client, instant, partitions)
             delete_ended_attempts(client.storage, instant.time)
         for time in {*(instants or ()), *([] if own_attempt is None else [own_attempt.attempt.instant])}:
             _remove_late_files_of(client, timeline, time)
     return withdrawn
 
 
+def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+    """Withdraw a pending clustering or compaction and delete its files; call it under the lock, after its checks.
+
+    Returns True if it was rolled back or removed from the timeline. Files in other directories than ``partitions`` are
+    not looked for, except by Hudi's rollback.
+    """
+    if instant.kind == "compaction":
+        withdrawn = compaction.withdraw_compaction(client, instant, partitions)
+    else:
+        withdrawn = _withdraw_clustering(client, instant)
+    _remove_remaining_files(client, instant, partitions)
+    record_withdrawal(client.storage, instant.time)
+    return withdrawn
+
+
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback covers these files; see ``pending.late_files``. Rollbacks that a dead process left are finished.
+    No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay.
+    Rollbacks that a dead process left are finished.
     """
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
@@ -140,7 +151,7 @@ def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Co
 def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> list[str]:
     known = read_instant_record(client.storage, time)
     instant = timeline.find(time)
-    if known is None or (instant is not None and instant.pending):
+    if known is None:
         return []
     paths = list_late_files(client.storage, timeline, known)
     if paths:
@@ -153,7 +164,8 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     client.assert_lock_held(_DELETING_LATE_FILES)
     for path in paths:
         client.remove_file(path)
-    client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
+    if instant is None or not instant.pending:
+        client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
     return paths
 
 

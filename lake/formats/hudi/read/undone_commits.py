@@ -15,9 +15,10 @@ from typing import Any, NamedTuple
 
 from lake.errors import CommitLost, Transient
 from lake.formats.hudi.files.cache import WeightedCache
+from lake.formats.hudi.files.names import MARKER_DIRECTORY
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import REWRITE_KINDS, plan_id_of
-from lake.formats.hudi.read.unsafe_commits import refuse_lost_writes
+from lake.formats.hudi.read.unsafe_commits import describe_pending_again, refuse_lost_writes
 from lake.formats.hudi.timeline import metadata_table
 from lake.formats.hudi.timeline.file_history import (
     CommittedFile,
@@ -149,21 +150,36 @@ def _describe_loss(
     what = f"{commit.kind} {commit.time}"
     by = "" if rollback is None else f"rollback {rollback.instant.time} of a writer that took it for begun work "
     if rollback is not None and rollback.instant.pending and _is_of_begun_work(rollback):
-        return f"{by}is pending, although {what} has completed, and deletes its files; {_remedy(commit)}"
+        return f"{by}is pending, although {what} has completed, and deletes its files; {_remedy(timeline, commit)}"
     if missing is not None:
         why = f"{by}deleted its files" if by else "no clean and no later commit accounts for that"
-        return f"{what} has completed, but its file {missing} is gone: {why}; {_remedy(commit)}"
+        return f"{what} has completed, but its file {missing} is gone: {why}; {_remedy(timeline, commit)}"
     if rollback is not None and commit.time in metadata_table.find_missing_commits(storage, timeline):
-        return f"{by}removed the completed {what} from the metadata table; {_remedy(commit)}"
+        return f"{by}removed the completed {what} from the metadata table; {_remedy(timeline, commit)}"
     return None
 
 
-def _remedy(commit: Instant) -> str:
-    return (
+def _remedy(timeline: Timeline, commit: Instant) -> str:
+    """Describe what the table's owner has to do about an undone ``commit``.
+
+    Up to table version 6 log files are named after the compaction that precedes them, so they belong to no slice
+    without it: the compaction has to be executed again.
+    """
+    time, kept = commit.time, "before the table's cleaner deletes the replaced files: the rows are in these files"
+    if commit.kind == "compaction" and timeline.layout == 1:
+        show = timeline.storage.display_path
+        completed, markers = f"{timeline.directory}/{commit.completed_file}", f"{MARKER_DIRECTORY}/{time}"
+        return (
+            f"readers do not see its rows. Do not roll it back: updates in log files that are named after {time} would "
+            f"be lost. Stop the writers, delete the file {show(completed)} and, if it exists, the directory "
+            f"{show(markers)}, and execute the compaction, which is pending then, again (CALL run_compaction(op => "
+            f"'run', table => …, timestamp => {time})), {kept}"
+        )
+    text = (
         "readers do not see its rows. Stop the writers and roll it back with the table's own writer "
-        f"(CALL rollback_to_instant(table => …, instant_time => '{commit.time}')), before its cleaner deletes the "
-        "replaced files: the rows are in these files"
+        f"(CALL rollback_to_instant(table => …, instant_time => '{time}')), {kept}"
     )
+    return text if commit.kind == "compaction" else f"{text}. {describe_pending_again(time)}"
 
 
 def _find_missing_outputs(storage: TableStorage, timeline: Timeline, commits: Iterable[Instant]) -> dict[str, str]:

@@ -68,7 +68,19 @@ def describe_lost_writes(time: str, lost_commits: list[Instant]) -> str:
         f"clustering {time} replaced file groups that {writers} changed meanwhile, since the table's lock was lost: "
         "readers no longer see those changes. Stop the writers and roll the clustering back with the "
         f"table's own writer (CALL rollback_to_instant(table => …, instant_time => '{time}')), before its cleaner "
-        "deletes the replaced files"
+        f"deletes the replaced files. {describe_pending_again(time)}"
+    )
+
+
+def describe_pending_again(time: str) -> str:
+    """Describe what has to follow the rollback of the completed clustering ``time`` by the table's owner.
+
+    From table version 8 on, the rollback makes the clustering pending again.
+    """
+    return (
+        f"Then, before a writer starts again, run lakefold tables rollback TABLE {time}, unless {time} has left the "
+        "timeline: the rollback makes the clustering pending again, and writers that execute pending plans would "
+        "remove rows that were written since"
     )
 
 

@@ -56,6 +56,7 @@ from lake.formats.hudi.plans.preconditions import OwnInstant, check_precondition
 from lake.formats.hudi.plans.withdrawal import remove_data_files
 from lake.formats.hudi.read.superseded import find_change_data
 from lake.formats.hudi.rewrite.columnar_read import write_from_batches
+from lake.formats.hudi.rewrite.copy_markers import marked_copies
 from lake.formats.hudi.rewrite.progress import ProgressReporter, tagged_jobs
 from lake.formats.hudi.rewrite.sorted_write import sort_inputs
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, InstantState, Timeline
@@ -103,7 +104,10 @@ def write_files(
             tagged_jobs(client.spark, tag),
             ProgressReporter(client.spark, tag, total, report) as progress,
         ):
-            with _stopping(client, prepared.instant, tag, cancelled) as stopped:
+            with (
+                _stopping(client, prepared.instant, tag, cancelled) as stopped,
+                marked_copies(client, prepared),
+            ):
                 java = _begin_rewrite(client, prepared) if adopted_write is None else adopted_write
                 if adopted_write is None:
                     _replace_write(client, prepared, java, progress.add_engine, stopped)
@@ -197,10 +201,13 @@ def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
 def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
     """Delete unused files written under a lakefold instant, see ``_delete_unowned_now``.
 
-    If another process took the instant over, this function first waits for its commit, at most
-    ``FOREIGN_COMMIT_TIMEOUT``. After that commit every file of the instant counts as committed and is visible to every
-    reader, even if the commit does not name it. Only the commit itself shows which files it names.
+    If another process took the instant over, files from before its begin are deleted at once. For the others this
+    function waits for its commit, at most ``FOREIGN_COMMIT_TIMEOUT``. After that commit every file of the instant
+    counts as committed and is visible to every reader, even if the commit does not name it. Only the commit itself
+    shows which files it names.
     """
+    if client.is_taken_over(prepared.instant):
+        _delete_unowned_now(client, prepared)
     deadline = time.monotonic() + FOREIGN_COMMIT_TIMEOUT.total_seconds()
     while client.is_taken_over(prepared.instant) and any(
         i.time == prepared.instant for i in client.read_timeline().pending
@@ -226,15 +233,14 @@ def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
         files = list_files_of_instant(client.storage, prepared.instant, partitions)
         timeline = client.read_timeline()
         instant = timeline.find(prepared.instant, action=ACTION_OF_KIND[prepared.plan.kind])
-        if instant is None or not instant.pending:
-            # The instant was completed by another process or withdrawn, or the table was dropped. The timeline of a
-            # later table at this location begins after the instant: its readers would consider these files committed
-            # and archived.
+        own_file = client.inflight_file
+        if instant is None or not instant.pending or own_file is None or not own_file.is_unchanged():
+            # The instant is executed or was completed by another process, or was withdrawn, or the table was dropped.
+            # The timeline of a later table at this location begins after the instant: its readers would consider these
+            # files committed and archived.
             known = read_instant_record(client.storage, prepared.instant)
             known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
             files = list_late_files(client.storage, timeline, known)
-        elif client.inflight_file is None or not client.inflight_file.is_unchanged():
-            return
         for path in files:
             client.remove_file(path)
 
@@ -371,7 +377,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
     except Exception as error:
         lost = not called and not is_unanswered(error) and client.is_taken_over(instant)
         if lost and client.storage.sizes([output.path for output in commit.outputs]):
-            _delete_unowned_now(client, prepared)  # nothing while another process executes the instant
+            _delete_unowned_now(client, prepared)
         outcome = translate_error(error, plan.table, "committing", committing=called and can_have_committed(error))
         if called and _is_committed(client, instant, ACTION_OF_KIND[plan.kind]):
             log.warning("%s: commit %s completed although Hudi reported: %s", plan.table.name, instant, outcome)
@@ -404,7 +410,7 @@ def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # A commit finds the files of repeated tasks by their markers, but Hudi's copy writes no markers.
+        # Hudi's commit finds the files of repeated tasks by their markers, but such a file may have none.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )

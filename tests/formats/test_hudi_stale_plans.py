@@ -1,0 +1,99 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plans that are pending again, or executed again, after a person has undone their commit as a message says."""
+
+import re
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hudi_tables import rows, run_service, write
+from hudi_writing import FORMAT, NewTable, Table, ignore
+
+from executors.context import RunContext
+from executors.sweep import sweep_table
+from lake.errors import CommitLost
+from lake.plan import Plan, PlanState
+from service.control.store import Store
+
+pytestmark = pytest.mark.spark
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+
+
+def execute_pending(trips: Table) -> None:
+    """What a writer with ``hoodie.clustering.inline`` does after its commit."""
+    with ThreadPoolExecutor() as pool:
+        pool.submit(run_service, trips.spark, "run_clustering", Path(trips.base), "execute").result()
+
+
+def undo_as_told(trips: Table, plan: Plan) -> str:
+    """Commit ``plan``, and roll the commit back as the owner does whom the message of a lost commit tells to."""
+    commit = trips.run(plan)
+    with trips.writer() as owner:
+        owner._open().write_client.rollback(commit.instant)
+    assert [entry.time for entry in trips.timeline().pending] == [commit.instant]
+    return commit.instant
+
+
+def test_a_clustering_that_its_owner_rolled_back_is_withdrawn_while_its_table_is_halted(
+    table: NewTable, store: Store
+) -> None:
+    trips = table()
+    plan = trips.plan()
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    claim = store.claim("executor")
+    assert claim is not None
+    undo_as_told(trips, plan)
+    context = RunContext(store=store, spark=lambda: trips.spark)
+    assert sweep_table(trips.ref, context, format=FORMAT, halted=True) == 0, "the plan has not ended"
+    store.fail(claim, "a test", halt=True)
+    assert store.plan_state(plan.plan_id) is PlanState.FAILED
+    assert sweep_table(trips.ref, context, format=FORMAT, halted=True, is_off=True) == 0
+    assert sweep_table(trips.ref, context, format=FORMAT, halted=True) == 1
+    assert trips.timeline().pending == ()
+    trips.upsert(0, 180, 5, "id % 3 = 0")
+    now = trips.rows(), trips.other_rows()
+    execute_pending(trips)
+    assert (trips.rows(), trips.other_rows()) == now
+
+
+def test_a_clustering_that_its_owner_rolled_back_is_withdrawn_at_once_by_the_command_of_the_message(
+    table: NewTable,
+) -> None:
+    trips = table()
+    before = trips.rows(), trips.other_rows()
+    instant = undo_as_told(trips, trips.plan())
+    with trips.writer() as operator:
+        assert operator.roll_back(instant).endswith("is withdrawn: its files are deleted")
+    assert trips.timeline().pending == ()
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+def test_updates_in_logs_that_are_named_after_an_undone_compaction_are_read_again_after_the_remedy(
+    spark: Any, tmp_path: Path
+) -> None:
+    """Up to version 6: rolling the compaction back would leave these logs without a slice."""
+    trips = Table(spark, tmp_path / "trips")
+    write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=SIX)
+    trips.upsert(0, 60, 1, "id % 3 = 0", **SIX)
+    plan = trips.compaction()
+    with trips.writer() as writer:
+        commit = writer.commit(writer.rewrite(writer.prepare(plan, 1), ignore))
+    trips.upsert(0, 60, 2, "id % 5 = 0", **SIX)
+    assert any(f"_{commit.instant}.log." in path for path in trips.files_of(commit.instant))
+    before = trips.rows(), trips.other_rows()
+    for output in commit.outputs:
+        (Path(trips.base) / output.path).unlink()
+    with pytest.raises(CommitLost, match="Do not roll it back") as lost:
+        FORMAT.find_commit(trips.ref, plan.plan_id)
+    told = re.search(r"delete the file (\S+) and, if it exists, the directory (\S+),", str(lost.value))
+    assert told is not None
+    Path(told[1]).unlink()
+    Path(told[1]).with_name(f".{Path(told[1]).name}.crc").unlink(missing_ok=True)
+    shutil.rmtree(told[2], ignore_errors=True)
+    run_service(spark, "run_compaction", Path(trips.base), "run", **SIX)
+    assert trips.timeline().pending == ()
+    assert (trips.rows(), trips.other_rows()) == before
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is not None
