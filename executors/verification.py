@@ -163,7 +163,7 @@ def _footers_equal(
     files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in compared)
     try:
         equal = run(_has_equal_footers, compared, files=files, check=check)
-    except Transient as error:
+    except (Transient, Rejected) as error:
         log.warning("footers are compared in this process: %s", error)
         return frozenset()
     return frozenset(one.partition.name for one, is_equal in zip(compared, equal, strict=True) if is_equal)

@@ -337,13 +337,14 @@ def test_other_processes_settle_neither_a_difference_nor_orc_files(tmp_path: Pat
     assert found == [False]
 
 
-def test_footers_are_compared_in_this_process_if_no_other_can(tmp_path: Path):
+@pytest.mark.parametrize("error", [Transient, Rejected])
+def test_footers_are_compared_in_this_process_if_no_other_can(tmp_path: Path, error: type[Exception]):
     case = Case(tmp_path, VerificationLevel.FOOTER)
     case.input(table(range(100)))
     case.output(set_value(table(range(100)), "id", 99, 100))
 
     def run(*_: object, **__: object) -> list[bool]:
-        raise Transient("Spark could not run the tasks")
+        raise error("Spark could not run the tasks")
 
     with pytest.raises(Integrity, match="column id, max"):
         verify_rewrite(case.rewrite(), writer=NoWriter(), run=run)  # type: ignore[arg-type]
