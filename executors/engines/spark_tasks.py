@@ -134,7 +134,9 @@ class SparkTasks:
             prepare_worker(access)
             return [function(item) for item in part]
 
-        count = min(len(items), max(context.defaultParallelism, -(-files // _FILES_A_TASK)))
+        # A multiple of the number of cores, so that no core idles while others work on a last task.
+        cores = context.defaultParallelism
+        count = min(len(items), cores * max(1, -(-files // (cores * _FILES_A_TASK))))
         # Neighbours are in different tasks, since they often are of one size.
         parts = [items[number::count] for number in range(count)]
         with _SparkCall(context, lambda: context.parallelize(parts, count).map(run).collect()) as call:
