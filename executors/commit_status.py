@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from executors.lease import Lease
-from executors.retry import poll_for_commit
+from executors.repeated_calls import poll_for_commit
 from lake.errors import CommitLost, CommitUnknown, TableGone, one_line
 from lake.plan import Claim, Commit
 from lake.ports import TableFormat
@@ -23,7 +23,7 @@ class CommitStatus:
         self.is_own_commit_possible = False
 
     def find_commit(self) -> Commit | None:
-        """Return the commit in the table. Raises CommitUnknown if the check fails although a commit is possible.
+        """Return the commit in the table. Raises CommitUnknown if the check fails and a commit is possible.
 
         CommitLost passes through.
         """

@@ -88,7 +88,7 @@ class SparkSessions:
         return self._session
 
     def mark_spoiled(self) -> None:
-        """Let the session end as soon as no plan runs: some work fails in it that would succeed in a new session."""
+        """Let the session end as soon as no plan runs: some work that failed in it would succeed in a new session."""
         self._is_spoiled = self._session is not None
 
     def ensure_usable(self) -> bool:

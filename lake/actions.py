@@ -35,8 +35,8 @@ class ActionFile:
 class FileChanges:
     """The files that an action added, or the files that it removed or replaced.
 
-    ``files`` are the first of these files, ``count`` is their whole number. ``bytes`` is the sum of all sizes, None if
-    a size is unknown.
+    ``count`` is the number of all these files, ``files`` are the first of them. ``bytes`` is the sum of the sizes of
+    all these files, None if a size is unknown.
     """
 
     count: int = 0
@@ -60,11 +60,11 @@ class FileChanges:
 class TableAction:
     """One action on a table.
 
-    ``key`` identifies the action within its table; a page that begins after the action has it as its cursor. ``action``
-    is the format's word for the action, ``operation`` the word for its effect (``upsert``). ``is_rewrite`` is True if
-    the action changed no rows. ``completed_at`` is None while the action is pending. ``plan_id`` and ``epoch`` are set
-    for a lakefold plan. ``by`` names the writer, as far as the table records it. ``partitions`` is the number of
-    changed partitions. ``notes`` are further facts, each in a phrase.
+    ``key`` identifies the action within its table. To get the page that begins after the action, pass this key as the
+    cursor. ``action`` is the format's word for the action, ``operation`` the word for its effect (``upsert``).
+    ``is_rewrite`` is True if the action changed no rows. ``completed_at`` is None while the action is pending.
+    ``plan_id`` and ``epoch`` are set for a lakefold plan. ``by`` names the writer, as far as the table records it.
+    ``partitions`` is the number of changed partitions. ``notes`` are further facts, each in a phrase.
     """
 
     key: str

@@ -295,7 +295,7 @@ class DetectsWriters(Protocol):
     """The part of a ``TableFormat`` whose tables show which tools wrote them."""
 
     def likely_writers(self, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-        """Return the tools that likely write or read the table, those with a consequence first.
+        """Return the tools that likely write or read the table, tools with a ``consequence`` first.
 
         Reads a bounded number of files, whatever the table's size. A file that can't be read is ignored. Raises
         as ``TableFormat.snapshot`` does.
@@ -340,8 +340,9 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Of an instant that a writer has taken over, the files from before are deleted. Also finishes withdrawals whose
-        process died.
+        Of an instant that a writer has taken over, the files from before are deleted. Also mends what else
+        ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits that
+        another process may drop from the table's log too early.
         """
 
 
@@ -357,8 +358,9 @@ class FindsStragglers(Protocol):
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
         Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline, and
-        instants that a writer has taken over, if they have files from before. Every sweep calls this, so it must be
-        cheap: each ended instant is checked at growing intervals, then no longer.
+        instants that a writer has taken over, if they have files from before, instants that a writer began while their
+        plan was being removed, and commits whose superseded files another process counts as deleted. Every sweep calls
+        this, so it must be cheap: each ended instant is checked at growing intervals, then no longer.
         """
 
 
@@ -439,17 +441,18 @@ class ChangeDetector(Protocol):
     """The state that one process keeps of a table between two checks for changes."""
 
     def find_changed_partitions(self) -> frozenset[str]:
-        """Return the partitions that changed since the last call, in the catalog or in a directory; sometimes more.
+        """Return the partitions that changed since the last call, in the catalog or in a directory.
 
-        The first calls only record the state. On large tables a call reads a part, and the next call continues. Raises
-        as ``TableFormat.snapshot`` does.
+        The result may also have partitions that did not change. The first calls only record the state. On large tables
+        a call reads a part, and the next call continues. Raises as ``TableFormat.snapshot`` does.
         """
 
     def find_changed_locations(self, locations: Collection[str]) -> frozenset[str]:
-        """Return the ``locations`` that changed since the last call, or are passed for the first time; sometimes more.
+        """Return the ``locations`` that changed since the last call, and those that are passed for the first time.
 
-        The cost is that of listing the directories above them. If these are large a call reads a part, and the next
-        call continues. Raises Transient.
+        The result may also have locations that did not change. The cost is that of listing the directories above the
+        locations. If these directories are large, a call reads a part of them, and the next call continues. Raises
+        Transient.
         """
 
     @property
@@ -464,12 +467,12 @@ class PrunesRelocations(Protocol):
     def missing_locations(self, table: TableRef, locations: Collection[str]) -> Collection[str]:
         """Return the ``locations`` that no longer exist, and beside which nothing of lakefold's is left.
 
-        If a writer recreates one, ``ChangeDetector.recreated_locations`` reports it. Returns nothing if the storage of
-        the table is not available. Raises Transient.
+        If a writer recreates a missing location, ``ChangeDetector.recreated_locations`` reports the location. Returns
+        nothing if the storage of the table is not available. Raises Transient.
         """
 
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
-        """Remove these relocations from the table's record. Returns those tokens that the table then no longer records.
+        """Remove these relocations from the table's record. Returns the tokens that are not in the record afterwards.
 
         A relocation is retained if a partition names it as its last one, or if its location or its previous location
         may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.

@@ -76,7 +76,8 @@ class FileAdditions(Protocol):
     def shared_entries(self) -> Mapping[str, str]:
         """Key-value metadata of every file.
 
-        An input that lacks a key gets the value of the first input that has the key, and this value if none has it.
+        An input that lacks a key gets the value of the first input that has the key, or the value here if no input has
+        it.
         """
 
     @property
@@ -183,8 +184,8 @@ class RewriteEngine(Protocol):
     ) -> Iterator[EngineOutput]:
         """Write every output of ``tasks``. Raises the errors of ``TableWriter.rewrite``. Stops once ``cancelled``.
 
-        A Conflict for an input that can't be read has ``SkippedGroup`` groups as well, with paths as the tasks have
-        them. The format replaces these paths by its own names, which the planner uses.
+        If an input can't be read, the Conflict also has the skipped groups (``SkippedGroup``), with the paths that the
+        tasks have. The format replaces these paths by its own names, which the planner uses.
         """
 
 

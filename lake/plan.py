@@ -328,7 +328,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionFigures:
-    """The effect of a completed plan on one partition (live base files of the plan before and after)."""
+    """The base files of a completed plan in one partition, before and after the plan."""
 
     partition: str
     files_before: int

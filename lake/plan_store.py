@@ -119,7 +119,7 @@ class PlanStore(Protocol):
         """Return the plans of the table that were claimed at least once and ended cancelled or failed."""
 
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
-        """Complete a plan that ended cancelled or failed although its table holds ``commit``. False for other plans.
+        """Complete a plan that ended cancelled or failed although its table holds ``commit``; else return False.
 
         Halts the table as ``complete`` does.
         """

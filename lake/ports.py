@@ -125,9 +125,9 @@ class TableVerification:
     ``missing`` are live files that are not in storage; ``wrong_size`` are live files whose size differs from the
     commit's. ``resurrected`` are superseded files that are live again; ``unowned`` are data files in storage that
     belong to no slice, pending plan or superseded version. Paths are those of ``lake.storage.locations.resolve_path``.
-    ``rows`` is None unless requested. ``contradictions`` are filled only then: commits whose rows do not follow from
-    the commits before them, each in a sentence. ``rows_expected`` is also None if only the files contain the numbers of
-    rows.
+    ``rows`` is None unless requested. ``contradictions`` are filled only then: commits that were not built on the
+    newest files before them, or whose number of rows does not agree with these files, each in a sentence.
+    ``rows_expected`` is also None if only the files contain the numbers of rows.
     """
 
     files: int

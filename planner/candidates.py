@@ -13,7 +13,7 @@ import pyarrow.compute as pc
 
 from lake.model import DeltaKind, Snapshot
 from lake.plan import DeclinedPlan, FailedPlan, PlanKind
-from planner.partitions import select_partitions
+from planner.partition_selection import select_partitions
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
 

@@ -206,6 +206,27 @@ def hive_installation(
     return made
 
 
+def iceberg_installation(
+    home: Path, url: str, settings: Mapping[str, str], daemon: Mapping[str, str | int], **policy: str | int
+) -> Installation:
+    """One that compacts the tables of the catalog ``prod``, whose ``settings`` are those of Spark."""
+    made = Installation(home=home, url=url)
+    sections: list[tuple[str, Mapping[str, str | int]]] = [
+        ("[database]", {"url": url}),
+        ("[spark]", {"master": "local[1]", **HEAP, "spark.sql.shuffle.partitions": "1", **settings}),
+        ("[http]", {"port": 0}),
+        ("[daemon]", daemon),
+        ("[[sources]]", {"catalog": "prod"}),
+        ("[defaults]", {"quiet_period": "0s", "verification": "hash", **policy}),
+        ("[[tables]]", {"match": "*", "mode": "compact"}),
+    ]
+    lines = []
+    for title, values in sections:
+        lines += [title, *(f"{json.dumps(key)} = {json.dumps(value)}" for key, value in values.items()), ""]
+    made.config.write_text("\n".join(lines))
+    return made
+
+
 def stop_group(process: "subprocess.Popen[bytes]", how: int = signal.SIGKILL) -> None:
     """End a process that ``Installation.start`` began, with everything in its group."""
     try:

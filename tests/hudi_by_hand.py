@@ -151,6 +151,7 @@ def without_java(table: ByHand) -> Any:
         follow_table_changes=lambda *_, **__: None,
         locked=lambda *_, **__: nullcontext(),
         assert_lock_held=lambda _: None,
+        assert_lakefold_lock_held=lambda _: None,
         is_taken_over=lambda _: False,
         remove_file=storage.delete,
         remove_directory=lambda relative: shutil.rmtree(table.base / relative, ignore_errors=True),

@@ -47,39 +47,66 @@ _CLASS = "org.apache.iceberg.rest.RESTCatalogServer"
 _START_SECONDS = 60
 
 
+class Server:
+    """A server with a directory of its own for its database, which outlives ``stop``."""
+
+    def __init__(self) -> None:
+        self._jars, port = class_path(f"iceberg-rest-{_ICEBERG}", _ARTIFACTS), free_port()
+        self._home = Path(tempfile.mkdtemp(prefix="lakefold-iceberg-rest-"))
+        self.uri = f"http://127.0.0.1:{port}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._settings = {
+            "CATALOG_URI": f"jdbc:sqlite:{self._home}/catalog.db",
+            "CATALOG_JDBC_SCHEMA__VERSION": "V1",
+            "CATALOG_WAREHOUSE": f"file:{self._home}/warehouse",
+            "CATALOG_CLIENTS": "1",  # two connections to one SQLite file lock each other out
+            "CATALOG_REST_PORT": str(port),
+        }
+
+    def start(self) -> None:
+        """Start it, and wait until it answers."""
+        command = [
+            *(str(java_home() / "bin" / "java"), "-Xmx300m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
+            *("-cp", self._jars, _CLASS),
+        ]
+        place, log = self._home, self._home / "log"
+        with log.open("ab") as sink:
+            self._process = subprocess.Popen(
+                command,
+                cwd=place,
+                env=os.environ | self._settings,
+                stdout=sink,
+                stderr=sink,
+                preexec_fn=end_with_parent,
+            )
+        deadline = time.monotonic() + _START_SECONDS
+        while not _answers(self.uri):
+            assert self._process.poll() is None, log.read_text()[-3000:]
+            assert time.monotonic() < deadline, log.read_text()[-3000:]
+            time.sleep(0.1)
+
+    def stop(self) -> None:
+        """End it at once."""
+        if self._process is not None:
+            self._process.send_signal(signal.SIGKILL)
+            self._process.wait()
+            self._process = None
+
+    def remove(self) -> None:
+        """End it, and delete its database."""
+        self.stop()
+        shutil.rmtree(self._home)
+
+
 @contextmanager
 def running() -> Iterator[str]:
     """The address of a server for as long as it is needed."""
-    jars, port = class_path(f"iceberg-rest-{_ICEBERG}", _ARTIFACTS), free_port()
-    home = Path(tempfile.mkdtemp(prefix="lakefold-iceberg-rest-"))
-    command = [
-        *(str(java_home() / "bin" / "java"), "-Xmx300m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *("-cp", jars, _CLASS),
-    ]
-    settings = {
-        "CATALOG_URI": f"jdbc:sqlite:{home}/catalog.db",
-        "CATALOG_JDBC_SCHEMA__VERSION": "V1",
-        "CATALOG_WAREHOUSE": f"file:{home}/warehouse",
-        "CATALOG_CLIENTS": "1",  # two connections to one SQLite file lock each other out
-        "CATALOG_REST_PORT": str(port),
-    }
-    process = None
+    server = Server()
     try:
-        with (home / "log").open("wb") as log:
-            process = subprocess.Popen(
-                command, cwd=home, env=os.environ | settings, stdout=log, stderr=log, preexec_fn=end_with_parent
-            )
-        uri, deadline = f"http://127.0.0.1:{port}", time.monotonic() + _START_SECONDS
-        while not _answers(uri):
-            assert process.poll() is None, (home / "log").read_text()[-3000:]
-            assert time.monotonic() < deadline, (home / "log").read_text()[-3000:]
-            time.sleep(0.1)
-        yield uri
+        server.start()
+        yield server.uri
     finally:
-        if process is not None:
-            process.send_signal(signal.SIGKILL)
-            process.wait()
-        shutil.rmtree(home)
+        server.remove()
 
 
 def _answers(uri: str) -> bool:

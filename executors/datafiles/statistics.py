@@ -109,10 +109,11 @@ class LeafStatistics:
         return all(mine.has_comparable_bounds(theirs) for mine in self.types for theirs in other.types)
 
     def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
-        """Return the field ids of both, in words, if files of ``other`` have another column of this name, else None.
+        """Return the field ids of both columns, in words, if the name means another column in files of ``other``.
 
-        Each id of ``other`` must be one of this column's ids. Each id of this column must be in ``other``, unless some
-        files of ``other`` have no ids. If one side has no ids at all, there is no conflict.
+        Returns None if it means the same column. Each id of ``other`` must be one of this column's ids. Each id of this
+        column must be in ``other``, unless some files of ``other`` have no ids. If one side has no ids at all, there is
+        no conflict.
         """
         for mine, theirs in zip(self.field_ids, other.field_ids, strict=False):
             old, new = ({number for number in ids if number is not None} for ids in (mine, theirs))

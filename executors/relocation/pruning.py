@@ -30,7 +30,7 @@ def prune_relocations(
     after: str = "",
     age: timedelta = PRUNE_AFTER,
 ) -> tuple[int, str]:
-    """Prune relocations of the next partitions by name after ``after``. Returns their number and the next ``after``.
+    """Prune relocations of the partitions that follow ``after`` by name. Returns their number and the next ``after``.
 
     The next ``after`` is '' once all partitions have been processed. A halted partition retains everything. Raises the
     errors of format and store.

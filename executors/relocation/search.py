@@ -27,7 +27,7 @@ class RelocationSearch:
     def mark_searched(self, table: TableRef, result: DiscoveryResult) -> None:
         """Note that the table was searched.
 
-        A search that left a commit to an executor is repeated at the next sweep: the executor may have been killed.
+        If a search left a commit to its executor, it is repeated at the next sweep: the executor may have been killed.
         """
         if not (result.left_to_executors or result.left_to_plans):
             self._searched_at[table.name, table.location] = time.monotonic()

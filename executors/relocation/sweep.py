@@ -177,7 +177,7 @@ class _ReaderLook:
         self._since_look, self._look_seconds = Stopwatch(), 0.0
 
     def decide(self, record: RelocatedPartition, state: PartitionState, waited: timedelta) -> RelocationDecision:
-        """See ``decide_restore_location``. The partition waits if another one is read from its own directory now."""
+        """See ``decide_restore_location``. The partition waits while another one is read from the own directory."""
         decision = decide_restore_location(record, state)
         if (target := _restore_target(decision)) is None:
             return decision

@@ -140,7 +140,7 @@ def _decide(
 def _halt_if_renamed(
     decision: RelocationDecision, record: RelocatedPartition, state: PartitionState
 ) -> RelocationDecision:
-    """Return a halt in place of a decision that can't be carried out for a partition with another name now."""
+    """Return a halt if the decision can't be carried out because the partition was renamed; else the decision."""
     if state.renamed_to is None:
         return decision
     what = f"{partition_label(record.partition)} was renamed to {state.renamed_to}"
@@ -207,7 +207,7 @@ def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
 def _decide_reverted(
     record: RelocatedPartition, state: PartitionState, waited: timedelta, grace: timedelta
 ) -> RelocationDecision:
-    """Decide as if the partition were at its latest location. Without another action, reapply that location."""
+    """Decide as if the partition were at its latest location. If that needs no action, set that location again."""
     decision = _decide(
         record, replace(state, location=record.latest.location, token=record.latest.token), waited, grace
     )

@@ -205,7 +205,7 @@ def _inspect_previous_location(
     """Return the change of a previous location. Copies that a suspended sweep made there do not count."""
     location, there = previous.location, state.locations[previous.location]
     if previous.is_before_owner_move and there.read_by is not None:
-        # The owner has moved the partition away, and given the location to another one, which shows the files there.
+        # The owner has moved the partition away, and given its location to another partition, which shows the files.
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.

@@ -158,7 +158,9 @@ class RelocationHistory:
         the last two stay as well. Any other relocation may be pruned if it is cleaned up and its previous location is
         missing, or if that location is the own directory and a later relocation left it again. Of consecutive prunable
         relocations the last one stays and stands for the earlier ones. If a relocation that no plan made stays, the
-        relocations before and after it stay as well, because only they show in a table that it was made.
+        relocation before it stays as well, and so do the relocations after it up to the next one that a plan made or
+        that led to the own directory: only they show in a table that it was made. If the relocation itself led to the
+        own directory, those after it need not stay.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}

@@ -245,9 +245,9 @@ class TableSettings:
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),
         metadata={
-            "meaning": "how often a table is scanned; other scans follow at the start of the service, a change of the "
-            "table's settings, the end of its last live plan, and the end of a `quiet_period` in which nothing else "
-            "could be planned"
+            "meaning": "how often a table is scanned; it is also scanned at the start of the service, after a change "
+            "of its settings, at the end of its last live plan, and at the end of a `quiet_period` in which nothing "
+            "else could be planned"
         },
     )
     slo_small_file_share: float = field(

@@ -21,7 +21,7 @@ from lake.units import DAY_US
 from planner.candidates import Candidates, Ints, decide_large, decide_recent
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs
 from planner.groups import min_group_files
-from planner.partitions import select_partitions
+from planner.partition_selection import select_partitions
 from planner.policy.enums import PartitionFilter
 from planner.policy.policy import SizingPolicy
 from planner.reasons import REASON_CODES, UNDECIDED, Reason

@@ -5,6 +5,7 @@ import os
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -144,10 +145,11 @@ def test_many_groups_are_checked_in_tasks_with_the_reasons_of_each_group(spark, 
         paths.append(str(tmp_path / f"{number}.parquet"))
         pq.write_table(pa.table({"a" if number % 3 else "b": range(number, 9)}), paths[-1])
     tasks = [task_of(paths[start:end], tmp_path / "out", start) for start, end in ((1, 3), (2, 4), (4, 6), (0, 2))]
+    options = replace(OPTIONS, min_row_group_bytes=0)
     for engine in create_engines(lambda: spark)[:3]:
         assert isinstance(engine, ChecksManyTasks)
-        reasons = engine.unsupported_reasons(tasks, OPTIONS)
-        assert reasons == [engine.unsupported_reason(task, OPTIONS) for task in tasks]
+        reasons = engine.unsupported_reasons(tasks, options)
+        assert reasons == [engine.unsupported_reason(task, options) for task in tasks]
         assert [reason is None for reason in reasons] == [True, False, True, False], engine.name
 
 

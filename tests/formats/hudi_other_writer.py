@@ -81,6 +81,10 @@ class OtherWriter:
         order = {"base": str(base), "plan_id": plan_id, "partitions": list(partitions)}
         self._order(order | {"options": dict(options)})
 
+    def withdraw(self, base: Path | str, plan_id: str, options: Mapping[str, str]) -> None:
+        """Begin, as another lakefold, the withdrawal of a plan."""
+        self._order({"base": str(base), "withdraw": plan_id, "options": dict(options)})
+
     @property
     def is_idle(self) -> bool:
         """Whether it runs and has answered to everything."""
@@ -168,6 +172,9 @@ def main() -> None:
                     signal.pause()
                 table = Table(spark, order["base"], order["options"])
                 table.run(table.plan(order["plan_id"], partitions=order["partitions"]))
+            elif "withdraw" in order:
+                with Table(spark, order["base"], order["options"]).writer() as writer:
+                    writer.withdraw(order["withdraw"], None)
             else:
                 frame = rows(spark, order["low"], order["high"], version=9).where(order["where"]).coalesce(1)
                 write(frame, Path(order["base"]), order["operation"], options=order["options"])

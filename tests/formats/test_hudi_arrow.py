@@ -29,7 +29,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.additions import BaseFileAdditions
 from lake.formats.hudi.files.bloom_filter import SIMPLE, BloomFilterSettings
 from lake.formats.hudi.files.names import parse_file_name
-from lake.formats.hudi.inputs.engine_choice import WRITERS, EngineChoice
+from lake.formats.hudi.inputs.plan_engine import WRITERS, EngineChoice
 from lake.formats.hudi.jvm.bundle import Bundle, Bundle10
 from lake.formats.hudi.rewrite.engine_files import find_writers
 from lake.formats.hudi.timeline.timeline import write_stats

@@ -189,6 +189,34 @@ def test_a_clean_that_does_not_end_refuses_the_commit_and_not_the_next_attempt(
     assert len(same_for_both(trips)) == 180 + 12
 
 
+def test_a_clustering_that_committed_between_the_plan_of_a_clean_and_its_publication_is_held_back(
+    table: NewTable,
+) -> None:
+    """Hudi computes the plan of a clean without the lock, and not visibly."""
+    trips = table()
+    trips.upsert(0, 60, 1)
+    with trips.writer() as other:
+        client = other._open()
+        by_versions = {"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"}
+        cleaner = client.new_unlocked_client(by_versions)
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(cleaner.getConfig(), client.context)
+        plan = java.createCleanerPlan(client.context, client.empty_option)
+        assert plan.isPresent()
+        commit = trips.run(trips.plan("0198-meanwhile", partitions=[TWO]))
+        requested = client.meta.getInstantGenerator().getCleanRequestedInstant(client.new_instant())
+        client.meta.getActiveTimeline().saveToCleanRequested(requested, plan)
+        cleaner.clean(False)
+        cleaner.close()
+    assert FORMAT.instants_with_stragglers(trips.ref) == [commit.instant]
+    with trips.writer() as sweep:
+        assert sweep.remove_straggler_files([commit.instant]) == []
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    insert(trips, 6, start=2000, **ARCHIVING)
+    assert trips.timeline().find(commit.instant) is not None, "its replaced files exist"
+    assert len(same_for_both(trips)) == 180 + 12
+    delete(trips, commit)
+
+
 # -- the table's own cleaner ---------------------------------------------------------------------------------------
 
 

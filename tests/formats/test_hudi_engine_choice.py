@@ -17,13 +17,13 @@ from hudi_templates import ref
 from lake.errors import Rejected
 from lake.formats.hudi.client.write_options import plan_options
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.inputs.engine_choice import (
+from lake.formats.hudi.inputs.footers import read_footers
+from lake.formats.hudi.inputs.plan_engine import (
     HEALTHY_ROW_GROUP_BYTES,
     EngineChoice,
     choose_engine,
     columns_read_as_text,
 )
-from lake.formats.hudi.inputs.footers import read_footers
 from lake.formats.hudi.timeline.timeline import SORT_COLUMNS
 from lake.model import FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions

@@ -12,7 +12,7 @@ from hudi_writing import NewTable, Table, ignore
 
 from executors.verification import verify_rewrite
 from lake.errors import Integrity, Rejected
-from lake.formats.hudi.inputs import engine_choice
+from lake.formats.hudi.inputs import plan_engine
 from lake.plan import Commit, VerificationLevel
 
 pytestmark = pytest.mark.spark
@@ -88,7 +88,7 @@ def test_files_of_different_schemas_are_not_copied_and_nothing_is_published_wher
 ) -> None:
     from pyspark.sql import functions as f
 
-    monkeypatch.setattr(engine_choice, "HEALTHY_ROW_GROUP_BYTES", 0)
+    monkeypatch.setattr(plan_engine, "HEALTHY_ROW_GROUP_BYTES", 0)
     trips = table()
     frame = trips.spark.read.format("hudi").load(str(trips.base)).where("id < 20")
     added = frame.select([c for c in frame.columns if not c.startswith("_hoodie")]).withColumn("id", f.col("id") + 1000)
@@ -119,7 +119,7 @@ def test_the_copy_is_taken_by_itself_where_row_groups_are_healthy(
         prepared = writer.prepare(plan, 1)
         assert prepared.notes[0].startswith("engine spark: no copy, row groups of group 0 average ")
         writer.withdraw(plan.plan_id, None)
-    monkeypatch.setattr(engine_choice, "HEALTHY_ROW_GROUP_BYTES", 1)
+    monkeypatch.setattr(plan_engine, "HEALTHY_ROW_GROUP_BYTES", 1)
     before = trips.rows()
     commit = trips.run(plan)
     assert [row_groups(trips, output.path) for output in commit.outputs] == [3]

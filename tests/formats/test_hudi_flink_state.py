@@ -5,9 +5,11 @@ import re
 from pathlib import Path
 
 import pytest
-from hudi_writing import FORMAT, NewTable
+from hudi_writing import ARCHIVING, FORMAT, NewTable, insert
 
 from lake.errors import Rejected
+from lake.formats.hudi.read.flink_state import find_flink_index
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import Plan, PlanKind
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
@@ -30,6 +32,23 @@ def test_a_copy_on_write_table_that_flink_upserts_is_refused_unless_its_index_is
         FORMAT.check(trips.ref)
     trips.options["hoodie.index.type"] = "BLOOM"
     FORMAT.check(trips.ref)
+
+
+def test_a_table_whose_upserts_by_flink_are_all_archived_is_refused_too(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The job may resume from a checkpoint of before: its keys are in the checkpoint's state."""
+    trips = table()
+    trips.upsert(0, 60, 1, "id % 9 = 0")
+    insert(trips, 8, **ARCHIVING | {"hoodie.clean.automatic": "true"})
+    active = [trips.timeline().metadata(commit) or {} for commit in trips.timeline().commits]
+    assert {record.get("operationType") for record in active} == {"INSERT"}
+    FORMAT.check(trips.ref)
+    (Path(trips.base) / CHECKPOINTS).mkdir(parents=True)
+    with pytest.raises(Rejected, match=REASON):
+        FORMAT.check(trips.ref)
+    monkeypatch.setattr(Timeline, "archived", None)
+    assert find_flink_index(trips.timeline(), {}), "the archive is read once"
 
 
 def test_a_merge_on_read_table_that_flink_upserts_is_compacted_and_not_clustered(table: NewTable) -> None:

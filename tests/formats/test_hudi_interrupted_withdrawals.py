@@ -1,19 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """Withdrawals whose process died: what Hudi's rollback leaves on the timeline, and how it is finished."""
 
+import json
 import os
+import re
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hudi_tables import METADATA, copy
-from hudi_writing import COMPACTED, FORMAT, NewTable, Table, ignore, insert
+from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, ignore, insert
 from py4j.protocol import Py4JJavaError
 
 from executors.context import RunContext
 from executors.sweep import sweep_table
-from lake.errors import Conflict, Rejected
+from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending import rollbacks
 from lake.formats.hudi.pending.late_files import record_path
 from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
 from lake.formats.hudi.plans.preconditions import _how_to_finish
@@ -119,4 +123,60 @@ def test_a_rollback_of_a_plan_that_is_still_there_is_finished_with_the_plan(tabl
         with pytest.raises(Rejected, match=r"is not a write"):
             writer.roll_back(rollback.time)
         assert writer.withdraw(prepared.plan.plan_id, None) == 1
+    assert trips.timeline().pending == ()
+
+
+@pytest.mark.parametrize("whose", ["owner", "writer"])
+def test_a_rollback_of_a_commit_that_is_archived_now_is_never_executed(
+    table: NewTable, store: Store, whose: str
+) -> None:
+    """Its process died before it removed the commit from the timeline; no writer finishes such a rollback."""
+    trips = table()
+    instant = trips.run(trips.plan()).instant
+    with trips.writer() as dead:
+        client = dead._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        committed = java.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant().get()
+        target = committed if whose == "owner" else client.bundle.inflight_clustering(client.meta, instant)
+        java.scheduleRollback(client.context, client.new_instant(), target, False, False, False)
+    (rollback,) = trips.timeline().pending
+    insert(trips, 8, **ARCHIVING | {"hoodie.clean.automatic": "true"})
+    assert trips.timeline().find(instant) is None, "it is archived"
+    assert trips.timeline().pending == (rollback,), "no write finishes it"
+    before, files = trips.rows(), trips.files_of(instant)
+    assert files
+    (Path(trips.base) / record_path(instant)).write_text(
+        json.dumps({"instant": instant, "partitions": ["dt=2026-01-01", "dt=2026-01-02"]})
+    )  # as if its process had died before it recorded the commit
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    sweep_table(trips.ref, RunContext(store=store, spark=lambda: trips.spark), format=FORMAT)
+    assert (trips.rows(), trips.files_of(instant)) == (before, files)
+    os.utime(Path(trips.base) / trips.timeline().directory / str(rollback.requested_file), (0, 0))
+    advice = (
+        rf"delete .*{rollback.time}\.rollback\.requested: .* files of \w+ {instant}, which has completed and is arch"
+    )
+    assert re.match(advice, _how_to_finish("trips", trips.timeline(), rollback))
+    with trips.writer() as operator, pytest.raises(Rejected, match=f"must not be finished; {advice}"):
+        operator.roll_back(rollback.time)
+    assert (trips.rows(), trips.files_of(instant)) == (before, files)
+
+
+def test_a_rollback_that_can_not_be_finished_is_tried_again_at_growing_intervals(table: NewTable, store: Store) -> None:
+    trips = table("metadata")
+    instant, _ = die_in_withdrawal(trips, trips.plan())
+    restore = Path(trips.base) / trips.timeline().directory / "20200101000000000.restore.inflight"
+    restore.touch()  # an owner's restore that does not end
+    context = RunContext(store=store, spark=lambda: trips.spark)
+    with pytest.raises(Transient, match=r"finishing a rollback waits for the pending restore 20200101000000000"):
+        sweep_table(trips.ref, context, format=FORMAT)
+    assert FORMAT.instants_with_stragglers(trips.ref) == []
+    assert sweep_table(trips.ref, context, format=FORMAT) == 0, "neither the lock nor a JVM is needed"
+    (entry,) = [one for one in FORMAT.pending_actions(trips.ref) if one.action == "rollback"]
+    assert entry.is_begun, "it is shown as a pending action"
+    (tries,) = [tries for key, tries in rollbacks._tries.items() if key[0] == str(trips.base)]
+    assert tries.interval == timedelta(minutes=1)
+    tries.interval = timedelta()
+    restore.unlink()
+    assert FORMAT.instants_with_stragglers(trips.ref) == [instant]
+    sweep_table(trips.ref, context, format=FORMAT)
     assert trips.timeline().pending == ()

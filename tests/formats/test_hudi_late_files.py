@@ -82,6 +82,31 @@ def test_files_of_a_pending_or_unknown_instant_are_left_alone(table: ByHand) -> 
     assert files(table) == before
 
 
+@pytest.mark.parametrize("begun_by", ["writer", "lakefold"])
+def test_of_an_instant_that_a_writer_took_over_only_files_from_before_its_begin_are_deleted(
+    table: ByHand, begun_by: str
+) -> None:
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    inflight = table.base / f".hoodie/{T3}.compaction.inflight"
+    inflight.touch()
+    began = inflight.stat().st_mtime
+    names = [table.base_file(T3, f"p/f-{number}") for number in range(3)]
+    for name, seconds in zip(names, (-1, 0, 1), strict=True):
+        os.utime(table.base / "p" / name, (began + seconds, began + seconds))
+    markers = table.base / f".hoodie/.temp/{T3}/p/{names[2]}.marker.CREATE"
+    markers.parent.mkdir(parents=True)
+    markers.touch()
+    before, storage = files(table), TableStorage(str(table.base))
+    if begun_by == "lakefold":
+        record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
+        assert found(table) == []
+        return
+    assert found(table) == [T3]
+    assert remove_late_files(without_java(table), [T3]) == [f"p/{names[0]}"]
+    assert (files(table), markers.exists(), found(table)) == (before - {names[0]}, True, [])
+
+
 @pytest.mark.parametrize("archived", [False, True])
 def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_instant(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: bool

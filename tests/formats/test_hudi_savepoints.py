@@ -9,8 +9,11 @@ from typing import Any
 import pytest
 from hudi_tables import rows, write
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, ignore, insert, make_table
+from py4j.protocol import Py4JJavaError
+from pyspark.errors.exceptions.captured import IllegalArgumentException
 
-from lake.errors import Conflict
+from lake.errors import Conflict, Transient
+from lake.formats.hudi.plans import cleaning
 from lake.plan import Plan
 
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
@@ -121,8 +124,75 @@ def test_files_that_a_restore_needs_are_deleted_once_the_savepoint_is_gone(table
         insert(trips, 1)
         commit = writer.commit(rewrite)
     saved = save(trips)
+    insert(trips, 1, start=2000)
     with pytest.raises(Conflict, match=rf"needed by a restore to savepoint {saved}, which rolls {commit.instant} back"):
         delete(trips, commit)
     release(trips, saved)
     delete(trips, commit)
     assert not {version.path for version in commit.superseded} & set(trips.data_files())
+
+
+@pytest.mark.parametrize("kind", ["cow", "mor"])
+def test_a_commit_during_which_a_rewrite_ran_can_be_saved_and_restored_to_until_its_inputs_are_deleted(
+    table: NewTable, kind: str
+) -> None:
+    trips = table(kind)
+    plan = trips.compaction() if kind == "mor" else trips.plan()
+
+    def put(low: int) -> None:
+        frame = rows(trips.spark, low, low + 2).coalesce(1)
+        write(frame, trips.base, "bulk_insert", merge_on_read=kind == "mor", options=trips.options)
+
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        put(7000)
+        commit = writer.commit(rewrite)
+    newest = trips.timeline().newest_commit_time
+    assert newest > commit.instant, "the newest commit by its time, which completed first"
+    reason = rf"needed by a restore to a savepoint of {newest}, the newest commit, which rolls {commit.instant} back"
+    with pytest.raises(Conflict, match=reason):
+        delete(trips, commit)
+    put(8000)
+    before = trips.rows()
+    delete(trips, commit)
+    with trips.writer() as owner:
+        java = owner._open().write_client
+        # PySpark gives the error a class of its own once a session has run a query.
+        refused = (Py4JJavaError, IllegalArgumentException)
+        with pytest.raises(refused, match=f"Could not savepoint commit {newest} as this is beyond the lookup"):
+            java.savepoint(newest, "somebody", "before an upgrade")
+    saved = save(trips)
+    put(9000)
+    with trips.writer() as owner:
+        java = owner._open().new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
+        java.restoreToSavepoint(saved)
+        java.close()
+    assert trips.rows() == before
+
+
+def test_a_file_that_a_savepoint_named_while_a_clean_was_published_is_not_deleted(
+    table: NewTable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Hudi's savepoint takes no lock: it has read the newest clean before, and lists files meanwhile."""
+    trips = table()
+    oldest = trips.timeline().commits[-1].time
+    commit = trips.run(trips.plan())
+    insert(trips, 1)
+    before = trips.rows()
+    look = cleaning.check_preconditions
+
+    def saved_meanwhile(*arguments: Any, **more: Any) -> Any:
+        found = look(*arguments, **more)
+        if not trips.timeline().savepoints():
+            with trips.writer() as owner:
+                owner._open().write_client.savepoint(oldest, "somebody", "before an upgrade")
+        return found
+
+    monkeypatch.setattr(cleaning, "check_preconditions", saved_meanwhile)
+    with pytest.raises(Transient, match=f"savepoint {oldest} was begun while a clean was being published; nothing was"):
+        delete(trips, commit)
+    assert trips.timeline().savepoints()[oldest] <= set(trips.data_files())
+    assert trips.timeline().pending == ()
+    with pytest.raises(Conflict, match=f"kept by savepoint {oldest}"):
+        delete(trips, commit)
+    assert trips.rows() == before

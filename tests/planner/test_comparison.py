@@ -8,9 +8,9 @@ import pytest
 from replay_inputs import MIB, SINCE, commit, generated, history, written
 
 from lake.history import TableHistory
+from planner.advice.writer_advice import advise
 from planner.cost import CostInputs, Rates
 from planner.policy.policy import SizingPolicy
-from planner.replay.advice import advise
 from planner.replay.comparison import (
     CONFIGURED,
     NO_COMPACTION,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from plan_inputs import NOW, File, groups, plan, reasons, texts
 
-from planner.partitions import select_partitions
+from planner.partition_selection import select_partitions
 from planner.policy.policy import SizingPolicy
 
 DAYS = [f"dt=2026-02-{day:02d}" for day in range(1, 29)]

@@ -13,11 +13,11 @@ from types import ModuleType
 from typing import Any
 
 import executors.cleaner
-import executors.failure
+import executors.failed_run
 import executors.lease
 import executors.partition_locks
 import executors.relocation.search
-import executors.retry
+import executors.repeated_calls
 import executors.run
 import executors.sweep
 import executors.take_over
@@ -48,8 +48,8 @@ _CORE = (
     executors.cleaner,
     executors.partition_locks,
     executors.lease,
-    executors.retry,
-    executors.failure,
+    executors.repeated_calls,
+    executors.failed_run,
     executors.sweep,
     executors.relocation.search,
     executors.take_over,

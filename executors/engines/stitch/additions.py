@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The additions of a table's format to files of copied row groups: see ``lake.engines.FileAdditions``.
+"""Adds what a table's format requires, such as replaced column values, to files that consist of copied row groups.
 
-Of each row group only the columns that the format reads or replaces are decoded. pyarrow writes the replaced columns to
-a temporary file, with a row group for each row group of the output.
+``lake.engines.FileAdditions`` describes these additions. Of each row group only the columns that the format reads or
+replaces are decoded. pyarrow writes the replaced columns to a temporary file, with a row group for each row group of
+the output.
 """
 
 from collections.abc import Sequence

@@ -52,7 +52,10 @@ class Run:
 
 
 def divide_runs(groups: Sequence[SourceGroup], min_bytes: int) -> list[Run]:
-    """Return ``groups`` in their order as runs. A run of two or more smaller than ``min_bytes`` each is merged."""
+    """Return ``groups`` in their order as runs.
+
+    A run of two or more row groups, each smaller than ``min_bytes``, is merged.
+    """
     found = []
     for is_small, part in groupby(groups, key=lambda one: one.group.bytes < min_bytes):
         run = list(part)

@@ -19,7 +19,9 @@ from lake.formats.hudi.files.storage import PROPERTIES, TableStorage, read_table
 from lake.formats.hudi.pending.actions import list_pending_actions
 from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.pending.late_files import find_instants_with_late_files
+from lake.formats.hudi.pending.request_copies import find_lost_requests
 from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
+from lake.formats.hudi.plans.clean_bounds import find_passed_replacements
 from lake.formats.hudi.read.actions import list_actions
 from lake.formats.hudi.read.commits import (
     find_commit,
@@ -183,6 +185,8 @@ class HudiFormat:
             storage = TableStorage(table.location)
             timeline = Timeline(storage)
             left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
+            left |= {instant.time for instant in find_lost_requests(storage, timeline)}
+            left |= {instant.time for instant in find_passed_replacements(storage, timeline, table.write_options)}
             return sorted(left.union(find_instants_with_late_files(storage, timeline)))
 
         return _retry_once(table, read_late_files)

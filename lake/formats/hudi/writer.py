@@ -21,7 +21,7 @@ from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.maintenance import deletion, services
 from lake.formats.hudi.maintenance.repair import remove_resurrected
 from lake.formats.hudi.pending.attempt_files import RunningAttempt
-from lake.formats.hudi.plans import adoption, clustering, compaction, publication, withdrawal
+from lake.formats.hudi.plans import adoption, cleaning, clustering, compaction, publication, withdrawal
 from lake.formats.hudi.read.hudi_rs import HudiRsReader, MergeUnsupported
 from lake.formats.hudi.read.refusals import unsafe_state_refusals
 from lake.formats.hudi.rewrite import execute
@@ -232,7 +232,9 @@ class HudiWriter:
         """See ``RemovesStragglers``."""
         with translated_errors(self.table, "opening the table"):
             client = self._open()
-        return withdrawal.remove_late_files(client, instants)
+        removed = withdrawal.remove_late_files(client, instants)
+        cleaning.hold_back_passed_replacements(client)
+        return removed
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``RunsTableServices``."""

@@ -8,7 +8,7 @@ from lake.capabilities import capabilities_of
 from lake.engines import RewriteEngine
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
 from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, table_identity
-from lake.formats.iceberg.read import commits, ref_files, refusals, verification
+from lake.formats.iceberg.read import audit, commits, deletion_blockers, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
 from lake.formats.iceberg.session import SESSION
 from lake.formats.iceberg.writer import IcebergWriter
@@ -84,19 +84,19 @@ class IcebergFormat:
 
     def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
-        return ref_files.deletion_blockers(self._load(table), versions)
+        return deletion_blockers.deletion_blockers(self._load(table), versions)
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         """See ``TableFormat``."""
-        return ref_files.obsolete_deletions(self._load(table), versions)
+        return deletion_blockers.obsolete_deletions(self._load(table), versions)
 
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """See ``TableFormat``."""
-        return verification.verify(self._load(table), superseded, rows=rows)
+        return audit.verify(self._load(table), superseded, rows=rows)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
-        return verification.describe(self._load(table))
+        return audit.describe(self._load(table))
 
     def writer(self, table: TableRef, spark: SparkProvider, engines: Sequence[RewriteEngine] = ()) -> TableWriter:
         """See ``TableFormat``."""

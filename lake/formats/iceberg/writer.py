@@ -28,16 +28,17 @@ from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
 from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
+from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.jvm.staged_rewrite import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.read import footers, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
-from lake.formats.iceberg.read.ref_files import deletion_blockers
 from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
+from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
 from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
@@ -94,6 +95,7 @@ class IcebergWriter:
         table = self._load()
         self._require_identity(table_identity(table))
         refusals.check_table(table)
+        require_storage_clock(table, "preparing the plan")
         inputs, skipped = read_inputs(table, plan)
         if not inputs.files:
             first = skipped[0].reason if skipped else "it has none"
@@ -205,6 +207,7 @@ class IcebergWriter:
             self._require_same_ids(inputs, prepared.live_groups, paths)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
+        require_storage_clock(table, "committing")
         needless = needless_deletes(table, removed, inputs.sequence_number)
         snapshot = snapshot_of(table)
         last_seen = None if snapshot is None else snapshot.snapshot_id
@@ -339,6 +342,7 @@ class IcebergWriter:
             tokens = remaining_staged(table, wanted)
             if not tokens:
                 return 0
+            require_storage_clock(table, "withdrawing an attempt")
             snapshot = snapshot_of(table)
             if self._forbid(table, tokens, None if snapshot is None else snapshot.snapshot_id):
                 for one in wanted:
@@ -387,6 +391,7 @@ class IcebergWriter:
         for reason in deletion_blockers(table, versions).values():
             if reason is not None:
                 raise Conflict(f"{self._ref.name}: {reason}")
+        require_storage_clock(table, "expiring snapshots")
         java_table = self._open()
         self.fence()
         return expiry.expire(table, java_table, versions, self.retention)

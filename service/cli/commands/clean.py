@@ -166,7 +166,8 @@ def verify(
 
     Checks that every live file exists with its size and that no superseded file is live again. Lists the files that
     belong to no slice, plan or superseded version. With --rows, also checks that the row count equals that of the
-    commits, and that the rows of each commit follow from the commits before it.
+    commits, that each commit was built on the newest files before it, and that it wrote as many rows as these files and
+    its inserts and deletes give.
     """
     from service.control.planning.missing_directory import naming_missing_directory, refuse_missing_directory
 

@@ -73,7 +73,7 @@ class CommandRun:
     def table(self, word: str) -> "ConfiguredTable":
         """Find a table by name, name ending or path.
 
-        Raises ProblemError with the nearest names if there is no such table, and with ``--url``.
+        Raises ProblemError if there is no such table, naming the nearest names, or if ``--url`` is given.
         """
         return self.catalog.find(word)
 

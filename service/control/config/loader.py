@@ -308,7 +308,7 @@ def _digest(text: str) -> str:
 def _config_without(
     faults: Sequence[ErrorDetails], path: Path | None, text: str, document: Mapping[str, Any]
 ) -> Config | None:
-    """Return the configuration without the settings at fault; None if the faults are not in ``document`` alone."""
+    """Return the configuration without the settings at fault; None if some faults are outside of ``document``."""
     if not document:
         return None
     rest = dict(document)

@@ -70,7 +70,7 @@ def read_planning_inputs(
 
 
 def _replaced_quarantined_files(state: TableState, snapshot: Snapshot) -> dict[str, int]:
-    """Return the quarantined paths that have another file now, each with the size that was quarantined."""
+    """Return the quarantined paths that have another file now, each with the size of the quarantined file."""
     known = state.quarantined_bytes
     if not known:
         return {}

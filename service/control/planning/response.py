@@ -57,7 +57,7 @@ def plans_text(plans: Sequence[Mapping[str, Any]], verb: str) -> str:
 
 
 def _with_created_plans(last: PlanningResult, created: Sequence[PlanningResult]) -> PlanningResult:
-    """Return ``last``; in partitions of the ``created`` plans it has the decisions of the plan's own planning."""
+    """Return ``last``; for the partitions of the ``created`` plans it has the decisions that made these plans."""
     decisions = last.decisions
     held = pc.equal(decisions["reason"].cast(pa.string()), Reason.HELD.value)
     for made in created:

@@ -15,7 +15,7 @@ from lake.capabilities import PendingAction
 from lake.model import Snapshot
 from lake.plan import PlanKind
 from lake.ports import Capability
-from planner.partitions import select_partitions
+from planner.partition_selection import select_partitions
 from planner.reasons import Reason
 from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives

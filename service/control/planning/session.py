@@ -10,7 +10,7 @@ from uuid_utils import uuid7
 from lake.plan import PlanKind
 from planner.budgets import UNLIMITED, WorkAmount
 from planner.candidates import PlanningConstraints
-from planner.partitions import select_partitions
+from planner.partition_selection import select_partitions
 from planner.planner import next_plan
 from planner.preparation import PreparedTable, prepare_table
 from planner.priority import objective_urgency, priority_offset

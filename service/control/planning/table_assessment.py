@@ -41,7 +41,7 @@ class TableAssessment:
 
     @property
     def error_text(self) -> str:
-        """``error`` with the name of the table in front, unless the error begins with it."""
+        """The text of ``error``, with the name of the table in front unless the text begins with the name."""
         name, why = self.table.name, self.error or ""
         return why if why.startswith(name) else f"{name}: {why}"
 

@@ -10,7 +10,7 @@ from service.text import plural, share_of
 
 if TYPE_CHECKING:
     from lake.history import TableHistory
-    from planner.replay.advice import Advice, SmallFileSource, Trial
+    from planner.advice.writer_advice import Advice, SmallFileSource, Trial
 
 
 def advice(table: str, history: "TableHistory", found: "Advice") -> dict[str, Any]:
@@ -34,7 +34,7 @@ def advice(table: str, history: "TableHistory", found: "Advice") -> dict[str, An
 
 
 def _source_document(source: "SmallFileSource") -> dict[str, Any]:
-    from planner.replay.advice import busiest_hours
+    from planner.advice.writer_advice import busiest_hours
 
     return {
         "operation": source.operation,

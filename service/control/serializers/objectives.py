@@ -78,7 +78,7 @@ def describe_error_budget(left: float, pace: str | None) -> str:
 def describe_objective(objective: Mapping[str, Any]) -> str:
     """Return one line about an objective's document: whether it is met, since when, and the rest of its budget.
 
-    All times end with the last good scan, and the missed time and the budget are of the same window, so that they
+    All times end with the last good scan. The missed time and the budget are those of the same window, so that they
     agree.
     """
     from lake.units import format_duration

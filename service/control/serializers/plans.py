@@ -144,8 +144,8 @@ def end_reason(plan: "PlanView") -> str | None:
 def progress_rate(plan: "PlanView", no_executor: str | None) -> dict[str, Any]:
     """Return the speed of a running plan and the time its rewrite still takes, at its last heartbeat; None if unknown.
 
-    Both are unknown if ``no_executor`` is the reason why no executor can be running it. Verification and commit follow
-    after the rewrite.
+    Both are unknown if no executor can be running the plan; ``no_executor`` is then the reason. Verification and commit
+    follow after the rewrite.
     """
     from lake.plan import PlanState, Step
 

@@ -115,7 +115,7 @@ def status(lake: "LakeState") -> dict[str, Any]:
 
 
 def _oldest_waiting_plan(lake: "LakeState") -> dict[str, Any] | None:
-    """Return the plan that waits longest, when it will be tried, and its reason; None if no plan waits.
+    """Return the plan that waits longest, the time of its next attempt, and why it waits; None if no plan waits.
 
     ``next_attempt_at`` is None if an event other than the passing of time must come first.
     """
@@ -188,7 +188,7 @@ def _layout_document(lake: "LakeState", modes: Collection[str]) -> dict[str, Any
     """Return the files of the tables in ``modes``, by the last good scan of each.
 
     Reducible small files are worth a plan, now or once the condition they wait for has passed; residual ones are not.
-    The first share is None unless the first scan of every one of these tables distinguished these two kinds.
+    The share at first is None unless the first scan of every one of these tables distinguished these two kinds.
     """
     names = [table.name for table in lake.figures.tables if table.mode in modes]
     # After an upgrade a table counts from its next scan on, which distinguishes reducible files from residual ones.

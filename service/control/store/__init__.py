@@ -9,6 +9,7 @@ from service.control.store.audit import AuditTrail
 from service.control.store.base import RowCache
 from service.control.store.budget_ledger import BudgetLedger, CpuHistory
 from service.control.store.bulk_actions import BulkActions
+from service.control.store.claimed_plans import ClaimedPlans
 from service.control.store.claims import Claims
 from service.control.store.database import Database, DatabaseObserver
 from service.control.store.errors import (
@@ -23,7 +24,6 @@ from service.control.store.errors import (
     StoreError,
     WrongState,
 )
-from service.control.store.lifecycle import Lifecycle
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
 from service.control.store.partition_locks import PartitionLocks
@@ -74,7 +74,7 @@ __all__ = [
 class Store(
     Claims,
     BudgetLedger,
-    Lifecycle,
+    ClaimedPlans,
     StagedJournal,
     SupersededVersions,
     RelocationJournal,

@@ -16,9 +16,9 @@ from sqlalchemy import Connection, Row, func, select, update
 from lake.plan import DeclinedPlan, Plan, PlanState, ProposalDecision
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, in_batches, record_event, storable_text, with_row_locks
+from service.control.store.claimed_plans import cancel_requested_plan
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.errors import WrongState
-from service.control.store.lifecycle import cancel_requested_plan
 from service.control.store.models import PlanRow
 from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.plan_filter import is_awaiting_approval

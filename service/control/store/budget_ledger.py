@@ -65,7 +65,7 @@ def predicted_cost(row: Any) -> WorkAmount:
 
 
 def charge_excess(connection: Connection, plan_id: str, cores: float) -> None:
-    """Charge the cost of a plan's last attempt beyond its prediction. The plan must have left inflight."""
+    """Charge the part of the last attempt's cost that exceeds the prediction. The plan must have left inflight."""
     row = connection.execute(select(PlanRow.__table__).where(PlanRow.id == plan_id)).one()
     completed, before = row.state == PlanState.COMPLETED, predicted_cost(row)
     written = row.bytes_after if completed else row.progress_bytes_done

@@ -2,7 +2,7 @@
 """Claims: free plans, the executors that hold plans, and their leases.
 
 A plan is claimed by compare-and-set, each time with a new epoch. Every write of the executor names that epoch, see
-``service.control.store.lifecycle``.
+``service.control.store.claimed_plans``.
 """
 
 from datetime import timedelta

@@ -116,7 +116,7 @@ class Notifications(StorePart):
             return [_notification(row) for row in rows]
 
     def retry_notifications(self, numbers: Collection[int] | None, *, actor: str) -> int:
-        """Send dead messages again, all of them if ``numbers`` is None; return their number. Skips waiting ones.
+        """Send dead messages again, all of them if ``numbers`` is None; return their number. Skips waiting messages.
 
         Raises NotFound if a number is unknown, WrongState if a message was delivered; then no message is changed.
         """

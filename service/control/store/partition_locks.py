@@ -33,7 +33,7 @@ class PartitionLocks(StorePart):
     def lock_partitions(
         self, table: TableRef, partitions: Collection[str], owner: LockOwner, *, alongside_plans: bool = False
     ) -> Collection[str]:
-        """Lock ``partitions`` for ``owner`` for some minutes. Returns those that are now locked for the owner.
+        """Lock ``partitions`` for ``owner`` for some minutes. Returns the partitions that are now locked for the owner.
 
         With ``alongside_plans``, the sweep also locks partitions of plans that are not in their commit, and the cleaner
         also locks partitions of requested plans. If such a plan is claimed, it waits for the cleaner before its commit.

@@ -9,9 +9,9 @@ from sqlalchemy import Connection, Row, select, update
 from lake.plan import PlanState
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, record_event, storable_text, with_row_locks
+from service.control.store.claimed_plans import cancel_requested_plan
 from service.control.store.database import datetime_from_ms, db_now
 from service.control.store.errors import WrongState
-from service.control.store.lifecycle import cancel_requested_plan
 from service.control.store.models import GroupRow, PlanRow
 from service.control.store.partition_locks import lock_plan_partitions, write_with_partitions
 from service.control.store.plan_queries import resolve_plan_id

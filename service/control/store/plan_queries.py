@@ -12,9 +12,9 @@ from sqlalchemy import ColumnElement, Connection, Select, bindparam, case, func,
 from lake.model import FileSlice
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.store.base import PackedQuery, RowCache, StorePart, fetch_packed, in_batches
+from service.control.store.claimed_plans import error_of_attempt
 from service.control.store.database import datetime_from_ms, db_now
 from service.control.store.errors import AmbiguousId, NotFound
-from service.control.store.lifecycle import error_of_attempt
 from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.control.store.notifications import notification_counts
 from service.control.store.plan_filter import (

@@ -34,8 +34,8 @@ class PlannerQueries(StorePart):
     def failed_plans(self, name: str, settings_digest: str) -> list[FailedPlan]:
         """Return the plans of the table ``name`` that failed under these settings and must not be repeated unchanged.
 
-        They are returned until they are retried or the table is resumed. A plan whose attempts all failed is returned
-        for only a day, because the storage may have been the cause.
+        A plan is returned until it is retried or the table is resumed. A plan whose attempts all failed is returned for
+        only a day, because the storage may have been the cause.
         """
         remembered = (PlanRow.failure == FailureKind.REJECTED) | (
             PlanRow.finalized_at_ms > db_now() - timedelta_to_ms(_EXHAUSTED_REMEMBERED)

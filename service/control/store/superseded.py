@@ -113,7 +113,10 @@ class SupersededVersions(StorePart):
                 connection.execute(update(TableRow).where(TableRow.name == name).values(added))
 
     def close_superseded(self, rows: Mapping[int, str]) -> None:
-        """Close these rows with their reasons, without a deletion. Rows that no longer wait do not change."""
+        """Stop tracking these rows, each with its reason: lakefold may no longer delete their files.
+
+        Rows that do not wait for their deletion stay unchanged.
+        """
         ordered = sorted(rows)
         with self._database.write() as connection:
             for start in range(0, len(ordered), _BATCH_SIZE):

@@ -37,7 +37,7 @@ class CalendarMonth(Generic[Entry]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeyCalendar(Generic[Entry]):
-    """The months of all partitions with one key; '' if the date is the whole key."""
+    """The months of all partitions with one key; the key is '' if the partition's path has only the date."""
 
     key: str
     months: tuple[CalendarMonth[Entry], ...]

@@ -36,7 +36,7 @@ def shape(kind: str) -> Markup:
 
 @lru_cache(_STATE_CACHE_SIZE)
 def state(word: str, text: str | None = None) -> Markup:
-    """Return a state with its symbol, as its own word or as ``text``."""
+    """Return a state with its symbol and a text: ``text``, or else the state's own word."""
     tone, kind = STATE_STYLES.get(word, ("quiet", "ring"))
     return Markup(f'<span class="state {tone}">{shape(kind)}{escape(text or word)}</span>')
 

@@ -257,7 +257,7 @@ def sparkline(
 ) -> Sparkline:
     """Return a size histogram for a table row. Every size has a fixed position, so that rows are comparable.
 
-    The highest bar has the most files, or ``most``, so that two histograms have the same scale.
+    The full height stands for the largest bar or, so that two histograms have one scale, for ``most`` files.
     """
     slot, base, boundary = width / _SLOTS, height - 1.0, _axis_position(small_file_limit)
 
@@ -323,7 +323,7 @@ class Span:
 
 
 def spans(lengths: Iterable[tuple[str, float]]) -> tuple[Span, ...]:
-    """Return consecutive segments as shares of their sum; the shortest one stays visible."""
+    """Return consecutive segments as shares of their sum; even the shortest segment stays visible."""
     listed = [(name, max(length, 0.0)) for name, length in lengths]
     whole = sum(length for _, length in listed) or 1.0
     result, start = [], 0.0

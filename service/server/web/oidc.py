@@ -57,7 +57,7 @@ def finish_sign_in(
     error: Word = "",
     error_description: Word = "",
 ) -> Response:
-    """Handle the provider's callback: issue a token for this browser if the person is in one of the groups."""
+    """Handle the provider's callback: issue a token for this browser if one of the person's groups has access."""
     provider = _provider(context)
     sign_in = PendingSignIn.from_cookie(unquote(request.cookies.get(SIGN_IN_COOKIE, "")))
     if sign_in is None or not hmac.compare_digest(sign_in.state.encode(), state.encode()):

@@ -189,7 +189,7 @@ def notices(lake: LakeState, now: datetime) -> list[Notice]:
 
 
 def _failure_age(lake: LakeState, name: str, notice: Notice, now: datetime) -> timedelta:
-    """Return the age of the failure that ``notice`` is about, and no age for a problem that continues."""
+    """Return the age of the failure that ``notice`` is about; zero for a problem that continues."""
     failed = lake.failed_plans.get(name)
     is_about_failure = failed is not None and notice.href == f"/plans/{failed.plan_id}"
     return now - (failed.finalized_at or now) if failed is not None and is_about_failure else timedelta()

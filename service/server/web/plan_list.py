@@ -93,7 +93,7 @@ def plan_list_page(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalSizes:
-    """Two small histograms on the same axes: of the files that a plan rewrites, and that it is expected to write."""
+    """Two small histograms on the same axes: files that a plan rewrites, and files that it is expected to write."""
 
     before: Sparkline
     after: Sparkline

@@ -44,7 +44,7 @@ class PolicyLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayChart:
-    """A chart with one line per policy for windows of one width, on a common scale from zero.
+    """A chart for browser windows of one width, with one line per policy on a common scale from zero.
 
     A band for each day has the figures of all policies in words.
     """
@@ -76,7 +76,7 @@ class PolicyRow:
 def replay_page(context: Context, table: ConfiguredTable, days: float, settings: Sequence[str]) -> PageContent:
     """Replay the last ``days`` of ``table`` under each combination of ``settings``.
 
-    Result and advice are None if there is an error; only the advice is None if the time limit was reached before it.
+    Result and advice are None if there is an error. Only the advice is None if the time limit ended before the advice.
     """
     given = tuple(word.strip() for word in settings if word.strip())
     found: Mapping[str, Any] | None = None
@@ -170,7 +170,7 @@ def _by_day(policies: Sequence[Mapping[str, Any]]) -> tuple[tuple[datetime, tupl
 
 
 def _equal_lines(policies: Sequence[Mapping[str, Any]]) -> str:
-    """Return the policies with the same files on each day, whose lines cover each other; '' without."""
+    """Return the policies that have the same files on each day, so that their lines cover each other; '' if none do."""
     alike: dict[tuple[int, ...], list[str]] = {}
     for policy in policies:
         alike.setdefault(tuple(day["files"] for day in policy["by_day"]), []).append(policy["name"])
@@ -179,7 +179,7 @@ def _equal_lines(policies: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _charts(found: Mapping[str, Any]) -> tuple[ReplayChart, ...]:
-    """Return the chart for wide windows and the one for narrow windows; none without a day."""
+    """Return a chart for wide and a chart for narrow browser windows; nothing if there is no day."""
     if not found["policies"][0]["by_day"]:
         return ()
     most = max(day["files"] for policy in found["policies"] for day in policy["by_day"])

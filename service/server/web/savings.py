@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart of a table's plans: the CPU time that they took, and the CPU time that readers have saved since."""
+"""The chart of a table's plans: the CPU time that the plans took, and the CPU time that readers have saved since."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

@@ -27,7 +27,7 @@ def settings_page(settings: Sequence[Mapping[str, Any]], table: str, search: str
     """Return the page of ``settings``: first those that are set, then the defaults; each part is grouped by section.
 
     Only settings whose name, value or origin contains ``search``, regardless of case, are on the page. A search among
-    the settings of the service also names the settings of tables that it would find.
+    the service's settings also names the tables' settings that contain ``search``.
     """
     found = [entry for entry in settings if _matches(entry, search.lower())]
     changed = [entry for entry in found if entry["origin"] != _DEFAULT]

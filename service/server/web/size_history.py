@@ -32,7 +32,7 @@ LEVELS = 6
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SizeColumn:
-    """The files by size at one scan, which hold from this time until the next column."""
+    """The numbers of files by size at one scan; they apply from this time until the next column."""
 
     at: datetime
     scanned_at: datetime

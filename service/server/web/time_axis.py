@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The axes of charts over time: positions of moments, and round marks on both axes. Times are UTC."""
+"""The axes of charts over time: positions of moments, and marks at round times and round numbers. Times are UTC."""
 
 import math
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ _EPOCH = datetime(2024, 1, 1, tzinfo=UTC)  # a Monday, so that marks of weeks ar
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MomentBand:
-    """The vertical band of one moment, with the figures at this moment in words."""
+    """The vertical band of one moment, and the figures at this moment as text."""
 
     x: float
     width: float
@@ -59,7 +59,7 @@ class TimeAxis:
         half_text = 18.0 if step >= timedelta(minutes=1) else 28.0
         moment = _EPOCH + math.ceil((self.begin - _EPOCH) / step) * step
         while moment <= self.end:
-            # A text in the middle of its mark must not leave the picture.
+            # The text is centred on its mark, and must not extend beyond the picture.
             if self.left + half_text <= self.position(moment) <= self.right - half_text:
                 yield moment
             moment += step
@@ -71,14 +71,14 @@ def _tick_text(moment: datetime, step: timedelta) -> str:
     return f"{moment:%H:%M}" if step >= timedelta(minutes=1) else f"{moment:%H:%M:%S}"
 
 
-#: the leading figure of the end of an axis → the number of its marks
+#: the number of marks of an axis, by the value at its end divided by a power of ten
 _MARKS = {1.0: 4, 1.5: 3, 2.0: 4, 2.5: 5, 3.0: 3, 4.0: 4, 5.0: 5, 6.0: 3, 8.0: 4}
 
 
 def axis_marks(top: float, is_whole: bool = False) -> tuple[float, ...]:
-    """Return the figures of an axis that ends at ``top``, an answer of ``round_ceiling``, evenly spaced and without 0.
+    """Return the evenly spaced numbers at the marks of an axis, without 0.
 
-    With ``is_whole`` the figures are whole numbers.
+    The axis ends at ``top``, which ``round_ceiling`` returned. With ``is_whole`` all of these are whole numbers.
     """
     binary = top
     while binary >= 1024:
@@ -97,7 +97,8 @@ def _leading_figure(value: float) -> float:
 def round_ceiling(value: float, binary: bool = False) -> float:
     """Return the least round number that is not below ``value``: 1, 1.5, 2, 2.5, 3, 4, 5, 6 or 8 times a power of ten.
 
-    With ``binary`` the powers are those of 1024, each times whole numbers of this series below 1024, for axes of bytes.
+    With ``binary``, for axes of bytes, the result is a power of 1024 times 1, 2, 3, 4, 5, 6, 8, 10, 15, 20, 25, 30, …,
+    800: the whole numbers of that series below 1024.
     """
     if value <= 0:
         return 1.0

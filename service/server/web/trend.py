@@ -110,7 +110,7 @@ def _on(point: TrendPoint) -> str:
 
 
 def _trend_of(points: Sequence[TrendPoint], days: int) -> dict[str, Any] | None:
-    """Return the trend over ``days``, or if there is no such period over the shortest; None if there is no trend."""
+    """Return the trend over ``days``, or if there is none, over the shortest period; None if there is no trend."""
     known = serializers.trends(points)
     return next((entry for entry in known if entry["days"] == days), known[0]) if known else None
 

@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 from contract.attempts import attempt, run
 from contract.plans import plan_all
-from iceberg_case import IcebergCase
+from iceberg_case import VALUES, IcebergCase
 from iceberg_writers import equality_delete, merge_on_read_delete
 from pyiceberg.table import StaticTable
 from toys.engine import CopyRows
@@ -118,6 +118,10 @@ BETWEEN: dict[str, tuple[Callable[[IcebergCase, TableRef], object], bool]] = {
     "compaction by another program": (lambda case, table: compacted_by_iceberg(case, table), False),
     "rollback": (lambda case, table: rolled_back(case, table), False),
     "appends that expire": (lambda case, table: appended_and_expired(case, table), False),
+    "base snapshot that expires": (lambda case, table: base_expired(case, table), True),
+    "another plan": (lambda case, table: run(case, plan_all(case.format, table, "other")), False),
+    "main forwarded to a branch": (lambda case, table: main_replaced(case, table, "head"), True),
+    "main replaced by a branch of an earlier state": (lambda case, table: main_replaced(case, table, "parent"), False),
 }
 
 
@@ -135,6 +139,23 @@ def appended_and_expired(case: IcebergCase, table: TableRef) -> None:
     case.append(table, "dt=0", 10_000, 10_010)
     case.append(table, "dt=0", 10_010, 10_020)
     case.forget(table)
+
+
+def base_expired(case: IcebergCase, table: TableRef) -> None:
+    """The snapshot expires on which the plan was prepared, and the one after it is kept."""
+    case.append(table, "dt=0", 10_000, 10_010)
+    case.forget(table)
+
+
+def main_replaced(case: IcebergCase, table: TableRef, start: str) -> None:
+    """A branch from the ``head`` or its ``parent`` gets a commit and becomes ``main``."""
+    current = case.java_table(table).currentSnapshot()
+    of = current.snapshotId() if start == "head" else current.parentId()
+    case.java_table(table).manageSnapshots().createBranch("audit", of).commit()
+    dt = case.session.range(10_000, 10_010, 1, 1).selectExpr(*VALUES, "'0' AS dt")
+    dt.writeTo(f"{case.name(table)}.branch_audit").append()
+    java = case.java_table(table)
+    java.manageSnapshots().replaceBranch("main", java.refs()["audit"].snapshotId()).commit()
 
 
 @pytest.mark.parametrize("what", BETWEEN)

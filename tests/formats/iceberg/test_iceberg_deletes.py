@@ -19,7 +19,7 @@ from pyiceberg.table import StaticTable
 from executors.verification import verify_rewrite
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import load_table
-from lake.formats.iceberg.jvm.staged_rewrite import StagedRewrite
+from lake.formats.iceberg.jvm.iceberg_engine import StagedRewrite
 from lake.formats.iceberg.read import refusals
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind

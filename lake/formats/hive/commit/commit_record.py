@@ -126,7 +126,7 @@ def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
             versions |= {entry.name for entry in files.list(directory) if is_version_name(entry.name)}
         with suppress(FileNotFoundError):
             names = {entry.name for entry in files.list(f"{directory}/{_ARCHIVE_DIR}")}
-            # A name with a dot is that of a record whose writer was killed, or is still at work.
+            # A name with a dot belongs to a record whose writer was killed, or is still at work.
             stems |= {name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."}
     return versions, stems
 

@@ -85,12 +85,12 @@ class DirectoryCache:
         self._lock = threading.Lock()
         self._tables: dict[tuple[str, str], _TableEntry] = {}
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")
-        #: about how long a load of all partitions takes
+        #: the approximate duration of a load of all partitions
         self._full_load_seconds = 0.0
 
     @property
     def full_load_duration(self) -> timedelta:
-        """About how long a load takes that reads the partitions of all tables. Zero before the first one."""
+        """The approximate duration of a load of the partitions of all tables; zero before the first such load."""
         return timedelta(seconds=self._full_load_seconds)
 
     def load(self, metastore: MetastoreClient, *, max_age: timedelta, max_partition_age: timedelta) -> DirectoryIndex:

@@ -140,7 +140,7 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
 
 
 def _time_since_last_file(there: LocationState, now: float) -> timedelta:
-    """Return a time for which all files have been in the location at least; zero if this is unknown.
+    """Return the minimum time for which all files have been in the location; zero if this is unknown.
 
     If the owner gave the location to another partition before a file was written there, the metastore has had that
     partition at least as long.

@@ -3,7 +3,8 @@
 
 ``ALTER TABLE … PARTITION … RENAME TO PARTITION …`` keeps a partition's creation time and properties, and with them the
 token of its last relocation. In an external table the location stays as well. In a managed table the metastore moves
-the directory to the one of the new name. Late files in previous locations belong to the renamed partition.
+the directory to the place that belongs to the new name. Late files in previous locations belong to the renamed
+partition.
 """
 
 import threading

@@ -40,8 +40,8 @@ from lake.formats.hudi.client.write_options import (
     skew_options,
 )
 from lake.formats.hudi.files.storage import TableStorage, read_table_properties
-from lake.formats.hudi.inputs.engine_choice import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.inputs.footers import InputFooter, read_footers
+from lake.formats.hudi.inputs.plan_engine import EngineChoice, choose_engine, columns_read_as_text
 from lake.formats.hudi.jvm.bundle import bundle_of
 from lake.formats.hudi.jvm.class_cache import cached_jvm
 from lake.formats.hudi.jvm.errors import is_begun_before, is_unanswered, translate_error
@@ -409,6 +409,10 @@ class HudiClient:
     def assert_lock_held(self, doing: str) -> None:
         """Raise Transient unless the lock of ``locked`` is verified to have been held since it was taken."""
         self._lock.assert_held(doing)
+
+    def assert_lakefold_lock_held(self, doing: str) -> None:
+        """Raise Transient unless lakefold's own lock of ``locked`` is verified to have been held since it was taken."""
+        self._lock.assert_lakefold_held(doing)
 
     def lock_loss_reason(self) -> str | None:
         """Return how the writers' shared lock of ``locked`` was lost; None if it is verified to be held."""

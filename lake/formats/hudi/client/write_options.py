@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from lake.errors import Rejected
-from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY, EngineChoice
+from lake.formats.hudi.inputs.plan_engine import COPY_STRATEGY, EngineChoice
 from lake.formats.hudi.read.flink_state import FLINK_STATE, INDEX_TYPE
 from lake.formats.hudi.timeline.clocks import MAX_SKEW, max_skew_milliseconds
 from lake.formats.hudi.timeline.metadata_table import RECORD_INDEX, IndexSettings

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from lake.errors import Rejected
-from lake.formats.hudi.inputs.engine_choice import COPY_STRATEGY
+from lake.formats.hudi.inputs.plan_engine import COPY_STRATEGY
 from lake.formats.hudi.jvm.class_cache import cached_jvm
 
 if TYPE_CHECKING:

@@ -17,7 +17,12 @@ from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import WRITER_TIMEOUT, is_executed_by_writer, list_pending_actions
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, delete_ended_attempts, list_attempts
 from lake.formats.hudi.pending.late_files import is_begun_by_writer, read_instant_record
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, find_running_rollback
+from lake.formats.hudi.pending.rollbacks import (
+    describe_obsolete_rollback,
+    find_left_rollbacks,
+    find_obsolete_rollback,
+    find_running_rollback,
+)
 from lake.formats.hudi.plans import adoption
 from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
@@ -25,7 +30,12 @@ from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged
 from lake.formats.hudi.plans.rollback import finish_rollback
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.read.commits import plan_id_of
-from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival, find_retained_files
+from lake.formats.hudi.read.deletion_blockers import (
+    REPLACING_KINDS,
+    can_bound_archival,
+    find_retained_files,
+    readable_since,
+)
 from lake.formats.hudi.read.restores import find_commits_undone_by_restores
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
@@ -97,7 +107,8 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept = {version.path for version in retained} | find_retained_files(timeline, retention).keys()
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
-    if undone_by_restores := find_commits_undone_by_restores(timeline):
+    bound = readable_since(timeline, client.table.write_options)
+    if undone_by_restores := find_commits_undone_by_restores(timeline, bound):
         superseded_at = find_superseding_instants(client.storage, timeline, wanted.keys())
         kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
     deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
@@ -214,6 +225,11 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
         if (left := next((one for one in find_left_rollbacks(timeline) if one.instant == instant), None)) is not None:
             finish_rollback(client, left)
             return f"rollback {time} of {left.action} {left.target} is finished"
+        if (obsolete := find_obsolete_rollback(timeline, instant)) is not None:
+            raise Rejected(
+                f"{client.table.name}: rollback {time} must not be finished; "
+                f"{describe_obsolete_rollback(timeline, obsolete)}"
+            )
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "

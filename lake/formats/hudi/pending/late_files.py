@@ -68,14 +68,20 @@ def record_path(instant: str) -> str:
     return f"{DIRECTORY}/{instant}.json"
 
 
+def request_copy_path(instant: str) -> str:
+    """Return the path of the copy of an instant's request; see ``pending.request_copies``."""
+    return f"{DIRECTORY}/{instant}.request"
+
+
 def record_instant(storage: TableStorage, timeline: Timeline, instant: str, partitions: Collection[str]) -> None:
     """Record an instant that is about to be published or begun, and delete records older than ``STAGED_WATCH_PERIOD``.
 
-    Call it under the lock.
+    The copies of the requests of these instants are deleted with them. Call it under the lock.
     """
     pending = {entry.time for entry in timeline.pending}
     for time, noted_at in _list_instant_records(storage):
         if time not in pending and datetime.now(UTC) - noted_at > STAGED_WATCH_PERIOD:
+            storage.delete(request_copy_path(time))
             storage.delete(record_path(time))
     _write_instant_record(storage, InstantRecord(instant=instant, partitions=tuple(sorted(partitions))))
 
@@ -217,7 +223,7 @@ def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant
     # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     for archived in timeline.archived(plans=False, times={record.instant}):
         return _files_named_in(archived.metadata)
-    if record.committed or not _is_covered_by_archive(timeline, record.instant):
+    if record.committed or not is_covered_by_archive(timeline, record.instant):
         return None
     return frozenset(path for paths in timeline.savepoints().values() for path in paths)
 
@@ -226,8 +232,8 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
     return None if metadata is None else frozenset(str(stat.get("path")) for _, stat in write_stats(metadata))
 
 
-def _is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
-    """True if the archived timeline would contain ``instant`` if the instant had completed."""
+def is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
+    """True if the archived timeline would contain the archived ``instant`` if the instant had completed."""
     archived = [entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)]
     return min(archived, default="") < instant
 

@@ -11,16 +11,38 @@ compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pe
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
-from lake.formats.hudi.pending.late_files import read_instant_record
+from lake.formats.hudi.pending.late_files import is_covered_by_archive, read_instant_record
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
+from lake.stopwatch import Stopwatch
 
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
+
+
+#: the sweep runs every few seconds, and a rollback that fails again and again would take the table's lock each time
+_FIRST_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = timedelta(seconds=30), timedelta(hours=1)
+
+
+@dataclass(slots=True)
+class _Tries:
+    """The tries of this process to finish a rollback. ``interval`` is the time from the last one to the next one."""
+
+    interval: timedelta = _FIRST_RETRY_INTERVAL
+    since: Stopwatch | None = None
+
+    @property
+    def is_due(self) -> bool:
+        return self.since is None or self.since.elapsed_seconds >= self.interval.total_seconds()
+
+
+_tries: dict[tuple[str, str], _Tries] = {}
+_MAX_TRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +84,37 @@ def find_running_rollback(
 
 
 def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
-    """Yield the pending rollbacks of clusterings and compactions that are no longer on the timeline."""
+    """Yield the pending rollbacks of clusterings and compactions that were removed from the timeline.
+
+    A target that has completed and was archived is no longer on the active timeline, either: such a rollback would
+    delete committed files, so it is left out, as it is if the archive does not reach back to its target.
+    """
+    for left in _list_without_target(timeline):
+        if not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target):
+            yield left
+
+
+def find_obsolete_rollback(timeline: Timeline, rollback: Instant) -> LeftRollback | None:
+    """Return the pending ``rollback`` if its target has completed and was archived; None otherwise.
+
+    No process may execute it: it would delete the files of its target, which are committed.
+    """
+    found = (left for left in _list_without_target(timeline) if left.instant == rollback)
+    return next((left for left in found if _is_archived(timeline, left)), None)
+
+
+def describe_obsolete_rollback(timeline: Timeline, obsolete: LeftRollback) -> str:
+    """Describe, for a message, how to end a rollback of ``find_obsolete_rollback``."""
+    names = (obsolete.instant.inflight_file, obsolete.instant.requested_file)
+    files = [timeline.storage.display_path(f"{timeline.directory}/{name}") for name in names if name is not None]
+    return (
+        f"delete {' and '.join(files)}: the rollback would delete the files of {obsolete.action} {obsolete.target}, "
+        "which has completed and is archived"
+    )
+
+
+def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
+    """Yield the pending rollbacks of clusterings and compactions that are not on the active timeline."""
     for instant in timeline.pending:
         if instant.kind != "rollback":
             continue
@@ -75,7 +127,31 @@ def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
             yield LeftRollback(instant=instant, target=target, action=action)
 
 
+def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
+    # The active timeline was listed first, so a target archived meanwhile is found twice, never missed.
+    return any(True for _ in timeline.archived(times={left.target}, plans=False, metadata=False))
+
+
 def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[LeftRollback]:
-    """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any
-    database."""
-    return [left for left in find_left_rollbacks(timeline) if read_instant_record(storage, left.target) is not None]
+    """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
+
+    An instant that lakefold saw completed is left out. So is a rollback that this process tried to finish in vain,
+    until its next try is due (``record_failed_try``).
+    """
+    left = (one for one in find_left_rollbacks(timeline) if _is_uncommitted(storage, one.target))
+    return [one for one in left if _tries.get((storage.location, one.instant.time), _Tries()).is_due]
+
+
+def record_failed_try(storage: TableStorage, left: LeftRollback) -> None:
+    """Record that this process could not finish a rollback, which delays its next try: a minute, then twice as long."""
+    if len(_tries) >= _MAX_TRIES:
+        _tries.clear()
+    key = storage.location, left.instant.time
+    known = _tries.setdefault(key, _Tries())
+    known.interval = min(2 * known.interval, _MAX_RETRY_INTERVAL)
+    known.since = Stopwatch()
+
+
+def _is_uncommitted(storage: TableStorage, instant: str) -> bool:
+    record = read_instant_record(storage, instant)
+    return record is not None and not record.committed

@@ -19,10 +19,13 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.read.commits import plan_id_of
 from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival
+from lake.formats.hudi.read.restores import find_newest_overlapped
 from lake.formats.hudi.read.superseded import find_replaced_files
-from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
+from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 from lake.model import TableRef
 
 CLEANER_START_KEY = "lakefold.clean.start"
@@ -38,6 +41,8 @@ SAVEPOINTS_KEY = "savepointed_timestamps"
 #: A savepoint that does not exist: if the newest clean names one, Hudi's cleaner reads the whole table once. It is
 #: later than every instant, so that the archiver holds nothing back because of it.
 _NONEXISTENT_SAVEPOINT = "99991231235959999"
+#: the states in which ``find_passed_replacements`` found none: table, newest clean and replacements
+_unpassed_cache: WeightedCache[bool] = WeightedCache(100_000)
 #: The longest delay from the choice of an instant's time to its file on the timeline: a writer chooses the time first.
 MAX_PUBLICATION_DELAY = timedelta(minutes=10)
 
@@ -87,6 +92,40 @@ def find_passing_clean(timeline: Timeline, options: Mapping[str, str], instant: 
     """
     pending = (clean for clean in timeline.pending if clean.kind == "clean")
     return next((clean for clean in pending if _archival_bound_of(timeline, clean, options) > instant), None)
+
+
+def find_passed_replacements(storage: TableStorage, timeline: Timeline, options: Mapping[str, str]) -> list[Instant]:
+    """Return lakefold's completed clusterings that the archiver may archive although their replaced files exist.
+
+    Hudi plans a clean without the table's lock, and saves the plan afterwards. If a clustering commits in between, no
+    check finds the clean, and the clean does not delete the replaced files. Once it has completed, the archiver counts
+    them as deleted. ``options`` are the table's ``write_options``. Needs no lock.
+    """
+    clean = newest_clean(timeline)
+    replacements = [commit for commit in timeline.commits if commit.action == "replacecommit"]
+    if clean is None or not replacements:
+        return []
+    key = storage.location, timeline.fingerprint(clean), tuple(commit.time for commit in replacements)
+    if _unpassed_cache.get(key) is not None:
+        return []
+    found = []
+    if CLEAN_KEY not in extra_metadata(timeline.metadata(clean)):
+        bound = _archival_bound_of(timeline, clean, options)
+        saved = {path for paths in timeline.savepoints().values() for path in paths}
+        found = [
+            commit
+            for commit in replacements
+            if commit.time < bound
+            and plan_id_of(timeline, commit) is not None
+            and storage.sizes([path for path in _planned_paths(timeline, commit) if path not in saved])
+        ]
+    if not found:
+        _unpassed_cache.put(key, True, 1 + len(replacements))
+    return found
+
+
+def _planned_paths(timeline: Timeline, commit: Instant) -> list[str]:
+    return [path for entry in planned_slices(timeline.plan(commit) or {}) for path in entry.paths]
 
 
 def _archival_bound_of(timeline: Timeline, clean: Instant, options: Mapping[str, str]) -> str:
@@ -139,8 +178,11 @@ def compute_clean_bounds(
     deleted = max(superseded_by, replaced.newest_deleted_commit, _newest_deleted_commit(timeline))
     pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING_KINDS]
     held = min(time for time in (_long_before(clean), replaced.oldest_commit, *pending) if time)
-    passed = deleted <= progress.start  # the table's own cleaner records this bound anyway
-    readable = max(deleted if passed else _first_readable_after(timeline, deleted), _stated_earliest(timeline))
+    # A restore to a commit that ran within one of the deleted commits would need the deleted files.
+    overlapped = find_newest_overlapped(timeline)
+    last = max([deleted, *(newest for time, newest in overlapped.items() if time <= deleted)])
+    passed = last <= progress.start  # the table's own cleaner records this bound anyway
+    readable = max(last if passed else _first_readable_after(timeline, last), _stated_earliest(timeline))
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
     if not apart:

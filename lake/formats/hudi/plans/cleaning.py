@@ -6,6 +6,7 @@ Hudi's archiver treats all files replaced before the clean as deleted and archiv
 exist. These files become live again, and all their rows are doubled.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -15,12 +16,14 @@ from typing import Any
 from lake.errors import Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.plans.clean_bounds import (
     NEWEST_DELETED_KEY,
     CleanBounds,
     CleanerProgress,
     archival_bound,
     compute_clean_bounds,
+    find_passed_replacements,
     find_passing_clean,
     read_cleaner_progress,
 )
@@ -30,8 +33,9 @@ from lake.formats.hudi.plans.preconditions import (
     unchanged_instant_check,
     unmoved_timeline_check,
 )
-from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata
+from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
 
+log = logging.getLogger(__name__)
 _CLEANING = "cleaning"
 #: maximum number of files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
@@ -62,7 +66,30 @@ def clean_files(
         client.table, client.storage, timeline, instant, progress, deleted_paths=gone, superseded_by=superseded_by
     )
     publish_clean(client, timeline, instant, paths, start, partitions=partitions, fence=fence)
+    if gone or partitions:
+        _refuse_new_savepoint(client, timeline, instant)
     client.run_clean(instant)
+
+
+def _refuse_new_savepoint(client: HudiClient, before: Timeline, clean: str) -> None:
+    """Withdraw the requested ``clean`` and raise Transient if a savepoint was begun since ``before`` was listed.
+
+    Hudi's savepoints take no lock: they read the earliest retained instant of the newest clean, list files, and are on
+    the timeline only then. A savepoint that begins after the clean is on the timeline gets the clean's bound. Only one
+    that is still listing files when the clean begins to delete is not seen.
+    """
+    now = client.read_timeline()
+    known = {instant.time for instant in before.completed if instant.action == "savepoint"}
+    saved = next((i for i in now.instants if i.action == "savepoint" and (i.pending or i.time not in known)), None)
+    if saved is None:
+        return
+    requested = now.find(clean, action="clean")
+    if requested is not None:
+        withdraw_clean(client, now, PendingClean(instant=requested, paths={}))
+    raise Transient(
+        f"{client.table.name}: savepoint {saved.time} was begun while a clean was being published; nothing was "
+        "deleted, and the deletion is tried again"
+    )
 
 
 def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
@@ -93,6 +120,25 @@ def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, par
     refuse_passing_clean(client, timeline, instant)
     if archival_bound(timeline, client.table.write_options) > instant:
         clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
+
+
+def hold_back_passed_replacements(client: HudiClient) -> None:
+    """Make the archiver hold back the commits of ``find_passed_replacements``, by a clean that deletes no file."""
+    options = client.table.write_options
+    if not find_passed_replacements(client.storage, client.read_timeline(), options):
+        return
+    with translated_errors(client.table, _CLEANING), client.locked(_CLEANING):
+        timeline = client.read_timeline()
+        passed = find_passed_replacements(client.storage, timeline, options)
+        if passed:
+            partition = min(entry.partition for entry in planned_slices(timeline.plan(passed[0]) or {}))
+            clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
+            log.warning(
+                "%s: a clean by another process had let commit %s be archived before its replaced files are deleted; "
+                "corrected",
+                client.table.name,
+                passed[0].time,
+            )
 
 
 def await_passing_clean(client: HudiClient, instant: str) -> None:

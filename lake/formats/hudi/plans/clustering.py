@@ -8,6 +8,7 @@ from lake.errors import Conflict, Rejected
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import FileGroupId, relative_path
 from lake.formats.hudi.pending.late_files import record_instant
+from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
     find_groups_of_others,
@@ -17,7 +18,7 @@ from lake.formats.hudi.plans.input_checks import (
     require_pending,
     stale_reason,
 )
-from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions
 from lake.formats.hudi.read.flink_state import find_flink_index
 from lake.formats.hudi.timeline.timeline import EPOCH_KEY, PLAN_KEY, SORT_COLUMNS, Timeline
 from lake.model import FileSlice
@@ -125,7 +126,7 @@ def publish_clustering(
         client,
         PUBLISHING,
         own=OwnInstant(time=instant, inputs=reads),
-        check=unmoved_timeline_check(client, timeline, PUBLISHING),
+        check=publication_check(client, timeline, plan.partitions),
     )
     client.meta.getActiveTimeline().saveToPendingClusterCommit(requested, metadata)
     return PreparedPlan(plan=plan, epoch=epoch, instant=instant, live_groups=kept, skipped=left_out)

@@ -19,6 +19,7 @@ from lake.formats.hudi.files.names import FileGroupId, parse_file_name, relative
 from lake.formats.hudi.pending.actions import must_execute
 from lake.formats.hudi.pending.attempt_files import refuse_live_attempts
 from lake.formats.hudi.pending.late_files import record_instant
+from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.input_checks import (
     LiveSlice,
     find_groups_of_others,
@@ -28,7 +29,7 @@ from lake.formats.hudi.plans.input_checks import (
     require_pending,
     stale_base_reason,
 )
-from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions, unmoved_timeline_check
+from lake.formats.hudi.plans.preconditions import PUBLISHING, OwnInstant, check_preconditions
 from lake.formats.hudi.plans.requests import delete_request
 from lake.formats.hudi.plans.rollback import roll_back_rewrite
 from lake.formats.hudi.read.slices import replaced_groups
@@ -102,7 +103,7 @@ def publish_compaction(
         client,
         PUBLISHING,
         own=OwnInstant(time=instant, inputs=reads),
-        check=unmoved_timeline_check(client, timeline, PUBLISHING),
+        check=publication_check(client, timeline, plan.partitions),
     )
     client.meta.getActiveTimeline().saveToCompactionRequested(requested, metadata)
     return PreparedPlan(plan=current, epoch=epoch, instant=instant, live_groups=tuple(kept), skipped=tuple(left_out))
@@ -226,20 +227,24 @@ def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collec
     Returns True if it was rolled back or removed. If ``must_execute`` is true, the request stays, and the plan's next
     attempt or an adopting plan executes it.
     """
-    generator = client.meta.getInstantGenerator()
     begun = instant.state is InstantState.INFLIGHT
     if begun:
         roll_back_rewrite(client, instant.time, PlanKind.COMPACTION)
-    timeline = client.read_timeline()
-    after = timeline.find(instant.time, action=instant.action)
+    after = client.read_timeline().find(instant.time, action=instant.action)
     if after is None or after.state is not InstantState.REQUESTED:
         return begun
-    if must_execute(client.storage, timeline, after, partitions):
-        return begun
+    return delete_unneeded_request(client, after, partitions) or begun
+
+
+def delete_unneeded_request(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
+    """Delete the request of a requested compaction unless it must be executed. Returns True if it was deleted."""
 
     def is_needed(now: Timeline) -> bool:
         # Writers of older Hudi begin without the lock. A writer that began after the check may have seen the request
         # and name its logs after the request.
-        return must_execute(client.storage, now, after, partitions)
+        return must_execute(client.storage, now, instant, partitions)
 
-    return delete_request(client, after, generator.getCompactionRequestedInstant(instant.time), is_needed) or begun
+    if is_needed(client.read_timeline()):
+        return False
+    requested = client.meta.getInstantGenerator().getCompactionRequestedInstant(instant.time)
+    return delete_request(client, instant, requested, is_needed)

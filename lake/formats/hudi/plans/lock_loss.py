@@ -21,9 +21,9 @@ from collections.abc import Sequence
 from lake.errors import CommitLost, CommitUnknown, Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.plans.inflight_writers import find_inflight_writer
 from lake.formats.hudi.plans.input_checks import find_pending_groups
 from lake.formats.hudi.plans.preconditions import check_preconditions
-from lake.formats.hudi.plans.publication import find_inflight_writer
 from lake.formats.hudi.plans.withdrawal import withdraw_instant
 from lake.formats.hudi.read.unsafe_commits import describe_lost_writes, find_lost_writes
 from lake.formats.hudi.timeline import metadata_table

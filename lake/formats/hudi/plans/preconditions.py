@@ -26,7 +26,13 @@ from lake.errors import Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.pending.actions import plan_kind
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks, find_running_rollback, rollback_target
+from lake.formats.hudi.pending.rollbacks import (
+    describe_obsolete_rollback,
+    find_left_rollbacks,
+    find_obsolete_rollback,
+    find_running_rollback,
+    rollback_target,
+)
 from lake.formats.hudi.read.undone_commits import describe_undone_rewrites
 from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline import metadata_table
@@ -261,6 +267,8 @@ def _how_to_finish_rollback(name: str, timeline: Timeline, rollback: Instant) ->
     """
     if any(left.instant == rollback for left in find_left_rollbacks(timeline)):
         return f"lakefold tables rollback {name} {rollback.time} finishes it"
+    if (obsolete := find_obsolete_rollback(timeline, rollback)) is not None:
+        return describe_obsolete_rollback(timeline, obsolete)
     target = timeline.find(rollback_target(timeline.plan(rollback)))
     if target is None or plan_kind(target, timeline.plan(target)) is None:
         return "the next write of the table's writer finishes it"

@@ -2,49 +2,25 @@
 """Publishes a plan to its table in a gap between writers' commits: under the lock, as one pending instant."""
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from datetime import timedelta
 
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import current_user
-from lake.formats.hudi.pending.heartbeats import is_abandoned_write
+from lake.formats.hudi.plans.inflight_writers import find_inflight_writer
 from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions
-from lake.formats.hudi.timeline.timeline import Timeline, write_stats
+from lake.formats.hudi.plans.withdrawal import retract_publication
+from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import Plan
 from lake.ports import PreparedPlan
 from lake.units import format_duration
 
-#: pending actions of a writer; planned table services are compared by their file groups
-_INGEST_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 #: how long a plan waits for a gap between a writer's commits
 WRITER_GAP_TIMEOUT = timedelta(seconds=60)
 _WRITER_POLL_SECONDS = 0.2
 PlanPublisher = Callable[[HudiClient, Timeline, Plan, int], PreparedPlan]
 """Writes a plan with its epoch to the timeline, in the lock section that checked the timeline."""
-
-
-def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> str | None:
-    """Return the live writer that may be about to commit to one of ``partitions``; None if there is none."""
-    for instant in timeline.pending:
-        if instant.kind not in _INGEST_ACTIONS:
-            continue
-        if instant.kind == "replacecommit" and (timeline.plan(instant) or {}).get("clusteringPlan"):
-            continue
-        if is_abandoned_write(client.table, client.storage, timeline, instant):
-            continue
-        try:
-            workload = timeline.inflight_metadata(instant)
-        except FileNotFoundError:  # it ended after the timeline was listed; the caller checks again
-            return f"{instant.kind} {instant.time}, which has just ended"
-        if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
-            continue  # it only adds file groups
-        touched = {partition for partition, _ in write_stats(workload)}
-        if touched and not touched & set(partitions):
-            continue
-        where = f"partition {sorted(touched & set(partitions))[0]!r}" if touched else "partitions it does not name yet"
-        return f"{instant.kind} {instant.time} on {where}"
-    return None
 
 
 def refuse_read_only(client: HudiClient) -> None:
@@ -67,8 +43,9 @@ def publish_plan(
     loses its work.
 
     Raises Conflict if there is no gap for ``WRITER_GAP_TIMEOUT`` or no group can be rewritten. Raises Transient if the
-    lock is taken, or if the lock was lost or a writer began meanwhile: then the caller has to withdraw the plan. Raises
-    Rejected if the table can't be written to.
+    lock is taken, or if the lock was lost or a writer began meanwhile. The plan is then removed from the timeline at
+    once, if no writer has begun it; the caller has to withdraw it nevertheless. Raises Rejected if the table can't be
+    written to.
     """
     refuse_read_only(client)
     deadline = time.monotonic() + WRITER_GAP_TIMEOUT.total_seconds()
@@ -82,9 +59,13 @@ def publish_plan(
                     timeline = check_preconditions(client, PUBLISHING, fence=fence)
                     prepared = publisher(client, timeline, plan, epoch)
                     # Any writer may execute the plan from now on. If the lock was lost before it was written, its
-                    # inputs may have changed since the check, so it is withdrawn at once.
-                    client.assert_lock_held(PUBLISHING)
-                    _refuse_new_writer(client, prepared)
+                    # inputs may have changed since the check.
+                    try:
+                        client.assert_lock_held(PUBLISHING)
+                        _refuse_new_writer(client, prepared)
+                    except Transient:
+                        retract_publication(client, prepared.instant, plan.partitions)
+                        raise
                     return prepared
         if time.monotonic() >= deadline:
             raise Conflict(

@@ -4,10 +4,15 @@
 import logging
 from typing import Any
 
-from lake.errors import Transient
+from lake.errors import LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.rollbacks import LeftRollback, find_left_rollbacks_of_lakefold
+from lake.formats.hudi.pending.rollbacks import (
+    LeftRollback,
+    find_left_rollbacks,
+    find_left_rollbacks_of_lakefold,
+    record_failed_try,
+)
 from lake.formats.hudi.plans.preconditions import check_preconditions, refuse_running_rollback
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import PlanKind
@@ -17,7 +22,10 @@ _FINISHING = "finishing a rollback"
 
 
 def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
-    """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback."""
+    """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback.
+
+    Raises Transient if a writer is executing that rollback.
+    """
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     known = _constant_function(client, service.getPendingRollbackInfo(client.meta, time, False))
@@ -31,13 +39,23 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
 
 
 def finish_left_rollbacks(client: HudiClient) -> None:
-    """Finish the rollbacks of lakefold's instants whose process died in them; see ``pending.rollbacks``. Idempotent."""
-    if not find_left_rollbacks_of_lakefold(client.storage, client.read_timeline()):
+    """Finish the rollbacks of lakefold's instants whose process died in them; see ``pending.rollbacks``. Idempotent.
+
+    Raises Transient if one can't be finished now; the next try is then delayed.
+    """
+    found = find_left_rollbacks_of_lakefold(client.storage, client.read_timeline())
+    if not found:
         return
-    with translated_errors(client.table, _FINISHING), client.locked(_FINISHING):
-        for left in find_left_rollbacks_of_lakefold(client.storage, client.read_timeline()):
-            finish_rollback(client, left)
-            log.warning("%s: finished rollback %s of %s", client.table.name, left.instant.time, left.target)
+    try:
+        with translated_errors(client.table, _FINISHING), client.locked(_FINISHING):
+            found = find_left_rollbacks_of_lakefold(client.storage, client.read_timeline())
+            for left in found:
+                finish_rollback(client, left)
+                log.warning("%s: finished rollback %s of %s", client.table.name, left.instant.time, left.target)
+    except LakefoldError:
+        for left in found:
+            record_failed_try(client.storage, left)
+        raise
 
 
 def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
@@ -47,7 +65,7 @@ def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
     """
 
     def check(now: Timeline) -> None:
-        if now.find(left.instant.time, action="rollback") != left.instant or now.find(left.target) is not None:
+        if left not in find_left_rollbacks(now):
             raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
 
     refuse_running_rollback(client, client.read_timeline(), left.target, _FINISHING)

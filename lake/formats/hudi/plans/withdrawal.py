@@ -16,9 +16,10 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_withdrawal,
 )
+from lake.formats.hudi.pending.request_copies import copy_request
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
-from lake.formats.hudi.plans.requests import delete_request
+from lake.formats.hudi.plans.requests import delete_request, write_back_lost_requests
 from lake.formats.hudi.plans.rollback import finish_left_rollbacks
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
@@ -84,21 +85,42 @@ def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collectio
     Returns True if it was rolled back or removed from the timeline. Files in other directories than ``partitions`` are
     not looked for, except by Hudi's rollback.
     """
+    copy_request(client.storage, client.read_timeline(), instant)
     if instant.kind == "compaction":
         withdrawn = compaction.withdraw_compaction(client, instant, partitions)
     else:
         withdrawn = _withdraw_clustering(client, instant)
     _remove_remaining_files(client, instant, partitions)
+    # Hudi's rollback of a begun rewrite deletes the request without a look at the inflight file.
+    write_back_lost_requests(client)
     record_withdrawal(client.storage, instant.time)
     return withdrawn
+
+
+def retract_publication(client: HudiClient, time: str, partitions: Collection[str]) -> None:
+    """Remove the request ``time``, which this process has just published, from the timeline at once, if it may go.
+
+    Call it in the lock section of the publication. The writers' lock may be lost, and a removal under that lock would
+    have to wait until its present holder has ended. It isn't needed: writers begin a pending plan without it, and
+    lakefold's own lock, which is verified, excludes every other lakefold.
+    """
+    client.assert_lakefold_lock_held(_WITHDRAWING)
+    instant = client.read_timeline().find(time)
+    if instant is None or instant.state is not InstantState.REQUESTED:
+        return
+    if instant.kind == "compaction":
+        compaction.delete_unneeded_request(client, instant, partitions)
+    else:
+        delete_request(client, instant, client.bundle.requested_clustering(client.meta, time))
 
 
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
     No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay.
-    Rollbacks that a dead process left are finished.
+    Withdrawals that a dead process left, or during which a writer began the plan, are finished or undone.
     """
+    write_back_lost_requests(client)
     with (
         translated_errors(client.table, _DELETING_LATE_FILES),
         client.locked(_DELETING_LATE_FILES, writes_metadata_table=False),

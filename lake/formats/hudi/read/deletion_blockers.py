@@ -77,7 +77,7 @@ def find_deletion_blockers(
     for savepoint, paths in timeline.savepoints().items():
         needed.update((path, f"kept by savepoint {savepoint}") for path in paths)
 
-    undone_by_restores = find_commits_undone_by_restores(timeline)
+    undone_by_restores = find_commits_undone_by_restores(timeline, readable_since(timeline, options))
 
     def reason(version: SupersededVersion) -> str | None:
         if version.instant not in completed:
@@ -87,9 +87,7 @@ def find_deletion_blockers(
         if version.path in live:
             return "live: it is in a latest file slice"
         if version.instant in undone_by_restores:
-            savepoint = undone_by_restores[version.instant]
-            why = f"which rolls {version.instant} back, since it completed after the saved commit"
-            return f"needed by a restore to savepoint {savepoint}, {why}"
+            return f"needed by a restore {undone_by_restores[version.instant]}"
         return needed.get(version.path)
 
     reasons = {version.path: reason(version) for version in versions}
@@ -153,7 +151,7 @@ def find_ordering_blockers(
                 waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to be deleted first"
             elif pending and pending < time:
                 waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
-    answerable = _readable_since(timeline, options)
+    answerable = readable_since(timeline, options)
     requested = sorted(time for time in instants if time > answerable and time not in waits)
     if requested:
         files = {
@@ -178,7 +176,7 @@ def find_ordering_blockers(
     return {version.path: waits[version.instant] for version in versions if version.instant in waits}
 
 
-def _readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
+def readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:
     """Return the instant from which on the table's own cleaner keeps states readable; '' if no clean records it.
 
     If no cleaner keeps older states readable, the result is later than every instant.

@@ -5,8 +5,11 @@
 does not exist``), or appends logs to a group that readers no longer see. A compaction keeps file groups and is safe.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
+from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.timeline.timeline import Timeline
 
 _AUXILIARY, _CHECKPOINTS = ".hoodie/.aux", "ckp_meta"
@@ -40,12 +43,50 @@ def find_flink_index(timeline: Timeline, options: Mapping[str, str]) -> str | No
 
 
 def _has_upserts(timeline: Timeline) -> bool:
-    """True if a commit of the active timeline is an upsert; inserts need no index."""
+    """True if a commit of the active or the archived timeline is an upsert; inserts need no index."""
     for instant in reversed(timeline.commits):
         try:
             metadata = timeline.metadata(instant)
         except FileNotFoundError:
             break  # archived meanwhile, and so are older commits
-        if str((metadata or {}).get("operationType") or "").upper() == "UPSERT":
+        if _is_upsert(metadata):
             return True
-    return False
+    return _has_archived_upserts(timeline)
+
+
+def _has_archived_upserts(timeline: Timeline) -> bool:
+    """True if an archived commit is an upsert: a job that resumes from an old checkpoint has its keys in its state.
+
+    Each archived instant is read once in the life of this process.
+    """
+    archive = timeline.archive_fingerprint()
+    key = timeline.storage.location
+    known = _searched_archives.get(key) or _SearchedArchive()
+    if not archive or known.archive == archive:
+        return bool(archive) and known.has_upserts
+    newest = known.newest
+    for entry in timeline.archived({"commit", "deltacommit"}, plans=False):  # newest first
+        if known.has_upserts or entry.time <= known.newest:
+            break
+        newest = max(newest, entry.time)
+        if _is_upsert(entry.metadata):
+            known = replace(known, has_upserts=True)
+    _searched_archives.put(key, replace(known, archive=archive, newest=newest), 1)
+    return known.has_upserts
+
+
+def _is_upsert(metadata: Mapping[str, Any] | None) -> bool:
+    return str((metadata or {}).get("operationType") or "").upper() == "UPSERT"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _SearchedArchive:
+    """What was found in an archive: its state then, and the newest instant that was read."""
+
+    archive: Hashable = None
+    newest: str = ""
+    has_upserts: bool = False
+
+
+#: by table
+_searched_archives: WeightedCache[_SearchedArchive] = WeightedCache(10_000)

@@ -6,23 +6,56 @@ saved commit counts as older, even if it completed later. But a restore rolls ba
 saved commit. A rewrite during which a writer commits is such a commit if the writer's commit is saved afterwards. By
 default Hudi saves the writer's commit, because its time is the newest. The savepoint then keeps the files that the
 rewrite wrote, but the restore deletes them: the rows are only in the files that the rewrite superseded.
+
+So these files stay while such a savepoint exists or can be created. Hudi creates no savepoint of a commit before the
+earliest retained instant of the newest clean; cleans by lakefold therefore state one after these commits, see
+``find_newest_overlapped``. For the newest commit savepoints can't be refused.
 """
 
 from collections.abc import Mapping
 
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 
-def find_commits_undone_by_restores(timeline: Timeline) -> Mapping[str, str]:
-    """Return the commits that such a restore rolls back, by time, each with the time of the savepoint.
+def find_commits_undone_by_restores(timeline: Timeline, cleaner_bound: str = "") -> Mapping[str, str]:
+    """Return these commits by time, each with the reason why the files that it superseded must stay.
 
-    The files that such a commit superseded must stay as long as the savepoint exists.
+    ``cleaner_bound`` is the earliest instant that the table's own cleaner retains: it lets that instant be saved. ''
+    if it states none.
     """
+    found, newest = dict[str, str](), timeline.newest_commit_time
+    for time, overlapped in find_newest_overlapped(timeline).items():
+        if overlapped == newest:
+            found[time] = f"to a savepoint of {newest}, the newest commit, {_why(time)}; it waits for the next commit"
+        elif time < cleaner_bound <= overlapped:
+            found[time] = (
+                f"to a savepoint of {overlapped}, which the table's own cleaner retains since its instant "
+                f"{cleaner_bound}, {_why(time)}"
+            )
     saved = [timeline.find(instant.time) for instant in timeline.completed if instant.action == "savepoint"]
-    return {
-        commit.time: restored.time
-        for restored in saved
-        if restored is not None
-        for commit in timeline.commits
-        if commit.time < restored.time and (commit.completed_at or "") > (restored.completed_at or "")
-    }
+    for restored in saved:
+        for commit in timeline.commits if restored is not None else ():
+            if restored and commit.time < restored.time and (commit.completed_at or "") > (restored.completed_at or ""):
+                found[commit.time] = f"to savepoint {restored.time}, {_why(commit.time)}"
+    return found
+
+
+def _why(time: str) -> str:
+    return f"which rolls {time} back, since it completed after the saved commit"
+
+
+def find_newest_overlapped(timeline: Timeline) -> Mapping[str, str]:
+    """Return the newest commit that was requested after a commit and completed before it, by the latter's time.
+
+    Commits that overlap no such commit are left out.
+    """
+    found: dict[str, str] = {}
+    later: list[Instant] = []  # by time, the newest first
+    earliest_completion = ""
+    for commit in sorted(timeline.commits, key=lambda instant: instant.time, reverse=True):
+        completed_at = commit.completed_at or ""
+        if later and earliest_completion < completed_at:
+            found[commit.time] = next(other.time for other in later if (other.completed_at or "") < completed_at)
+        earliest_completion = min(earliest_completion, completed_at) if later else completed_at
+        later.append(commit)
+    return found

@@ -12,7 +12,7 @@ from typing import Any
 from lake.engines import EngineOutput, RewriteEngine, slice_paths_in_conflicts
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
-from lake.formats.hudi.inputs.engine_choice import WRITERS
+from lake.formats.hudi.inputs.plan_engine import WRITERS
 from lake.formats.hudi.rewrite.engine_tasks import (
     engine_options,
     engine_tasks,

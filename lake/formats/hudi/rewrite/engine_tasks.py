@@ -32,7 +32,7 @@ _WRITER_CLASSES = (
 )
 _DICTIONARIES = "hoodie.parquet.dictionary.enabled"
 _ENCRYPTION = "parquet.crypto.factory.class"
-#: types that are Hudi's own; a column with the name of such a type counts as one
+#: types that are Hudi's own; a column with the name of such a type counts as a column of it
 _OWN_TYPES = ("vector", "variant", "blob")
 
 

@@ -13,7 +13,7 @@ from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import FileGroupId, log_sort_key, parse_file_name, relative_path
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 
-#: capacity of each cache in files, over all tables: some 100 MB; a value above it is cached too, but alone
+#: capacity of each cache in files, over all tables: some 100 MB; a larger value is cached too, but alone
 _MAX_CACHED_FILES = 300_000
 
 

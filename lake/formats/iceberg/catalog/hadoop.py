@@ -33,7 +33,7 @@ def _search(directory: Path, namespace: str) -> Iterator[str]:
         if name.startswith((".", "_")):
             continue
         if newest_metadata_file(directory / name) is not None:
-            # A table must be in a namespace: Spark can't name one at the top of a warehouse.
+            # A table must be in a namespace: Spark can't name a table at the top of a warehouse.
             if namespace:
                 yield f"{namespace}.{name}"
         elif name not in ("data", "metadata"):

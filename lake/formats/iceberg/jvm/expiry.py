@@ -23,9 +23,9 @@ _GC = "gc.enabled"
 def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta) -> int | None:
     """Return the time, in ms since 1970, before which snapshots may expire so that ``versions`` are deleted.
 
-    This is the time of the newest commit that superseded one of them. It is earlier if the ``retention`` or the maximum
-    age of ``main``'s snapshots requires it. Returns None if no snapshot may expire. Iceberg's expiry itself honours
-    branches, tags and ``history.expire.min-snapshots-to-keep``.
+    This is the time of the newest commit that superseded one of them. The time is earlier if the ``retention`` or the
+    maximum age of ``main``'s snapshots requires an earlier one. Returns None if no snapshot may expire. Iceberg's
+    expiry itself honours branches, tags and ``history.expire.min-snapshots-to-keep``.
     """
     if table.metadata.properties.get(_GC, "true").lower() == "false":
         return None

@@ -149,7 +149,7 @@ class DeleteIndex:
             self.equalities[key].append(file)
 
     def of(self, location: str, spec_id: int, partition_json: str, sequence_number: int) -> tuple[DeleteFile, ...]:
-        """Return those that may apply to a data file, the oldest first."""
+        """Return the delete files that may apply to a data file, the oldest first."""
         key = (spec_id, partition_json)
         by_position = [*self.by_location.get(location, ()), *self.positions.get(key, ())]
         by_value = [*self.anywhere, *self.equalities.get(key, ())]

@@ -24,8 +24,8 @@ class DataFile:
 
     ``location`` is its name in the metadata, ``path`` the canonical spelling. ``partition`` and ``partition_json`` are
     name and values of its ``Partition``. ``snapshot_id`` is the snapshot that added the file. ``deletes`` are all
-    delete files that may apply to the file, the oldest first. ``problem`` is the reason why the file can't be rewritten
-    as it is listed; None if it can.
+    delete files that may apply to the file, the oldest first. ``problem`` is the reason why the file's partition
+    values, or its entries in the snapshot, prevent a rewrite; None if they do not.
     """
 
     location: str
@@ -69,7 +69,7 @@ def read_live_files(
 ) -> list[DataFile]:
     """Return the data files of ``snapshot``: all files, or only those of ``partitions``. Returns each file once.
 
-    Raises Transient if a manifest can't be read, Rejected if its content is unknown.
+    Raises Transient if storage can't read a manifest, Rejected if a manifest's content can't be parsed.
     """
     return read_all_files(table, snapshot, partitions).data
 
@@ -159,11 +159,14 @@ def entries_of(table: LoadedTable, manifest: Any, *, deleted: bool = False) -> C
 
 
 def read_or_raise(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any:
-    """Return what ``read`` reads from ``path``. Raises Transient if it can't be read, Rejected if it is unknown."""
+    """Return what ``read`` reads from ``path``.
+
+    Raises Transient if storage can't read the file, Rejected if the file's content can't be parsed.
+    """
     try:
         return read()
     except OSError as error:
-        # An expiry may have removed it since the metadata was read.
+        # An expiry may have removed the file since the metadata was read.
         raise Transient(f"{table.ref.name}: {path} can't be read ({first_line(error)})") from error
     except (ValueError, TypeError, KeyError, EOFError, AssertionError) as error:
         raise Rejected(f"{table.ref.name}: {path} can't be read: {first_line(error)}") from error

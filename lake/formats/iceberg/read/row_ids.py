@@ -35,7 +35,7 @@ def renumbered_files(table: LoadedTable, before: str | None, after: str) -> list
 
     ``before`` and ``after`` are the manifest lists of the snapshots; None if there is no list. Files that are in only
     one of the snapshots, and files whose rows had no ids before, are left out. Only manifests that the snapshots don't
-    share are read. Raises Transient if one can't be read, Rejected if its content is unknown.
+    share are read. Raises Transient if storage can't read a manifest, Rejected if its content can't be parsed.
     """
     old = {} if before is None else _data_manifests(table, before)
     new = _data_manifests(table, after)

@@ -125,8 +125,10 @@ class _FileTimes:
         self._stored: dict[str, datetime] = {}
 
     def at(self, file: DataFile | DeleteFile) -> datetime:
-        """Return the time of the file's snapshot; if it has expired, the file's own time, or the table's for a lost
-        file."""
+        """Return the time of the snapshot that added the file.
+
+        If this snapshot has expired, return the file's own time, or the table's time if the file is lost.
+        """
         if (found := self._snapshots.get(file.snapshot_id)) is not None:
             return found
         if file.path not in self._stored:

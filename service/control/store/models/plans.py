@@ -264,7 +264,8 @@ class EventRow(Base):
 class SupersededRow(Base):
     """A file that a completed plan replaced. The row remains after the deletion of the file.
 
-    A row with a ``closed_reason`` is closed without a deletion by lakefold, at the time ``deleted_at_ms``.
+    If the row has a ``closed_reason``, it no longer waits since ``deleted_at_ms``, and lakefold did not delete the
+    file.
     """
 
     __tablename__ = "superseded_version"

@@ -268,7 +268,7 @@ def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> Non
 def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit, epoch: int) -> None:
     """Insert a completed plan with the facts of its commit, so that the replaced files wait for deletion under it.
 
-    ``epoch`` is that of the plan's newest attempt which is known to have committed.
+    ``epoch`` is the epoch of the newest attempt at the plan that is known to have committed.
     """
     groups = _groups_of_commit(commit)
     before, after = sum(one.bytes for one in groups), sum(one.bytes for one in commit.outputs)
@@ -390,7 +390,7 @@ def _insert_late_copies(
 
 
 def _finish_late_copy(connection: Connection, table: TableRef, copy: UnrecordedLateCopy) -> bool:
-    """Record as done a copy that had begun at the backup from which the database was restored. False if it had not.
+    """Record as done a copy that had begun at the time of the restored backup. Returns False if it recorded nothing.
 
     A copy in the partition's present location is left to the sweep: it locks the partition, and an overwrite may still
     remove the copy.

@@ -78,7 +78,7 @@ class RelocationJournal(StorePart):
             return found
 
     def relocated_tables(self, within: timedelta | None = None) -> Collection[str]:
-        """Return the tables with a relocated partition. With ``within``, only relocations of that last time count."""
+        """Return the tables with a relocated partition. With ``within``, only relocations of this last period count."""
         row = RelocationRow
         tables = select(row.table_name).distinct()
         if within is not None:

@@ -101,7 +101,7 @@ class PreviousLocations(StorePart):
     def relocation_histories(
         self, table: TableRef, age: timedelta, after: str, limit: int
     ) -> tuple[Sequence[RelocationHistory], str]:
-        """Return the relocations of the next ``limit`` partitions with prunable ones, and the last partition's name.
+        """Return the relocations of the next ``limit`` partitions that may have prunable ones, and the last one's name.
 
         These are partitions that were often relocated, or that have a discarded relocation. The name is '' at the end.
         A relocation ``is_cleaned_up`` if it was applied or discarded longer than ``age`` ago, and all files that it and

@@ -128,7 +128,7 @@ def _relocated_partition(
 
 
 def _owner_location(applied: Sequence[Row[Any]]) -> str:
-    """Return the last location that is in no version, so the table's owner had set it.
+    """Return the last location outside of all versions, which the table's owner must have set.
 
     lakefold itself moves a partition to a version, or back to a location that the partition had before. A partition
     that was renamed in a version has no such location: it gets the directory of its name.

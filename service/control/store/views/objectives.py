@@ -71,8 +71,8 @@ class TableObjective:
     def met_and_missed_seconds(self, now: datetime) -> tuple[float, float]:
         """Return the totals as of one minute before ``now``, including time that no scan has counted yet.
 
-        A scan that is being recorded at ``now`` may have read the clock up to a minute ago. With this delay, its totals
-        are never lower than the totals that were shown before.
+        A scan that is being recorded at ``now`` may have read the clock up to a minute ago. With this delay, the totals
+        of that scan are never lower than the totals that were shown before.
         """
         more = min(max(now - _RECORDING_DELAY - self.judged_at, timedelta()), self.valid_for).total_seconds()
         return self.met_seconds + (more if self.met else 0), self.missed_seconds + (0 if self.met else more)

@@ -138,7 +138,7 @@ class GroupWait:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceProblem:
-    """A part of a source that the last search for tables could not read: one line of text, and the first such time."""
+    """A part of a source that the last search for tables could not read: a line of text, and its first time."""
 
     problem: str
     since: datetime

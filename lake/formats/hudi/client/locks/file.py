@@ -5,8 +5,9 @@ The Java process holds it, since that process commits and may outlive this one b
 when that process ends and never before: nothing expires, nothing has to be cleaned up, and a stopped process keeps the
 lock.
 
-The file is never deleted, since a lock on a file without a name excludes no other process. The holder writes into the
-file and then reads it by its path. This verifies that the locked file is the one that other processes try to lock.
+The file is never deleted. Otherwise another process would create a new file at the path and lock that one, although the
+deleted file is still locked. The holder writes into the file and then reads it by its path. This verifies that the
+locked file is the one that other processes try to lock.
 """
 
 import json
@@ -40,7 +41,11 @@ class FileLock(LakefoldLock):
         self._owner_record: dict[str, object] = {}
 
     def _lock_key(self) -> Hashable:
-        """Return the file's device and inode, since closing the file under any name in the JVM would unlock it."""
+        """Return the file's device and inode.
+
+        All users of one file in this process need one key, under whatever path they open it: if one of them closed the
+        file, the kernel would end the lock of the whole Java process.
+        """
         # Parents are not created: a dropped table must not reappear as a directory.
         with suppress(FileExistsError):
             self._path.parent.mkdir()

@@ -173,10 +173,14 @@ class TableLock:
 
     def assert_held(self, doing: str) -> None:
         """Raise Transient if a lock was lost: the last check before an irrevocable step."""
-        self._lakefold_lock.assert_held(doing)
+        self.assert_lakefold_held(doing)
         reason = self.loss_reason()
         if reason is not None:
             raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
+
+    def assert_lakefold_held(self, doing: str) -> None:
+        """Raise Transient if lakefold's own lock was lost, whatever became of the writers' lock."""
+        self._lakefold_lock.assert_held(doing)
 
     def loss_reason(self) -> str | None:
         """Return how the writers' shared lock was lost; None if it is verified to have been held without a gap."""

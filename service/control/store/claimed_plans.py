@@ -48,7 +48,7 @@ _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 _BEFORE_ERROR = " s: "
 
 
-class Lifecycle(StorePart):
+class ClaimedPlans(StorePart):
     """The executor's writes for its claimed plan, and later corrections by the sweep."""
 
     def record_step(
@@ -357,7 +357,7 @@ def _close_replaced_again(
 
 
 def error_of_attempt(reason: str) -> str:
-    """Return the error in the ``reason`` of the event that ``Lifecycle.requeue`` recorded."""
+    """Return the error in the ``reason`` of the event that ``ClaimedPlans.requeue`` recorded."""
     return reason.partition(_BEFORE_ERROR)[2] or reason
 
 

@@ -12,14 +12,14 @@ from datetime import UTC, timedelta
 
 from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from lake.units import MONTH
+from planner.advice.counterfactual import FileGroupSizes, counterfactual_history
+from planner.advice.remedies import Remedy, WritePattern, candidate_remedies
 from planner.cost import CostInputs
 from planner.policy.policy import SizingPolicy
 from planner.replay.comparison import MIN_RATE_DAYS, predicted_seconds
-from planner.replay.counterfactual import FileGroupSizes, counterfactual_history
 from planner.replay.events import writer_history
 from planner.replay.policy_replay import ReplayResult, replay_policy
 from planner.writers.model import Operation, SimulationError
-from planner.writers.remedies import Remedy, WritePattern, candidate_remedies
 from planner.writers.simulation import WriterKind
 
 #: a setting is worth the change if it prevents this share of the small files and saves this share of the work

@@ -12,7 +12,7 @@ from executors.commit_status import CommitStatus
 from executors.context import RunContext
 from executors.lease import CANCEL_REASON, Lease
 from executors.outcome import RunOutcome, RunResult
-from executors.retry import retry_store_call
+from executors.repeated_calls import retry_store_call
 from executors.uncommitted import UncommittedWork
 from lake.errors import (
     CancelRequested,
@@ -107,7 +107,7 @@ class RunFailure:
             self._uncommitted.withdraw_own()
 
     def _error_or_cancellation(self, error: Exception) -> Exception:
-        """Return ``error``, or CancelRequested if an operator requested to cancel and the error is less important."""
+        """Return CancelRequested if a cancel was requested and is more important than ``error``; else ``error``."""
         if not self._lease.is_cancel_requested:
             return error
         if isinstance(error, TableGone):

@@ -33,7 +33,7 @@ _DATA_PATH = "write.data.path"
 _LINEAR = "linear"
 _MAX_CONCURRENT_GROUPS = 4
 _CANCELLED = "the rewrite was cancelled"
-#: how many splits become one file; more of them make files of more similar sizes
+#: how many splits become one file; with more splits, the sizes of files are more similar
 _SPLITS_PER_FILE = 4
 _UNLIMITED_BYTES = 1 << 50
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from lake.history import ChangeKind, FileGroupKey, FileWritten, HistoricalCommit, TableHistory
+from planner.advice.remedies import Remedy
 from planner.writers.model import FileAction, Operation, SimulatedFile, Write, WriteBatch
 from planner.writers.model import FileChange as FileChange
-from planner.writers.remedies import Remedy
 from planner.writers.simulation import WriterKind, make_writer
 
 #: bytes of a row if the history records no rows

@@ -1,0 +1,47 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Copies of the requests that lakefold removes from the timeline, and the begun rewrites that lack their request.
+
+A writer begins a requested rewrite in two steps, without a lock: it checks that the request exists, and creates the
+inflight file. If the request is deleted between the two steps, an inflight rewrite without a plan remains. Neither Hudi
+nor lakefold can read such an instant's inputs, so every write of the table fails.
+
+Hudi has no step that removes a request and excludes a begin at once. So lakefold saves a copy before it removes a
+request, beside the record of the instant and for as long. If a writer began the rewrite nevertheless, the request is
+written back from the copy, by the withdrawal itself or by the next sweep of any lakefold installation.
+"""
+
+from collections.abc import Iterator
+
+from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.late_files import request_copy_path
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline
+
+_INFLIGHT, _REQUESTED = ".inflight", ".requested"
+
+
+def copy_request(storage: TableStorage, timeline: Timeline, instant: Instant) -> None:
+    """Save a copy of the request of a pending rewrite, if there is a request; call it under the lock."""
+    if instant.requested_file is not None:
+        storage.write(request_copy_path(instant.time), storage.read(f"{timeline.directory}/{instant.requested_file}"))
+
+
+def find_lost_requests(storage: TableStorage, timeline: Timeline) -> Iterator[Instant]:
+    """Yield the begun rewrites without a request, of whose request there is a copy.
+
+    Needs no lock, so nothing may be changed without a second check under the lock.
+    """
+    for instant in timeline.pending:
+        is_rewrite = instant.inflight_file is not None and instant.action in COMMIT_ACTIONS
+        if is_rewrite and instant.requested_file is None and storage.is_file(request_copy_path(instant.time)):
+            yield instant
+
+
+def write_back_requests(storage: TableStorage, timeline: Timeline) -> list[str]:
+    """Write the requests of ``find_lost_requests`` back; call it under the lock. Returns the times of the instants."""
+    found = list(find_lost_requests(storage, timeline))
+    for instant in found:
+        copy = request_copy_path(instant.time)
+        name = str(instant.inflight_file).removesuffix(_INFLIGHT) + _REQUESTED
+        storage.write(f"{timeline.directory}/{name}", storage.read(copy))
+        storage.delete(copy)
+    return [instant.time for instant in found]
