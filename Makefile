@@ -66,10 +66,10 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(BENCH) ## planning speed; rewriting speed against every peer; what layouts save; results in bench/results
+bench: $(BENCH) ## planning; what layouts save; rewriting against every peer; renews bench/README.md and the chart
 	@$(BIN)/python bench/planning.py
-	@$(BIN)/python bench/rewriting.py --keep bench/results
 	@$(BIN)/python bench/layouts.py
+	@$(BIN)/python bench/rewriting.py --keep bench/results --page bench/README.md
 
 bench-rewriting: $(BENCH) ## rewriting speed of engines and plans against cat, Spark, Iceberg, Delta, DuckDB and polars
 	@$(BIN)/python bench/rewriting.py $(BENCH_ARGS)

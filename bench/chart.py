@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The chart of README: seconds of each way to rewrite sets A and B, from the last results of ``bench/rewriting.py``."""
+"""The chart of README: seconds of each way to rewrite sets A and B, from the last complete ``bench/rewriting.py``."""
 
 import json
 import statistics

@@ -25,6 +25,12 @@ class FileSet:
     file_bytes: int
     partitions: int
 
+    def part(self, shrink: int) -> "FileSet":
+        """Return the set with only one of ``shrink`` partitions."""
+        return FileSet(
+            files=self.files // shrink, file_bytes=self.file_bytes, partitions=max(1, self.partitions // shrink)
+        )
+
     @property
     def scale(self) -> float:
         """Return the scale of lineitem at which the files have their size."""

@@ -104,6 +104,14 @@ def measure(slices: int, partitions: int, mode: str) -> str:
     )
 
 
+def measure_one(slices: int, partitions: int, mode: str = "balanced") -> dict[str, float]:
+    """Plan in a new process. Returns the seconds, the CPU seconds, and the MiB above the listing."""
+    command = [sys.executable, __file__, "--one", str(slices), str(partitions), mode]
+    line = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    seconds, cpu, mib = map(float, line.split()[3:6])
+    return {"seconds": seconds, "cpu_seconds": cpu, "mib": mib}
+
+
 def past(seed: int = 7) -> TableHistory:
     """Return commits of one to four files, log-normal around 24 MiB, nearly all into the partition of their day."""
     rng = np.random.default_rng(seed)

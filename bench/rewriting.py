@@ -9,21 +9,23 @@ ways take turns, and medians are compared. Seconds and CPU seconds are those of 
 process; CPU seconds include a JVM, its workers and a metastore. Peak memory is that of the largest process. The rows of
 each way are compared with the inputs. Queries then run on the new files in DuckDB and Spark.
 
-``--sets`` chooses sets, ``--ways`` chooses ways. Files and results are kept in ``--keep``; if a run is interrupted, the
-next run continues after the last complete set. Exits 1 if a bar is missed.
+Two further sets show where lakefold gains least: R, random bytes, and W, files of 600 columns (``bench/worst.py``). M
+is the memory of a task for one group of 2 GiB (``bench/memory.py``), D the planning of 1 and of 10 million slices
+(``bench/planning.py``).
+
+``--sets`` chooses sets and parts, ``--ways`` chooses ways. Files and results are kept in ``--keep``; if a run is
+interrupted, the next run continues after the last rewrite. Exits 1 if a bar is missed.
 """
 
 import argparse
 import json
 import os
 import shutil
-import statistics
 import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -31,14 +33,21 @@ if __name__ == "__main__":
     # Needed to run from a clone without an installation.
     sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
+from bench.bars import verdicts
 from bench.lineitem import SETS, write_set
+from bench.report import TITLES, machine, markdown
 from bench.ways import CORES, LABELS, SPARK, WayProcess, link_files, partitions
+from bench.worst import write_random, write_wide
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 #: partitions of the set that warms each way up
 WARM_PARTITIONS = 2
+ALL_SETS = "ABCRWMD"
+WORST = {"R": write_random, "W": write_wide}
+WORST_WAYS = ("cat", "stitch", "hybrid", "arrow", "auto", "duckdb", "spark")
+FILES_OF_WORST = 200
 READ_WAYS = ("stitch", "arrow", "spark", "iceberg", "delta", "duckdb")
 QUERIES = {
     "count": "SELECT count(*) FROM files",
@@ -46,59 +55,6 @@ QUERIES = {
     "one day": "SELECT count(l_comment) FROM files WHERE l_shipdate = DATE '1995-06-17'",
     "one order": "SELECT count(l_comment) FROM files WHERE l_orderkey = 4000067",
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bar:
-    """The seconds (or another ``figure``) of ``slower`` are at least ``times`` those of ``faster``, on one set."""
-
-    set: str
-    slower: str
-    faster: str
-    times: float
-    figure: str = "seconds"
-
-    def ratio(self, results: dict[str, list[dict[str, Any]]]) -> float | None:
-        """Return the ratio of the medians; None if one of the ways was not measured."""
-        if not results.get(self.slower) or not results.get(self.faster):
-            return None
-        slower, faster = (statistics.median(_figure(one, self.figure) for one in results[kind]) for kind in self._pair)
-        return slower / faster
-
-    @property
-    def _pair(self) -> tuple[str, str]:
-        return self.slower, self.faster
-
-    def __str__(self) -> str:
-        figure = "" if self.figure == "seconds" else f" in {self.figure.replace('_', ' ')}"
-        return f"{self.set}: {LABELS[self.slower]} / {LABELS[self.faster]}{figure}, at least {self.times:.2f}"
-
-
-BARS = (
-    Bar(set="B", slower="cat", faster="stitch", times=1 / 1.15),
-    Bar(set="A", slower="cat", faster="stitch", times=1 / 1.6),
-    Bar(set="A", slower="arrow", faster="hybrid", times=1 / 1.1),
-    *(Bar(set=name, slower="spark", faster="arrow", times=4.5) for name in "AB"),
-    *(Bar(set=name, slower="spark", faster="arrow", times=5.0, figure="cpu_seconds") for name in "AB"),
-    *(Bar(set=name, slower="spark", faster="arrow", times=1.0, figure="bytes") for name in "AB"),
-    *(Bar(set=name, slower="duckdb", faster="arrow", times=1.0) for name in "AB"),
-    Bar(set="C", slower="spark", faster="plan-stitch", times=12.0, figure="run"),
-    Bar(set="C", slower="spark", faster="plan-arrow", times=8.0, figure="run"),
-    Bar(set="A", slower="arrow", faster="auto", times=1 / 1.1),
-    Bar(set="B", slower="stitch", faster="auto", times=1 / 1.1),
-    Bar(set="C", slower="arrow", faster="auto", times=1 / 1.1),
-    Bar(set="A", slower="iceberg", faster="plan-stitch", times=7.0),
-    Bar(set="A", slower="iceberg", faster="plan-arrow", times=3.5),
-    Bar(set="A", slower="delta", faster="plan-stitch", times=3.0),
-    Bar(set="A", slower="delta", faster="plan-arrow", times=2.5),
-)
-
-
-def _figure(figures: dict[str, Any], name: str) -> float:
-    """Return a figure of a rewrite; ``run`` is the time from a plan's claim to its completion, if there is a plan."""
-    if name == "run":
-        return float(figures["steps"].get("run", figures["seconds"]))
-    return float(figures[name])
 
 
 def new_files(folder: Path, source: Path | None = None) -> list[Path]:
@@ -166,23 +122,50 @@ def read_times(spark: "SparkSession", files: list[Path]) -> dict[str, float]:
 # --- the run ------------------------------------------------------------------------------------------------------
 
 
-def measure(source: Path, kinds: list[str], rounds: int, work: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Have each way rewrite ``source`` in turns. Returns each way's rounds, and the times of readers on its files."""
-    from executors.spark import spark_session
+class Kept:
+    """The results of one set, written to ``path`` after each rewrite, so that an interrupted run can go on."""
 
-    results: dict[str, Any] = {kind: [] for kind in kinds}
-    readers: dict[str, Any] = {}
-    warm = work / "warm"
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        found = json.loads(path.read_text()) if path.exists() else {}
+        self.results: dict[str, list[dict[str, Any]]] = found.get("results", {})
+        self.readers: dict[str, dict[str, float]] = found.get("readers", {})
+        #: the load of the machine before each round
+        self.loads: list[float] = found.get("loads", [])
+
+    def rounds(self, kind: str) -> int:
+        """Return how many rounds of a way were measured."""
+        return len(self.results.get(kind, []))
+
+    def save(self) -> None:
+        """Write the results."""
+        scratch = self._path.with_suffix(".part")
+        scratch.write_text(json.dumps({"results": self.results, "readers": self.readers, "loads": self.loads}))
+        scratch.rename(self._path)
+
+
+def measure(source: Path, kinds: list[str], rounds: int, kept: Kept, work: Path, *, readers: bool) -> None:
+    """Have each way rewrite ``source`` in turns, as often as results are missing.
+
+    After its last round, the rows of a way are compared with the inputs. The new files for ``readers`` are linked into
+    ``read-SET``.
+    """
+    missing = [kind for kind in kinds if kept.rounds(kind) < rounds]
+    if not missing:
+        return
+    warm, read = work / "warm", source.with_name(f"read-{source.name}")
     link_files(source, warm, WARM_PARTITIONS)
-    sources = [Path(path) for files in partitions(source) for path in files]
-    expected = rows_of(sources)
+    expected = rows_of([Path(path) for files in partitions(source) for path in files])
     print(f"{'':<38} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'files':>6} {'row groups':>10} {'out MB':>7}")
     with ExitStack() as stack:
-        ways = {kind: stack.enter_context(WayProcess(kind, work)) for kind in kinds}
+        ways = {kind: stack.enter_context(WayProcess(kind, work)) for kind in missing}
         for way in ways.values():
             shutil.rmtree(way.rewrite(warm, "warm", counts=False), ignore_errors=True)
         for number in range(rounds):
+            kept.loads = [*kept.loads[:number], os.getloadavg()[0]] if number >= len(kept.loads) else kept.loads
             for kind, way in ways.items():
+                if kept.rounds(kind) > number:
+                    continue
                 folder = way.rewrite(source, f"round-{number}")
                 figures, files = way.rounds[-1], new_files(folder, source)
                 if kind == "cat":
@@ -193,19 +176,34 @@ def measure(source: Path, kinds: list[str], rounds: int, work: Path) -> tuple[di
                 if number == rounds - 1 and kind != "cat":
                     if rows_of(files) != expected:
                         raise SystemExit(f"the rows written by {LABELS[kind]} differ from the input")
-                    if kind in READ_WAYS:
-                        kept = work / "read" / kind
-                        kept.mkdir(parents=True)
+                    if readers and kind in READ_WAYS:
+                        shutil.rmtree(read / kind, ignore_errors=True)
+                        (read / kind).mkdir(parents=True)
                         for path in files:
-                            os.link(path, kept / f"{path.parent.name}-{path.name}")
-                results[kind].append(figures)
+                            os.link(path, read / kind / f"{path.parent.name}-{path.name}")
+                kept.results.setdefault(kind, []).append(figures)
+                kept.save()
                 shutil.rmtree(folder)
+
+
+def measure_readers(source: Path, kept: Kept) -> None:
+    """Measure the readers on the files of each way that are linked in ``read-SET``, then remove the links."""
+    from executors.spark import spark_session
+
+    read = source.with_name(f"read-{source.name}")
+    if not read.exists():
+        return
+    inputs = [Path(path) for files in partitions(source) for path in files]
     spark = spark_session(SPARK, formats=())
-    for kind in ("inputs", *(kind for kind in READ_WAYS if (work / "read" / kind).exists())):
-        files = sources if kind == "inputs" else sorted((work / "read" / kind).iterdir())
-        readers[kind] = read_times(spark, files)
+    for kind in ("inputs", *(kind for kind in READ_WAYS if (read / kind).exists())):
+        kept.readers[kind] = read_times(spark, inputs if kind == "inputs" else sorted((read / kind).iterdir()))
+        kept.save()
     spark.stop()
-    return results, readers
+    shutil.rmtree(read)
+
+
+def _stored(keep: Path, name: str, shrink: int) -> Path:
+    return keep / (f"{name}.json" if shrink == 1 else f"{name}-{shrink}.json")
 
 
 def _line(label: str, figures: dict[str, Any]) -> str:
@@ -213,79 +211,90 @@ def _line(label: str, figures: dict[str, Any]) -> str:
     return f"{label:<38} {used} {figures['files']:>6} {figures['row_groups']:>10} {figures['bytes'] / 1e6:>7.0f}"
 
 
-def report(name: str, results: dict[str, Any], readers: dict[str, Any]) -> bool:
-    """Print medians, ranges, ratios to ``cat``, the readers' times and the bars of a set; True if all bars are met."""
-    print(f"\n{name}: medians of {max(map(len, results.values()))} rounds")
-    print(f"{'':<38} {'seconds':>8} {'from':>7} {'to':>7} {'x cat':>7} {'CPU s':>7}")
-    of_cat = statistics.median(one["seconds"] for one in results["cat"]) if results.get("cat") else None
-    for kind, rounds in results.items():
-        seconds = [one["seconds"] for one in rounds]
-        median, cpu = statistics.median(seconds), statistics.median(one["cpu_seconds"] for one in rounds)
-        times = "" if of_cat is None else f"{median / of_cat:.2f}"
-        print(f"{LABELS[kind]:<38} {median:>8.2f} {min(seconds):>7.2f} {max(seconds):>7.2f} {times:>7} {cpu:>7.1f}")
-    for kind in ("plan-stitch", "plan-arrow"):
-        if results.get(kind):
-            steps = results[kind][-1]["steps"]
-            print(f"  {LABELS[kind]}: " + ", ".join(f"{step} {value:.2f} s" for step, value in steps.items()))
-    if readers:
-        print(f"\n{name}: seconds of queries on the new files")
-        print(f"{'':<22}" + "".join(f"{kind:>10}" for kind in readers))
-        for query in next(iter(readers.values())):
-            print(f"{query:<22}" + "".join(f"{times[query]:>10.3f}" for times in readers.values()))
-    met = True
-    print()
-    for bar in BARS:
-        ratio = bar.ratio(results) if bar.set == name else None
-        if ratio is not None:
-            print(f"{'met' if ratio >= bar.times else 'MISSED':<7} {bar}: {ratio:.2f}")
-            met &= ratio >= bar.times
-    for engine in ("stitch", "arrow"):
-        own, plan = results.get(engine), results.get(f"plan-{engine}")
-        if name == "A" and own and plan:
-            alone, whole = (statistics.median(one["seconds"] for one in runs) for runs in (own, plan))
-            is_met = whole <= alone * 1.25 + 2
-            print(
-                f"{'met' if is_met else 'MISSED':<7} A: a plan with {engine} takes {whole:.2f} s, "
-                f"the engine {alone:.2f} s"
-            )
-            met &= is_met
-    return met
+def _write(keep: Path, name: str, shrink: int) -> Path:
+    """Write the files of a set, unless they exist. Returns their directory."""
+    if name in WORST:
+        folder, files = keep / name, FILES_OF_WORST
+        WORST[name](folder, files)
+        return folder
+    wanted = SETS[name].part(shrink)
+    folder = keep / (name if shrink == 1 else f"{name}-{shrink}")
+    write_set(folder, wanted)
+    return folder
+
+
+def measure_set(keep: Path, name: str, arguments: argparse.Namespace) -> dict[str, Any]:
+    """Measure one letter of ``--sets`` and return its results."""
+    stored = _stored(keep, name, arguments.shrink)
+    if name in "MD":
+        if not stored.exists():
+            print(f"\n{name}: {'memory of one group of 2 GiB' if name == 'M' else 'planning'}", flush=True)
+            stored.write_text(json.dumps(measure_memory(keep) if name == "M" else measure_planning()))
+        figures: dict[str, Any] = json.loads(stored.read_text())
+        for kind, found in figures.items():
+            print(f"{kind:<10} " + ", ".join(f"{key} {value:.2f}" for key, value in found.items()))
+        return figures
+    source, kept = _write(keep, name, arguments.shrink), Kept(stored)
+    kinds = [kind for kind in arguments.ways if name not in WORST or kind in WORST_WAYS]
+    print(f"\n{TITLES[name]}; load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    # The files are linked, so they and the tables must be in one file system.
+    with tempfile.TemporaryDirectory(prefix="run-", dir=keep) as work:
+        measure(source, kinds, arguments.rounds, kept, Path(work), readers=not arguments.no_readers)
+    if not arguments.no_readers:
+        measure_readers(source, kept)
+    return {"results": kept.results, "readers": kept.readers, "loads": kept.loads}
+
+
+def measure_memory(keep: Path) -> dict[str, dict[str, float]]:
+    """Return the memory of each engine for a group of 2 GiB, see ``bench/memory.py``."""
+    from bench import memory
+
+    write_set(keep / "A", SETS["A"])
+    return memory.measure_all(keep / "A", keep)
+
+
+def measure_planning() -> dict[str, dict[str, float]]:
+    """Return the time and memory of planning 1 and 10 million slices, see ``bench/planning.py``."""
+    from bench import planning
+
+    return {str(slices): planning.measure_one(slices, slices // 100) for slices in (1_000_000, 10_000_000)}
 
 
 def main() -> int:
     """Write the files, measure and print; returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sets", default="ABC", help="letters of the sets")
+    parser.add_argument("--sets", default=ALL_SETS, help=f"letters of the sets and of the other parts, {ALL_SETS}")
     parser.add_argument("--ways", nargs="+", choices=list(LABELS), default=list(LABELS))
     parser.add_argument("--rounds", type=int, default=3, help="how often each way rewrites a set")
+    parser.add_argument("--shrink", type=int, default=1, help="measure only one of so many partitions of A, B and C")
+    parser.add_argument("--no-readers", action="store_true", help="leave out the queries on the new files")
     parser.add_argument("--keep", type=Path, help="keep files and results in this directory, or use those in it")
+    parser.add_argument(
+        "--page",
+        type=Path,
+        help="write the results to this file as Markdown and renew README's chart, if all was measured",
+    )
     arguments = parser.parse_args()
-    met = True
     with tempfile.TemporaryDirectory(prefix="lakefold-bench-") as temporary:
         keep = (arguments.keep or Path(temporary)).absolute()
         keep.mkdir(parents=True, exist_ok=True)
-        for name in arguments.sets:
-            write_set(keep / name, SETS[name])
-            kept = keep / f"{name}.json"
-            found = json.loads(kept.read_text()) if kept.exists() else {"results": {}, "readers": {}}
-            missing = [kind for kind in arguments.ways if not found["results"].get(kind)]
-            if missing:
-                wanted = SETS[name]
-                print(
-                    f"\n{name}: {wanted.files:,} files of about {wanted.file_bytes / 1e6:g} MB in "
-                    f"{wanted.partitions} partitions"
-                )
-                print(f"load of this machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
-                # The files are linked, so they and the tables must be in one file system.
-                with tempfile.TemporaryDirectory(prefix="run-", dir=keep) as work:
-                    results, readers = measure(keep / name, missing, arguments.rounds, Path(work))
-                found = {"results": found["results"] | results, "readers": found["readers"] | readers}
-                kept.write_text(json.dumps(found))
-            met &= report(name, found["results"], found["readers"])
+        measured = {name: measure_set(keep, name, arguments) for name in arguments.sets}
+        page = markdown(measured, machine(keep), arguments.shrink)
+        (keep / "results.md").write_text(page)
+        print(f"\n{page}")
+        found = [one for one in verdicts(measured) if one.is_met is not None]
+        print(*found, sep="\n")
+        is_complete = (set(arguments.sets), len(arguments.ways), arguments.shrink) == (set(ALL_SETS), len(LABELS), 1)
         for name in arguments.sets:
             # The next run measures again.
-            (keep / f"{name}.json").rename(keep / f"{name}.last.json")
-    return int(not met)
+            stored = _stored(keep, name, arguments.shrink)
+            stored.rename(stored.with_suffix(".last.json"))
+        if arguments.page and is_complete:
+            from bench import chart
+
+            arguments.page.write_text(page)
+            chart.draw(keep)
+    return int(not all(one.is_met for one in found))
 
 
 if __name__ == "__main__":

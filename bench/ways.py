@@ -44,6 +44,13 @@ def partitions(folder: Path) -> list[list[str]]:
     return [sorted(str(path) for path in directory.glob("*.parquet")) for directory in found]
 
 
+def codec_of(source: Path) -> str:
+    """Return the codec of the files, in lower case."""
+    import pyarrow.parquet as pq
+
+    return str(pq.read_metadata(partitions(source)[0][0]).row_group(0).column(0).compression).lower()
+
+
 def link_files(source: Path, folder: Path, count: int | None = None) -> None:
     """Create ``folder`` with hard links to the files in the first ``count`` partitions of ``source``, or in all."""
     for files in partitions(source)[:count]:
@@ -92,9 +99,10 @@ def _duckdb() -> Way:
     connection.execute(f"SET threads = {CORES}")
 
     def rewrite(source: Path, folder: Path, _: object) -> None:
+        codec = codec_of(source)
         for files, output in _outputs(source, folder):
             query = f"SELECT * FROM read_parquet({files}, hive_partitioning = false)"
-            connection.execute(f"COPY ({query}) TO '{output}' (FORMAT parquet, COMPRESSION snappy)")
+            connection.execute(f"COPY ({query}) TO '{output}' (FORMAT parquet, COMPRESSION {codec})")
 
     return Way(rewrite)
 
@@ -104,8 +112,9 @@ def _polars() -> Way:
     import polars
 
     def rewrite(source: Path, folder: Path, _: object) -> None:
+        codec: Any = codec_of(source)
         for files, output in _outputs(source, folder):
-            polars.scan_parquet(files, hive_partitioning=False).sink_parquet(output, compression="snappy")
+            polars.scan_parquet(files, hive_partitioning=False).sink_parquet(output, compression=codec)
 
     return Way(rewrite)
 
@@ -144,17 +153,23 @@ def _engine(name: str) -> Way:
 
 
 def _spark_jobs() -> Way:
-    """One job for each partition, as many at once as there are cores."""
+    """One job for each partition, as many at once as there are cores.
+
+    The schema is known, as that of a table is. Otherwise Spark would run a second job for each partition to find it.
+    """
     from executors.spark import spark_session
 
     spark = spark_session(SPARK, formats=())
 
-    def one(files: list[str], output: str) -> None:
-        spark.read.parquet(*files).coalesce(1).write.parquet(output)
-
     def rewrite(source: Path, folder: Path, _: object) -> None:
+        schema, codec = spark.read.parquet(partitions(source)[0][0]).schema, codec_of(source)
+
+        def one(pair: tuple[list[str], str]) -> None:
+            rows = spark.read.schema(schema).parquet(*pair[0])
+            rows.coalesce(1).write.option("compression", codec).parquet(pair[1])
+
         with ThreadPoolExecutor(CORES) as pool:
-            list(pool.map(lambda pair: one(*pair), _outputs(source, folder)))
+            list(pool.map(one, _outputs(source, folder)))
 
     return Way(rewrite)
 

@@ -23,6 +23,7 @@ from functools import partial
 
 from executors.commit_status import CommitStatus
 from executors.context import RunContext
+from executors.engines.spark_tasks import SparkTasks
 from executors.failed_run import RunFailure
 from executors.lease import Lease
 from executors.observer import run_observed
@@ -263,7 +264,8 @@ class _PlanRun:
         with self._step(Step.REWRITE), self.lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report_progress)
         with self._step(Step.VERIFY):
-            verify_rewrite(rewrite, writer=writer, check=self.lease.check)
+            run = SparkTasks(self._context.spark).map
+            verify_rewrite(rewrite, writer=writer, check=self.lease.check, run=run)
         return rewrite
 
     def _report_progress(self, progress: RewriteProgress) -> None:

@@ -10,12 +10,14 @@ given another type.
 """
 
 import itertools
+import logging
 import os
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import cast
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from typing import Protocol, cast
 
 import pyarrow as pa
 from pyarrow import fs
@@ -32,6 +34,12 @@ from lake.model import FileSlice
 from lake.plan import OutputFile, SkippedGroup, VerificationLevel
 from lake.ports import Rewrite, TableWriter
 from lake.storage.filesystems import filesystem_of_file
+from lake.storage.locations import is_local
+
+log = logging.getLogger(__name__)
+
+#: reading a footer over a network is mostly waiting
+_REMOTE_READS = 8
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -46,6 +54,15 @@ class _PartitionRewrite:
     def has_logs(self) -> bool:
         return any(item.log_files for _, item in self.slices)
 
+    def sources(self) -> tuple[list["_Source"], list["_Source"]]:
+        """Return the old files and the new files."""
+        read: list[_Source] = [(_InputFile(group), item.path) for group, item in self.slices if item.path]
+        return read, [(_OutputFile(self), output.path) for output in self.outputs]
+
+    def without_payloads(self) -> "_PartitionRewrite":
+        """Return the partition without the format's own data about its new files."""
+        return replace(self, outputs=[replace(output, payload=None) for output in self.outputs])
+
     def difference(self, subject: str, expected: object, found: object) -> Integrity:
         """Return the error for one difference, as one line."""
         return Integrity(f"partition {self.name!r}, {subject}: expected {expected}, found {found}")
@@ -57,8 +74,12 @@ def verify_rewrite(
     writer: TableWriter,
     check: Callable[[], None] = lambda: None,
     threads: int | None = None,
+    run: "RunMany | None" = None,
 ) -> None:
     """Compare the outputs of ``rewrite`` with its inputs at the level of its plan.
+
+    ``run`` may compare the footers of many partitions in other processes. A partition for which it finds any difference
+    or error is compared again in this process.
 
     Columns in ``PreparedPlan.volatile_columns`` may differ. ``check`` is called between batches and may raise to end
     the work. Raises Integrity with one line naming partition, column, expected and found; Conflict if an input was
@@ -66,12 +87,15 @@ def verify_rewrite(
     with logs can't be read merged.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
+    parts = list(_partition_rewrites(rewrite))
+    if run is not None and plan.options.verification is VerificationLevel.FOOTER:
+        equal = _footers_equal(parts, plan.table.location, volatile, check, run)
+        parts = [part for part in parts if part.name not in equal]
     with ThreadPoolExecutor(threads or min(8, 2 * (os.cpu_count() or 1)), "verification") as pool:
         files = _FileReader(plan.table.location, pool, volatile, check)
-        for part in _partition_rewrites(rewrite):
+        for part in parts:
             check()
-            read: list[_Source] = [(_InputFile(group), item.path) for group, item in part.slices if item.path]
-            written: list[_Source] = [(_OutputFile(part), output.path) for output in part.outputs]
+            read, written = part.sources()
             if not part.has_logs and files.has_copied_stripes(part, read, written):
                 continue
             inputs, outputs = files.read_footers(read), files.read_footers(written)
@@ -99,6 +123,73 @@ def verify_rewrite(
             else:
                 before = files.fingerprint(inputs)
             _compare_fingerprints(part, before, files.fingerprint(outputs))
+
+
+class RunMany(Protocol):
+    """Runs a function of this module for many items, perhaps in other processes."""
+
+    def __call__(
+        self,
+        function: Callable[["_Compared"], bool],
+        items: Sequence["_Compared"],
+        *,
+        files: int,
+        check: Callable[[], None],
+    ) -> Sequence[bool]:
+        """Return the result for each item. ``files`` is the number of files that the function opens in all.
+
+        ``check`` is called often and may raise to end the work. Raises Transient if the run fails.
+        """
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Compared:
+    """Partitions whose footers one call compares, without parts that only later steps need."""
+
+    location: str
+    volatile: Collection[str]
+    partition: "_PartitionRewrite"
+
+
+def _footers_equal(
+    parts: Sequence["_PartitionRewrite"],
+    location: str,
+    volatile: Collection[str],
+    check: Callable[[], None],
+    run: RunMany,
+) -> frozenset[str]:
+    """Return the partitions whose footers show that the new files have the rows of the old files."""
+    compared = [_Compared(location, volatile, part.without_payloads()) for part in parts if not part.has_logs]
+    files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in compared)
+    try:
+        equal = run(_has_equal_footers, compared, files=files, check=check)
+    except (Transient, Rejected) as error:
+        log.warning("footers are compared in this process: %s", error)
+        return frozenset()
+    return frozenset(one.partition.name for one, is_equal in zip(compared, equal, strict=True) if is_equal)
+
+
+def _has_equal_footers(compared: _Compared) -> bool:
+    """True if the footers show that the new files have the rows of the old files; False also after an error."""
+    part, volatile = compared.partition, compared.volatile
+    read, written = part.sources()
+    try:
+        with ExitStack() as opened:
+            # Reading the footer of a local file takes less time than handing it to a thread.
+            pool = None if is_local(compared.location) else opened.enter_context(ThreadPoolExecutor(_REMOTE_READS))
+            files = _FileReader(compared.location, pool, volatile, lambda: None)
+            if files.has_orc(read[:1] or written[:1]):
+                # Copied stripes are compared by their bytes, which is a stronger and faster comparison.
+                return False
+            inputs, outputs = files.read_footers(read), files.read_footers(written)
+        _compare_counts(part, outputs)
+        expected, found = _statistics(inputs, volatile), _statistics(outputs, volatile)
+        if _changed_columns(part, expected, found) or expected.leaves.keys() != found.leaves.keys():
+            return False
+        _compare_statistics(part, expected, found, ())
+    except LakefoldError:
+        return False
+    return True
 
 
 def _partition_rewrites(rewrite: Rewrite) -> Iterator[_PartitionRewrite]:
@@ -149,10 +240,11 @@ class _FileReader:
     """Reads the data files of one table: footers, and fingerprints with bounded memory."""
 
     def __init__(
-        self, location: str, pool: ThreadPoolExecutor, volatile: Collection[str], check: Callable[[], None]
+        self, location: str, pool: ThreadPoolExecutor | None, volatile: Collection[str], check: Callable[[], None]
     ) -> None:
-        self._location = location
-        self._pool, self._volatile, self._check = pool, volatile, check
+        """Without a ``pool``, files are read one after the other."""
+        self._location, self._volatile, self._check = location, volatile, check
+        self._map = map if pool is None else pool.map
         #: columns to be read as another type, since a widening changes how values are hashed
         self.casts: Mapping[str, pa.DataType] = {}
 
@@ -163,7 +255,15 @@ class _FileReader:
             with self._open(source) as file:
                 return file.read_footer(self._volatile, self._check)
 
-        return list(zip(sources, self._pool.map(read, sources), strict=True))
+        return list(zip(sources, self._map(read, sources), strict=True))
+
+    def has_orc(self, sources: Sequence[_Source]) -> bool:
+        """True if one of the files is an ORC file."""
+        for source in sources:
+            with self._open(source) as file:
+                if isinstance(file, OrcFile):
+                    return True
+        return False
 
     def has_copied_stripes(
         self, partition: _PartitionRewrite, read: Sequence[_Source], written: Sequence[_Source]
@@ -197,12 +297,12 @@ class _FileReader:
             with self._open(source) as file:
                 return list(cast(OrcFile, file).stripe_hashes(self._check))
 
-        return Counter(one for found in self._pool.map(read, sources) for one in found)
+        return Counter(one for found in self._map(read, sources) for one in found)
 
     def fingerprint(self, footers: _Footers) -> Fingerprint:
         """Return the fingerprint of some files together."""
         total = Fingerprint()
-        for one in self._pool.map(self._fingerprint_file, [source for source, _ in footers]):
+        for one in self._map(self._fingerprint_file, [source for source, _ in footers]):
             total.merge(one)
         return total
 

@@ -9,7 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lake.engines import RewriteEngine, RewriteTask, slice_paths_in_conflicts
+from lake.engines import ChecksManyTasks, RewriteEngine, RewriteTask, slice_paths_in_conflicts
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import AUTO, OutputFile, Plan, RewriteOptions, RewriteProgress, SkippedGroup, sum_if_known
@@ -42,8 +42,7 @@ def choose_engines(
             f"{table}: engine = {options.engine} is not available for this table; set engine to one of {known}"
         )
     chosen = {}
-    for task in tasks:
-        engine, obstacles = _first_able(task, named, options)
+    for task, (engine, obstacles) in zip(tasks, _first_able(tasks, named, options), strict=True):
         if engine is None:
             raise Rejected(
                 f"{table}: engine = {options.engine} can't rewrite this plan: {'; '.join(obstacles)}; or set "
@@ -54,16 +53,28 @@ def choose_engines(
 
 
 def _first_able(
-    task: RewriteTask, engines: Sequence[RewriteEngine], options: RewriteOptions
-) -> tuple[RewriteEngine | None, list[str]]:
-    """Return the first engine that can rewrite the group, and why each engine before it can't."""
-    obstacles: list[str] = []
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions
+) -> list[tuple[RewriteEngine | None, list[str]]]:
+    """Return for each group the first engine that can rewrite it, and why each engine before it can't."""
+    found: list[tuple[RewriteEngine | None, list[str]]] = [(None, []) for _ in tasks]
+    left = list(range(len(tasks)))
     for engine in engines:
-        obstacle = engine.unsupported_reason(task, options)
-        if obstacle is None:
-            return engine, obstacles
-        obstacles.append(obstacle)
-    return None, obstacles
+        reasons = _unsupported_reasons(engine, [tasks[index] for index in left], options)
+        for index, reason in zip(left, reasons, strict=True):
+            if reason is None:
+                found[index] = engine, found[index][1]
+            else:
+                found[index][1].append(reason)
+        left = [index for index, reason in zip(left, reasons, strict=True) if reason is not None]
+    return found
+
+
+def _unsupported_reasons(
+    engine: RewriteEngine, tasks: Sequence[RewriteTask], options: RewriteOptions
+) -> Sequence[str | None]:
+    if isinstance(engine, ChecksManyTasks):
+        return engine.unsupported_reasons(tasks, options)
+    return [engine.unsupported_reason(task, options) for task in tasks]
 
 
 def _choose_automatically(
@@ -72,12 +83,11 @@ def _choose_automatically(
     if not engines:
         raise Rejected(f"{table}: there is no engine to rewrite its files")
     chosen, left_out = {}, []
-    for task in tasks:
-        engine, obstacles = _first_able(task, engines, options)
+    for task, (engine, obstacles) in zip(tasks, _first_able(tasks, engines, options), strict=True):
         before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
         if engine is not None:
             chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
-        elif options.sort_columns and _first_able(task, engines, replace(options, sort_columns=()))[0] is not None:
+        elif options.sort_columns and _first_able([task], engines, replace(options, sort_columns=()))[0][0] is not None:
             # The setting is the obstacle, and not the files.
             raise Rejected(
                 f"{table}: no engine can sort group {task.group} by {', '.join(options.sort_columns)} ({before}); "
@@ -115,7 +125,7 @@ def rewrite_groups(
     by_engine: dict[str, list[RewriteTask]] = defaultdict(list)
     for task in tasks:
         by_engine[choices[task.group].engine.name].append(task)
-    outputs, done = [], 0
+    outputs, done, total = [], 0, plan.bytes
     cpu: dict[str, float | None] = {}
     for part in by_engine.values():
         engine = choices[part[0].group].engine
@@ -124,7 +134,7 @@ def rewrite_groups(
         def report_all(progress: RewriteProgress, before: int = done, name: str = engine.name) -> None:
             cpu[name] = progress.cpu_seconds
             used = sum_if_known(cpu.values())
-            report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=plan.bytes, cpu_seconds=used))
+            report(replace(progress, bytes_done=before + progress.bytes_done, bytes_total=total, cpu_seconds=used))
 
         with slice_paths_in_conflicts(table, plan, part):
             for file in engine.rewrite(part, plan.options, report_all, cancelled):

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 from lake.errors import Conflict, Rejected
 from lake.model import TableRef
@@ -187,6 +187,14 @@ class RewriteEngine(Protocol):
         If an input can't be read, the Conflict also has the skipped groups (``SkippedGroup``), with the paths that the
         tasks have. The format replaces these paths by its own names, which the planner uses.
         """
+
+
+@runtime_checkable
+class ChecksManyTasks(Protocol):
+    """An engine that checks the groups of a plan together, which is faster than one after the other."""
+
+    def unsupported_reasons(self, tasks: Sequence[RewriteTask], options: RewriteOptions) -> Sequence[str | None]:
+        """Return ``RewriteEngine.unsupported_reason`` of each task. Raises Transient if the check fails."""
 
 
 @contextmanager

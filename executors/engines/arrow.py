@@ -21,18 +21,18 @@ class ArrowEngine(TaskEngine):
     name = "arrow"
 
     def __init__(self, backend: RewriteBackend) -> None:
-        super().__init__(backend, rewrite_task)
+        super().__init__(backend, rewrite_task, _obstacle)
 
-    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs that can be read."""
-        try:
-            found = unify_schemas(adapt_inputs(read_footers(task.inputs), task.additions), task.file_schema)
-            if found:
-                shape = common_layout(found, reads_dictionaries=not options.sort_columns)
-                names = sort_column_names(shape, options.sort_columns)
-                write_settings(shape, options, names, row_group_rows(found, len(task.outputs)))
-        except UnsupportedInput as error:
-            return str(error)
-        except (OSError, pa.ArrowException):
-            return None
+
+def _obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
+    try:
+        found = unify_schemas(adapt_inputs(read_footers(task.inputs), task.additions), task.file_schema)
+        if found:
+            shape = common_layout(found, reads_dictionaries=not options.sort_columns)
+            names = sort_column_names(shape, options.sort_columns)
+            write_settings(shape, options, names, row_group_rows(found, len(task.outputs)))
+    except UnsupportedInput as error:
+        return str(error)
+    except (OSError, pa.ArrowException):
         return None
+    return None

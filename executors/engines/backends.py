@@ -7,7 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, as_completed
-from typing import Protocol
+from typing import Protocol, TypeVar
 
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, LakefoldError
@@ -24,9 +24,13 @@ be written.
 """
 
 #: a smaller task would cost more to start than to run
-_BYTES_A_TASK = 128 << 20
+_BYTES_A_TASK = 256 << 20
 #: the cost of opening a file, as bytes that are rewritten in that time
 _FILE_OPEN_COST_BYTES = 256 << 10
+
+
+T = TypeVar("T")
+R = TypeVar("R")
 
 
 class RewriteBackend(Protocol):
@@ -44,6 +48,13 @@ class RewriteBackend(Protocol):
         """Yield each group as it ends. Raises Transient if the run fails.
 
         Once ``cancelled``, the other groups end with CancelRequested, or CancelRequested is raised.
+        """
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, files: int) -> Sequence[R]:
+        """Return the result of ``function`` for each of ``items``, for which it opens ``files`` files in all.
+
+        ``function`` is of a module that tasks can import, or a ``partial`` of such a function. Raises Transient if the
+        run fails.
         """
 
 
@@ -84,6 +95,10 @@ class InProcessBackend:
                     yield future.result()
             finally:
                 over.set()
+
+    def map(self, function: Callable[[T], R], items: Sequence[T], *, files: int) -> Sequence[R]:
+        """See ``RewriteBackend``."""
+        return [function(item) for item in items]
 
 
 def bundle_tasks(tasks: Sequence[RewriteTask], parallelism: int) -> list[list[RewriteTask]]:

@@ -109,6 +109,10 @@ class ParquetWriteSettings:
         )
 
 
+#: from this size on, returning the memory of a row group to the system takes a small part of the time
+_LARGE_BYTES = 32 << 20
+
+
 class ParquetOutput:
     """A file that is being written, within a ``with`` block. If the block fails the file is removed.
 
@@ -154,11 +158,15 @@ class ParquetOutput:
     def _flush(self) -> None:
         if not self._pending_rows:
             return
-        rows = stored_rows(self._pending, self._settings.schema)
+        rows, is_large = stored_rows(self._pending, self._settings.schema), self._pending_bytes >= _LARGE_BYTES
         self._pending.clear()
         self._pending_rows = self._pending_bytes = 0
         self._special_floats.add(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
+        if is_large:
+            del rows
+            # malloc keeps freed memory in fragments that the next row group does not fit into.
+            pa.default_memory_pool().release_unused()
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         if error is not None:

@@ -5,17 +5,18 @@ One job runs all groups, several in a task, since a task itself costs a tenth of
 results of a task as soon as it has ended. If Spark runs a task twice, only the first result counts.
 """
 
+import logging
 import sys
 import threading
 import time
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import lake
-from executors.engines.backends import GroupResult, TaskRewriter, bundle_tasks
+from executors.engines.backends import GroupResult, R, T, TaskRewriter, bundle_tasks
 from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, EngineUnavailable, LakefoldError, Transient, one_line
 from lake.plan import RewriteOptions
@@ -26,7 +27,13 @@ from lake.storage import hdfs, s3
 if TYPE_CHECKING:
     from pyspark import SparkContext
 
+log = logging.getLogger(__name__)
+
 _POLL_SECONDS = 0.1
+#: up to this number of files, a job would take longer than reading their footers in this process
+_MIN_FILES_FOR_JOB = 500
+#: with fewer files in a task, starting the task would take a considerable part of the time
+_FILES_A_TASK = 2_000
 #: how long tasks of a cancelled job may take to end
 _ENDS_SECONDS = 10.0
 #: the modules that tasks import; of each format the modules that ``lake.engines.FileAdditions`` may need
@@ -39,6 +46,7 @@ _PACKED_FILES = (
     "lake/storage/*.py",
     "executors/__init__.py",
     "executors/rowhash.py",
+    "executors/verification.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
     "executors/engines/layout/*.py",
@@ -85,6 +93,60 @@ class SparkTasks:
         if len(reported) < len(tasks):
             raise Transient(f"Spark lost the results of {len(tasks) - len(reported)} groups")
 
+    def map(
+        self,
+        function: Callable[[T], R],
+        items: Sequence[T],
+        *,
+        files: int,
+        check: Callable[[], None] = lambda: None,
+    ) -> Sequence[R]:
+        """See ``executors.engines.backends.RewriteBackend``. ``check`` is called often and may raise to end the work.
+
+        For few files, or if the executors can't run Python, the work is done in this process.
+        """
+        if files >= _MIN_FILES_FOR_JOB and len(items) > 1:
+            context = self._spark().sparkContext
+            if context.applicationId not in _applications_without_python:
+                try:
+                    return self._map_in_tasks(context, function, items, files, check)
+                except EngineUnavailable as error:
+                    _applications_without_python.add(context.applicationId)
+                    log.warning("%s; until then this process reads all footers", error)
+        found = []
+        for item in items:
+            check()
+            found.append(function(item))
+        return found
+
+    def _map_in_tasks(
+        self,
+        context: "SparkContext",
+        function: Callable[[T], R],
+        items: Sequence[T],
+        files: int,
+        check: Callable[[], None],
+    ) -> Sequence[R]:
+        _ship_code(context)
+        access = s3.current_configuration(), hdfs.current_configuration()
+
+        def run(part: Sequence[T]) -> list[R]:
+            prepare_worker(access)
+            return [function(item) for item in part]
+
+        # A multiple of the number of cores, so that no core idles while others work on a last task.
+        cores = context.defaultParallelism
+        count = min(len(items), cores * max(1, -(-files // (cores * _FILES_A_TASK))))
+        # Neighbours are in different tasks, since they often are of one size.
+        parts = [items[number::count] for number in range(count)]
+        with _SparkCall(context, lambda: context.parallelize(parts, count).map(run).collect()) as call:
+            while not call.finished.wait(_POLL_SECONDS):
+                check()
+        if call.error is not None:
+            raise _to_outcome(call.error) from call.error
+        found: list[R] = [call.result[index % count][index // count] for index in range(len(items))]
+        return found
+
 
 class _ListAccumulator:
     """Adds up the results of tasks for an accumulator of pyspark."""
@@ -96,24 +158,18 @@ class _ListAccumulator:
         return [*value1, *value2]
 
 
-class _SparkJob:
-    """A Spark job within a ``with`` block; its tasks end soon after the block."""
+class _SparkCall:
+    """A call that runs Spark jobs, in a thread within a ``with`` block; the tasks end soon after the block."""
 
-    def __init__(
-        self,
-        context: "SparkContext",
-        work: Sequence[list[RewriteTask]],
-        options: RewriteOptions,
-        rewriter: TaskRewriter,
-    ) -> None:
-        self._context, self._work, self._options, self._rewriter = context, work, options, rewriter
+    def __init__(self, context: "SparkContext", call: Callable[[], Any]) -> None:
+        self._context, self._call = context, call
         self._tag = f"lakefold-rewrite-{uuid.uuid4().hex}"
-        self._results: Any = context.accumulator([], _ListAccumulator())
         self.finished = threading.Event()
         self.error: Exception | None = None
+        self.result: Any = None
         self._thread = threading.Thread(target=self._run, name=self._tag, daemon=True)
 
-    def __enter__(self) -> "_SparkJob":
+    def __enter__(self) -> Self:
         self._thread.start()
         return self
 
@@ -122,25 +178,43 @@ class _SparkJob:
             cancel_jobs(self._context, self._tag)
         self._thread.join(_ENDS_SECONDS)
 
+    def _run(self) -> None:
+        try:
+            self._context.addJobTag(self._tag)
+            self.result = self._call()
+        except Exception as error:
+            self.error = error
+        finally:
+            self.finished.set()
+
+
+class _SparkJob(_SparkCall):
+    """The job that rewrites groups."""
+
+    def __init__(
+        self,
+        context: "SparkContext",
+        work: Sequence[list[RewriteTask]],
+        options: RewriteOptions,
+        rewriter: TaskRewriter,
+    ) -> None:
+        super().__init__(context, self._rewrite)
+        self._work, self._options, self._rewriter = work, options, rewriter
+        self._results: Any = context.accumulator([], _ListAccumulator())
+
     def results(self) -> list[GroupResult]:
         """Return the groups of all tasks that have ended."""
         found: list[GroupResult] = self._results.value
         return found
 
-    def _run(self) -> None:
+    def _rewrite(self) -> None:
         ended, options, rewriter = self._results, self._options, self._rewriter
         access = s3.current_configuration(), hdfs.current_configuration()
 
         def rewrite(work: list[RewriteTask]) -> None:
             ended.add(rewrite_bundle(work, options, access, rewriter))
 
-        try:
-            self._context.addJobTag(self._tag)
-            self._context.parallelize(self._work, len(self._work)).foreach(rewrite)
-        except Exception as error:
-            self.error = error
-        finally:
-            self.finished.set()
+        self._context.parallelize(self._work, len(self._work)).foreach(rewrite)
 
 
 def rewrite_bundle(
@@ -153,12 +227,7 @@ def rewrite_bundle(
 
     ``configuration`` has the settings of S3 and of HDFS.
     """
-    import pyarrow as pa
-
-    # The default pool would keep freed memory in a worker that Spark uses again.
-    pa.set_memory_pool(pa.system_memory_pool())
-    s3.configure(configuration[0])
-    hdfs.use_configuration(configuration[1])
+    prepare_worker(configuration)
     found: list[GroupResult] = []
     for task in tasks:
         began = time.process_time()  # of the whole process: a worker has one task at a time
@@ -171,8 +240,19 @@ def rewrite_bundle(
     return found
 
 
+def prepare_worker(configuration: tuple[Mapping[str, str], Mapping[str, str]]) -> None:
+    """Set up Spark's Python worker for the code of a task. ``configuration`` has the settings of S3 and of HDFS."""
+    import pyarrow as pa
+
+    # The default pool would keep freed memory in a worker that Spark uses again.
+    pa.set_memory_pool(pa.system_memory_pool())
+    s3.configure(configuration[0])
+    hdfs.use_configuration(configuration[1])
+
+
 _lock = threading.Lock()
 _applications_with_code: set[str] = set()
+_applications_without_python: set[str] = set()
 
 
 def _ship_code(context: "SparkContext") -> None:

@@ -4,6 +4,7 @@
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 
 from executors.engines.backends import RewriteBackend, TaskRewriter
 from lake.engines import EngineOutput, RewriteTask
@@ -11,15 +12,36 @@ from lake.errors import CancelRequested, Conflict, Transient, first_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.storage.filesystems import filesystem_of
 
+Obstacle = Callable[[RewriteOptions, RewriteTask], str | None]
+"""Returns the reason against rewriting a group that its footers show; None if there is none."""
+
 
 class TaskEngine:
-    """Rewrites groups by ``rewriter``, a module-level function, so that Spark's executors can import it.
+    """Rewrites groups by ``rewriter``, and finds the reasons against it by ``obstacle``.
 
-    ``backend`` runs the work.
+    Both are module-level functions, so that Spark's executors can import them. ``backend`` runs the work.
     """
 
-    def __init__(self, backend: RewriteBackend, rewriter: TaskRewriter) -> None:
-        self._backend, self._rewriter = backend, rewriter
+    def __init__(self, backend: RewriteBackend, rewriter: TaskRewriter, obstacle: Obstacle) -> None:
+        self._backend, self._rewriter, self._obstacle = backend, rewriter, obstacle
+
+    def obstacle_by_size(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        """Return a reason against rewriting the group that shows without its footers; None if there is none."""
+        return None
+
+    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        """See ``lake.engines.RewriteEngine``. Reads the footers of all inputs, and skips inputs that can't be read."""
+        return self.obstacle_by_size(task, options) or self._obstacle(options, task)
+
+    def unsupported_reasons(self, tasks: Sequence[RewriteTask], options: RewriteOptions) -> Sequence[str | None]:
+        """See ``lake.engines.ChecksManyTasks``."""
+        found = [self.obstacle_by_size(task, options) for task in tasks]
+        left = [index for index, reason in enumerate(found) if reason is None]
+        files = sum(len(tasks[index].inputs) for index in left)
+        reasons = self._backend.map(partial(self._obstacle, options), [tasks[index] for index in left], files=files)
+        for index, reason in zip(left, reasons, strict=True):
+            found[index] = reason
+        return found
 
     def rewrite(
         self,

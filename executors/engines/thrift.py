@@ -88,6 +88,12 @@ def encode_integer(value: int) -> bytes:
     return bytes(out)
 
 
+def decode_integer(data: bytes) -> int:
+    """Return the integer at the beginning of ``data``. Raises ValueError or IndexError if there is none."""
+    value, _ = _varint_at(data, 0)
+    return (value >> 1) ^ -(value & 1)
+
+
 def encode_list_head(element: int, size: int) -> bytes:
     """Return the bytes before the elements of a list of ``size`` elements of one type."""
     out = bytearray([min(size, 15) << 4 | element])
@@ -129,7 +135,7 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
         elif kind == STRUCT:
             at = _find(data, at, want, found)
         elif kind == LIST:
-            size, element, at = _list_head_at(data, at)
+            size, element, at = list_head_at(data, at)
             if element != STRUCT:
                 raise ValueError("a list of other elements than structs")
             elements: list[Any] = []
@@ -154,7 +160,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
     if kind == STRUCT:
         return _behind_struct(data, at)
     if kind in (LIST, SET):
-        size, element, at = _list_head_at(data, at)
+        size, element, at = list_head_at(data, at)
         for _ in range(size):
             # The value of a boolean is in the head of a field, but takes a byte in a list.
             at = at + 1 if element <= BYTE else _behind(data, at, element)
@@ -179,7 +185,7 @@ def _behind_struct(data: bytes, at: int) -> int:
             at = _behind(data, at, kind)
 
 
-def _list_head_at(data: bytes, at: int) -> tuple[int, int, int]:
+def list_head_at(data: bytes, at: int) -> tuple[int, int, int]:
     """Return the number of elements of the list at ``at``, their type, and the position of the first one."""
     head = data[at]
     size, at = _varint_at(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)

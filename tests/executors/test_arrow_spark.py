@@ -5,6 +5,8 @@ import os
 import threading
 import time
 from collections import Counter
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,11 +15,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from executors.engines import create_engines
+from executors.engines import create_engines, spark_tasks
 from executors.engines.footer import RawParquetFooter
 from executors.engines.inputs import ParquetInput
-from lake.engines import RewriteEngine, RewriteTask
-from lake.errors import CancelRequested, Conflict
+from lake.engines import ChecksManyTasks, RewriteEngine, RewriteTask
+from lake.errors import CancelRequested, Conflict, EngineUnavailable, Transient
 from lake.plan import RewriteOptions, RewriteProgress
 
 pytestmark = pytest.mark.spark
@@ -134,6 +136,53 @@ def test_many_groups_share_a_job_and_one_that_cant_be_read_stops_no_other(spark,
     assert sorted(file.group for file in written) == list(range(40))
     assert sorted(os.listdir(tmp_path / "new")) == sorted(f"{number}.parquet" for number in range(40))
     assert [(item.group, bool(item.quarantine)) for item in raised.value.args[1]] == [(40, True)]
+
+
+def test_many_groups_are_checked_in_tasks_with_the_reasons_of_each_group(spark, tmp_path, monkeypatch):
+    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    paths = []
+    for number in range(6):
+        paths.append(str(tmp_path / f"{number}.parquet"))
+        pq.write_table(pa.table({"a" if number % 3 else "b": range(number, 9)}), paths[-1])
+    tasks = [task_of(paths[start:end], tmp_path / "out", start) for start, end in ((1, 3), (2, 4), (4, 6), (0, 2))]
+    for engine in create_engines(lambda: spark)[:3]:
+        # A configured engine is not refused for row groups that are small.
+        options = replace(OPTIONS, engine=engine.name)
+        assert isinstance(engine, ChecksManyTasks)
+        reasons = engine.unsupported_reasons(tasks, options)
+        assert reasons == [engine.unsupported_reason(task, options) for task in tasks]
+        assert [reason is None for reason in reasons] == [True, False, True, False], engine.name
+
+
+def test_a_function_runs_for_each_item_in_tasks_and_a_check_can_end_it(spark, monkeypatch):
+    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    tasks = spark_tasks.SparkTasks(lambda: spark)
+    assert tasks.map(partial(max, 3), list(range(9)), files=9) == [3, 3, 3, 3, 4, 5, 6, 7, 8]
+    with pytest.raises(Transient, match="Spark could not run the tasks"):
+        tasks.map(len, [1, 2], files=2)
+
+    def check() -> None:
+        raise CancelRequested("it was cancelled")
+
+    begun = time.monotonic()
+    with pytest.raises(CancelRequested):
+        tasks.map(time.sleep, [5, 5], files=2, check=check)
+    assert time.monotonic() - begun < 5
+
+
+def test_executors_without_python_leave_the_work_to_this_process(spark, monkeypatch):
+    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    monkeypatch.setattr(spark_tasks, "_applications_without_python", set())
+    tasks, jobs = spark_tasks.SparkTasks(lambda: spark), []
+
+    def fail(*_: object) -> list[int]:
+        jobs.append(1)
+        raise EngineUnavailable("its executors have another Python")
+
+    monkeypatch.setattr(tasks, "_map_in_tasks", fail)
+    for _ in range(2):
+        assert tasks.map(abs, [-1, 2], files=2) == [1, 2]
+    assert len(jobs) == 1
 
 
 def test_a_rewrite_in_tasks_is_cancelled(spark, arrow, tmp_path):

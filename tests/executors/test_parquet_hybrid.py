@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
+from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
@@ -22,8 +23,8 @@ from test_parquet_stitch import task_of, text, write
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
-from executors.engines.stitch.hybrid import divide_runs
-from executors.engines.stitch.parquet import source_groups
+from executors.engines.stitch.hybrid import Run, divide_runs, merged_row_group_rows
+from executors.engines.stitch.parquet import SourceGroup, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
@@ -269,3 +270,14 @@ def test_runs_keep_the_order_of_all_row_groups():
     assert list(run.groups) == groups
     assert [one.is_merged for one in divide_runs(groups[:1], 1)] == [False]
     assert [one.is_merged for one in divide_runs(groups, 0)] == [False]
+
+
+def test_row_groups_that_are_merged_have_their_size_per_file_however_many_files_a_run_becomes():
+    # The writer holds a row group in memory until it is complete.
+    groups = [SourceGroup(None, RowGroup(0, 0, 0, 1_000, (), ())) for _ in range(2_000)]  # type: ignore[arg-type]
+    with patch.object(RowGroup, "bytes", 1 << 20):
+        run = Run(groups, True)
+        for outputs in (1, 2, 4):
+            assert merged_row_group_rows(run, outputs, run.bytes) == run.rows // (10 * outputs)
+        assert merged_row_group_rows(run, 1, 5 * run.bytes) == run.rows // 10
+        assert merged_row_group_rows(Run(groups[:12], True), 1, 12 << 20) == 12_000

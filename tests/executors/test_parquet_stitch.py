@@ -26,9 +26,9 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.stitch import copying
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
-from executors.engines.stitch.parquet import plan_outputs, source_groups
+from executors.engines.stitch.parquet import _page_locations, plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, encode
+from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, decode_integer, encode
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Rejected, Transient
@@ -616,3 +616,18 @@ def test_files_without_rows_give_no_row_groups(tmp_path: Path):
     (nothing,) = stitch(task_of(paths[:1], tmp_path / "empty"))
     assert pq.read_metadata(nothing).num_rows == 0
     assert RawParquetFile.read(nothing).row_groups == []
+
+
+def test_positions_of_pages_are_found_in_plain_offset_indexes_and_left_to_the_general_code_in_others():
+    def pages(*sizes: int) -> list[dict[int, tuple[int, Any]]]:
+        return [{1: (I64, at), 2: (I32, size), 3: (I64, 7 * at)} for at, size in enumerate(sizes, 1 << 20)]
+
+    for many in (0, 1, 14, 15, 300):
+        content = encode({1: (LIST, (STRUCT, pages(*range(many))))})
+        found = _page_locations(content)
+        assert found is not None
+        assert [decode_integer(page[1]) for page in found] == list(range(1 << 20, (1 << 20) + many))
+    with_sizes = encode({1: (LIST, (STRUCT, pages(1, 2))), 2: (LIST, (I64, [3, 4]))})
+    negative = {**pages(1)[0], 4: (I32, -1)}
+    for other in (with_sizes, encode({1: (LIST, (STRUCT, [negative]))}), content[:-1], content + b"\0", b"\x19", b""):
+        assert _page_locations(other) is None

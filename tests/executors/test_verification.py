@@ -4,6 +4,7 @@
 import math
 import os
 import time
+from contextlib import nullcontext
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from verification_case import SCHEMA, Case, MergingWriter, NoWriter, set_value, table
+from verification_case import SCHEMA, Case, MergingWriter, NoWriter, in_another_process, set_value, table
 
 from executors.datafiles.parquet import MAX_EXACT_BOUND_BYTES, footer_statistics
 from executors.verification import verify_rewrite
@@ -301,3 +302,49 @@ def test_no_statistics_mean_no_opinion(tmp_path: Path):
     path = case.input(table(range(10)), write_statistics=False)
     for leaf in footer_statistics([pq.read_metadata(path)]).leaves.values():
         assert (leaf.null_count, leaf.has_exact_bounds) == (None, False)
+
+
+def test_a_partition_that_another_process_found_equal_is_not_read_again(tmp_path: Path):
+    case = Case(tmp_path, VerificationLevel.FOOTER)
+    case.input(table(range(100)))
+    case.output(table(range(100)))
+    verified = []
+
+    def run(function: Any, items: Any, *, files: int, check: Any) -> list[bool]:
+        found = in_another_process(function, items, files=files, check=check)
+        verified.append((files, found))
+        for path in tmp_path.rglob("*.parquet"):
+            path.write_bytes(b"")
+        return found
+
+    verify_rewrite(case.rewrite(), writer=NoWriter(), run=run)  # type: ignore[arg-type]
+    assert verified == [(2, [True])]
+
+
+@pytest.mark.parametrize("kind", ["parquet", "orc"])
+def test_other_processes_settle_neither_a_difference_nor_orc_files(tmp_path: Path, kind: str):
+    case = Case(tmp_path, VerificationLevel.FOOTER, kind)
+    case.input(table(range(100)))
+    case.output(table(range(100)) if kind == "orc" else set_value(table(range(100)), "id", 99, 100))
+    found = []
+
+    def run(function: Any, items: Any, *, files: int, check: Any) -> list[bool]:
+        found.extend(in_another_process(function, items, files=files, check=check))
+        return found
+
+    with nullcontext() if kind == "orc" else pytest.raises(Integrity, match="column id, max: expected 99, found 100"):
+        verify_rewrite(case.rewrite(), writer=NoWriter(), run=run)  # type: ignore[arg-type]
+    assert found == [False]
+
+
+@pytest.mark.parametrize("error", [Transient, Rejected])
+def test_footers_are_compared_in_this_process_if_no_other_can(tmp_path: Path, error: type[Exception]):
+    case = Case(tmp_path, VerificationLevel.FOOTER)
+    case.input(table(range(100)))
+    case.output(set_value(table(range(100)), "id", 99, 100))
+
+    def run(*_: object, **__: object) -> list[bool]:
+        raise error("Spark could not run the tasks")
+
+    with pytest.raises(Integrity, match="column id, max"):
+        verify_rewrite(case.rewrite(), writer=NoWriter(), run=run)  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Inputs and outputs of a rewrite without a table, and ways to damage them."""
 
+import copy
+import pickle
 from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
@@ -11,6 +13,7 @@ import pyarrow.orc as orc
 import pyarrow.parquet as pq
 
 from executors.verification import verify_rewrite
+from lake.errors import LakefoldError
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, OutputFile, Plan, PlanKind, RewriteOptions, VerificationLevel
 from lake.ports import PreparedPlan, Rewrite
@@ -122,7 +125,24 @@ class Case:
         return Rewrite(prepared=prepared, outputs=tuple(self.outputs))
 
     def prove(self, writer: Any = None, **options: Any) -> None:
-        verify_rewrite(self.rewrite(), writer=writer or NoWriter(), **options)
+        """Verify in this process, and with footers compared in another one, which must have the same result."""
+        results: list[LakefoldError | None] = []
+        # A copy of the writer, since it may record the calls.
+        for run, used in ((in_another_process, copy.deepcopy(writer)), (None, writer)):
+            try:
+                verify_rewrite(self.rewrite(), writer=used or NoWriter(), run=run, **options)
+                results.append(None)
+            except LakefoldError as error:
+                results.append(error)
+        assert repr(results[0]) == repr(results[1])
+        if results[1] is not None:
+            raise results[1]
+
+
+def in_another_process(function: Any, items: Any, *, files: int, check: Any) -> list[bool]:
+    """Run a function as another process would, which receives and returns pickled objects."""
+    received, arguments = pickle.loads(pickle.dumps((function, items)))
+    return pickle.loads(pickle.dumps([received(one) for one in arguments]))
 
 
 def set_value(rows: pa.Table, name: str, row: int, value: Any) -> pa.Table:

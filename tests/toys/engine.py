@@ -67,3 +67,6 @@ class StitchAny(ParquetStitchEngine):
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
         return super().unsupported_reason(task, replace(options, min_row_group_bytes=0))
+
+    def unsupported_reasons(self, tasks: Sequence[RewriteTask], options: RewriteOptions) -> Sequence[str | None]:
+        return super().unsupported_reasons(tasks, replace(options, min_row_group_bytes=0))

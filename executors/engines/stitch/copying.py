@@ -25,6 +25,10 @@ _READS_AHEAD = 4
 _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
 #: the bytes that the kernel copies between two checks for a cancel
 _KERNEL_COPY_BYTES = 64 << 20
+#: up to these sizes a file is read at once
+_WHOLE_LOCAL_BYTES, _WHOLE_REMOTE_BYTES = 1 << 20, 8 << 20
+#: smaller parts of an output wait for further ones
+_WRITE_BYTES = 1 << 20
 
 
 class RangeReader:
@@ -38,10 +42,20 @@ class RangeReader:
         self._filesystem, self._path = filesystem, path
 
     def __enter__(self) -> Self:
+        self._content: bytes | None = None
         if self.is_local:
             self.fd = os.open(self._path, os.O_RDONLY)
+            size, most = os.fstat(self.fd).st_size, _WHOLE_LOCAL_BYTES
         else:
             self._file = self._filesystem.open_input_file(self._path)
+            size, most = self._file.size(), _WHOLE_REMOTE_BYTES
+        if size <= most:
+            # One read takes less time than one for the header of each page.
+            try:
+                self._content = self._read(0, size)
+            except BaseException:
+                self.__exit__(None, None, None)
+                raise
         return self
 
     def __exit__(
@@ -54,10 +68,13 @@ class RangeReader:
 
     def read(self, start: int, size: int) -> bytes:
         """Return ``size`` bytes. Raises ``pa.ArrowInvalid`` if the file has fewer."""
-        data = os.pread(self.fd, size, start) if self.is_local else self._file.read_at(size, start)
+        data = self._read(start, size) if self._content is None else self._content[start : start + size]
         if len(data) != size:
             raise pa.ArrowInvalid(f"{self._path} ends within {size} bytes at {start}")
-        return bytes(data)
+        return data
+
+    def _read(self, start: int, size: int) -> bytes:
+        return os.pread(self.fd, size, start) if self.is_local else bytes(self._file.read_at(size, start))
 
     def read_ahead(self, start: int, end: int) -> Iterator[bytes]:
         """Yield the bytes from ``start`` to ``end`` in parts, with several reads at the same time."""
@@ -88,6 +105,7 @@ class RangeWriter:
         self._filesystem, self._path, self._check = filesystem, path, check
         #: the number of bytes written
         self.position = 0
+        self._waiting = bytearray()
         self._may_use_kernel = self._is_local
 
     def __enter__(self) -> Self:
@@ -106,6 +124,11 @@ class RangeWriter:
             self._abort()
             return
         try:
+            self._flush()
+        except BaseException:
+            self._abort()
+            raise
+        try:
             with self._writing():
                 if self._is_local:
                     os.close(self._fd)
@@ -119,6 +142,21 @@ class RangeWriter:
 
     def append(self, data: bytes) -> int:
         """Append ``data``. Returns its position."""
+        if len(self._waiting) + len(data) > _WRITE_BYTES:
+            self._flush()
+        if len(data) > _WRITE_BYTES:
+            self._write(data)
+        else:
+            self._waiting += data
+        self.position += len(data)
+        return self.position - len(data)
+
+    def _flush(self) -> None:
+        """Write the bytes that wait for further ones: an output has thousands of small parts."""
+        self._write(bytes(self._waiting))
+        self._waiting.clear()
+
+    def _write(self, data: bytes) -> None:
         with self._writing():
             if self._is_local:
                 left = memoryview(data)
@@ -126,8 +164,6 @@ class RangeWriter:
                     left = left[os.write(self._fd, left) :]
             else:
                 self._stream.write(data)
-        self.position += len(data)
-        return self.position - len(data)
 
     def copy(self, source: RangeReader, start: int, end: int) -> None:
         """Append the bytes of ``source`` from ``start`` to ``end``."""
@@ -144,6 +180,7 @@ class RangeWriter:
 
         Raises Transient if the copied bytes differ.
         """
+        self._flush()
         while start < end:
             self._check()
             try:

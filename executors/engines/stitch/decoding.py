@@ -22,7 +22,6 @@ class RowDecoder:
 
     def __init__(self, task: RewriteTask, files: Sequence[RawParquetFile], check: Callable[[], None]) -> None:
         self._task, self._files, self._check = task, files, check
-        self._inputs: dict[str, ParquetInput] = {}
 
     @cached_property
     def layout(self) -> CommonLayout:
@@ -40,9 +39,6 @@ class RowDecoder:
             yield from read_row_groups(self._task, found, self.layout, numbers, self._check, columns)
 
     def _input(self, file: RawParquetFile) -> ParquetInput:
-        if file.path not in self._inputs:
-            with reading_input(self._task, file.path):
-                self._inputs[file.path] = ParquetInput.of_footer(
-                    file.path, file.filesystem, file.filesystem_path, file.size, file.footer
-                )
-        return self._inputs[file.path]
+        # Not kept: pyarrow's metadata of thousands of files would take more memory than a row group.
+        with reading_input(self._task, file.path):
+            return ParquetInput.of_footer(file.path, file.filesystem, file.filesystem_path, file.size, file.footer)

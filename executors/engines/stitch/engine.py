@@ -35,32 +35,16 @@ class ParquetStitchEngine(TaskEngine):
     name = "stitch"
 
     def __init__(self, backend: RewriteBackend) -> None:
-        super().__init__(backend, stitch_task)
+        super().__init__(backend, stitch_task, _stitch_obstacle)
 
-    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
+    def obstacle_by_size(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        """See ``TaskEngine``."""
         if task.additions is not None:
             return NO_ADDITIONS
         if options.sort_columns:
             return _cant_sort(options)
-        average = task.bytes // len(task.inputs)
-        least = options.min_row_group_bytes if options.engine == AUTO else 0
-        if average < least:
-            return _too_small("files", average, least)
-        try:
-            groups = source_groups(_compatible_files(task))
-            plan_outputs(groups, len(task.outputs), options.target_file_max_bytes)
-        except UnsupportedInput as error:
-            return str(error)
-        except pa.ArrowException:
-            return None
-        average = sum(one.group.bytes for one in groups) // max(1, len(groups))
-        if average < least:
-            return _too_small("row groups", average, least)
-        small = sum(len(run.groups) for run in divide_runs(groups, least) if run.is_merged)
-        if small:
-            return f"{small} row groups have less than {format_bytes(least)} (min_row_group) and can be merged"
-        return _codec_obstacle(groups, options)
+        average, least = task.bytes // len(task.inputs), _least_bytes(options)
+        return _too_small("files", average, least) if average < least else None
 
 
 class HybridEngine(TaskEngine):
@@ -74,29 +58,55 @@ class HybridEngine(TaskEngine):
     name = "hybrid"
 
     def __init__(self, backend: RewriteBackend) -> None:
-        super().__init__(backend, hybrid_task)
+        super().__init__(backend, hybrid_task, _hybrid_obstacle)
 
-    def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """See ``lake.engines.RewriteEngine``. Skips inputs that can't be read."""
+    def obstacle_by_size(self, task: RewriteTask, options: RewriteOptions) -> str | None:
+        """See ``TaskEngine``."""
         if options.sort_columns:
             return _cant_sort(options)
         if options.engine == AUTO and task.additions is None and task.bytes < options.min_row_group_bytes:
             # No row group can be large enough, and reading the footers of many tiny groups would take long.
             return _little_to_copy(0, task.bytes, options.min_row_group_bytes)
-        try:
-            files = _compatible_files(task)
-            runs = divide_runs(source_groups(files), options.min_row_group_bytes)
-            divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
-            copied = [one for run in runs if not run.is_merged for one in run.groups]
-            if options.engine == AUTO and (reason := _not_worthwhile(task, runs, options.min_row_group_bytes)):
-                return reason
-            if files and (inputs := adapt_inputs(read_footers(task.inputs), task.additions)):
-                verify_mergeable(common_layout(inputs), files[0], task.additions)
-        except UnsupportedInput as error:
-            return str(error)
-        except (OSError, pa.ArrowException):
-            return None
-        return _codec_obstacle(copied, options)
+        return None
+
+
+def _least_bytes(options: RewriteOptions) -> int:
+    return options.min_row_group_bytes if options.engine == AUTO else 0
+
+
+def _stitch_obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
+    least = _least_bytes(options)
+    try:
+        groups = source_groups(_compatible_files(task))
+        plan_outputs(groups, len(task.outputs), options.target_file_max_bytes)
+    except UnsupportedInput as error:
+        return str(error)
+    except pa.ArrowException:
+        return None
+    average = sum(one.group.bytes for one in groups) // max(1, len(groups))
+    if average < least:
+        return _too_small("row groups", average, least)
+    small = sum(len(run.groups) for run in divide_runs(groups, least) if run.is_merged)
+    if small:
+        return f"{small} row groups have less than {format_bytes(least)} (min_row_group) and can be merged"
+    return _codec_obstacle(groups, options)
+
+
+def _hybrid_obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
+    try:
+        files = _compatible_files(task)
+        runs = divide_runs(source_groups(files), options.min_row_group_bytes)
+        divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
+        copied = [one for run in runs if not run.is_merged for one in run.groups]
+        if options.engine == AUTO and (reason := _not_worthwhile(task, runs, options.min_row_group_bytes)):
+            return reason
+        if files and (inputs := adapt_inputs(read_footers(task.inputs), task.additions)):
+            verify_mergeable(common_layout(inputs), files[0], task.additions)
+    except UnsupportedInput as error:
+        return str(error)
+    except (OSError, pa.ArrowException):
+        return None
+    return _codec_obstacle(copied, options)
 
 
 def _cant_sort(options: RewriteOptions) -> str:

@@ -66,11 +66,11 @@ def divide_runs(groups: Sequence[SourceGroup], min_bytes: int) -> list[Run]:
 def merged_row_group_rows(run: Run, outputs: int, total_bytes: int) -> int:
     """Return the rows of each row group into which ``run`` is merged.
 
-    Readers read about ten row groups of a file in parallel. No row group is larger than one of ``outputs`` should be,
-    if these have ``total_bytes`` together.
+    Readers read about ten row groups of a file in parallel, and a row group is in memory until it is complete. No row
+    group is larger than one of ``outputs`` should be, if these have ``total_bytes`` together.
     """
-    parallel = min(_ROW_GROUPS, run.bytes // MIN_ROW_GROUP_BYTES)
-    count = max(1, parallel, -(-run.bytes * outputs // max(1, total_bytes)))
+    files = max(1, -(-run.bytes * outputs // max(1, total_bytes)))
+    count = max(files, min(files * _ROW_GROUPS, run.bytes // MIN_ROW_GROUP_BYTES))
     return -(-run.rows // count)
 
 

@@ -8,6 +8,7 @@ columns and field ids stay. Key-value metadata and the sizes of row groups stay 
 the file.
 """
 
+import re
 from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
@@ -33,9 +34,11 @@ from executors.engines.stitch.raw_file import (
 )
 from executors.engines.thrift import (
     STRUCT,
+    decode_integer,
     encode_integer,
     encode_list_head,
     find_values,
+    list_head_at,
     replace_parts,
     replace_values,
 )
@@ -50,6 +53,9 @@ _ROWS_HEAD, _ROW_GROUPS_HEAD = b"\x16", b"\x19"
 # The head of a field of RowGroup, with the full number of the field; and the end of a struct.
 _ORDINAL_HEAD, _END = b"\x04\x0e", b"\x00"
 _OFFSET_INDEX = {1: {1: "page"}}
+# The head of an offset index's list of pages, and one of the pages: position, size, number of the first row.
+_PAGES_HEAD, _PAGE_HEAD, _INTEGER = b"\x19", b"\x16", rb"[\x80-\xff]{0,9}[\x00-\x7f]"
+_PAGE = re.compile(rb"\x16(" + _INTEGER + rb")(\x15" + _INTEGER + rb"\x16" + _INTEGER + rb"\x00)", re.DOTALL)
 #: values of a column chunk that are positions in the file; some writers record 0 for a part that does not exist
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
 #: positions that readers ignore; the bytes there may not be copied
@@ -291,6 +297,27 @@ _Replaced = Mapping[int, tuple[_Source, ColumnChunk]]
 """The chunks that a row group gets instead of its own, by the number of the leaf column."""
 
 
+def _page_locations(content: bytes) -> Sequence[re.Match[bytes]] | None:
+    """Return the pages of an offset index that has nothing else, as matches of ``_PAGE``; None for any other index.
+
+    Almost all offset indexes are like this. Tables of tiny files have one for each few values.
+    """
+    if content[:1] != _PAGES_HEAD:
+        return None
+    try:
+        size, element, at = list_head_at(content, 1)
+    except (IndexError, ValueError):
+        return None
+    found = []
+    for _ in range(size if element == STRUCT else 0):
+        page = _PAGE.match(content, at)
+        if page is None:
+            return None
+        found.append(page)
+        at = page.end()
+    return found if content[at:] == _END else None
+
+
 class _CopiedChunk:
     """A column chunk that is in the output, and its page indexes, which are still to be written there."""
 
@@ -316,16 +343,20 @@ class _CopiedChunk:
         if not content:
             return content
         path = self._source.file.path
+        shift = self._source.require_shifted
+        if (pages := _page_locations(content)) is not None:
+            start = pages[0].start() if pages else len(content) - len(_END)
+            shifted = (_PAGE_HEAD + encode_integer(shift("page", decode_integer(page[1]))) + page[2] for page in pages)
+            return b"".join((content[:start], *shifted, _END))
         try:
             found, end = find_values(content, 0, _OFFSET_INDEX)
         except ValueError as error:
             raise pa.ArrowInvalid(f"{path}: an offset index can't be read: {error}") from error
         if end != len(content) or len(found) != 1:
             raise pa.ArrowInvalid(f"{path}: there are further bytes after an offset index")
-        pages = [value for values, _, _ in found[0] for value in values]
-        shift = self._source.require_shifted
+        positions = [value for values, _, _ in found[0] for value in values]
         return replace_values(
-            content, 0, end, ((start, behind, shift(name, value)) for name, start, behind, value in pages)
+            content, 0, end, ((start, behind, shift(name, value)) for name, start, behind, value in positions)
         )
 
     def write_column_index(self, sink: RangeWriter) -> None:

@@ -119,8 +119,9 @@ def read_partitions(
     """Return the table and the present state of those ``partitions`` that exist. Raises TableGone, Transient."""
     table = load_table(metastore, ref)
     # All partitions of all tables are needed to see whether a directory belongs to only one partition.
-    alone = excluded_partitions(table, list(list_partitions(metastore, table)))
-    wanted = list(list_partitions(metastore, table, partitions))
+    found, names = list(list_partitions(metastore, table)), set(partitions)
+    alone = excluded_partitions(table, found)
+    wanted = [partition for partition in found if partition.name in names]
     alone = {**shared_partitions(metastore, table, wanted), **alone}
     seen = {}
     for listing in list_partition_files(ref.name, wanted):
