@@ -71,6 +71,11 @@ class RelocationStore(PlanStore, Protocol):
     def next_relocated_partitions(self, table: TableRef, partition: str, count: int) -> Sequence[str]:
         """Return the next relocated partitions after ``partition`` by name, sorted; fewer than ``count`` at the end."""
 
+    def outside_locations(
+        self, table: TableRef, partitions: Collection[str] | None = None
+    ) -> Mapping[str, Collection[str]]:
+        """Return the previous locations outside of the table's directory, by partition: all, or of ``partitions``."""
+
     def recently_vacated(self, table: TableRef, within: timedelta, limit: int) -> Sequence[VacatedLocation]:
         """Return at most ``limit`` previous locations of relocations begun less than ``within`` ago, newest first."""
 

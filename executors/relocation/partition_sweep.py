@@ -12,7 +12,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Protocol
 
@@ -302,6 +302,7 @@ class PartitionSweep:
                 self._remove_stale_copies(record, state, new_decision)
                 raise Conflict("another writer changed the partition meanwhile")
             self._writer.publish_copies(copies)
+            self._record_arrivals(record, state, copies)
             failpoint("carry_copied")
             # An overwrite may also have listed the files to remove just before the copies were published.
             record, state = self._inspect()
@@ -309,6 +310,22 @@ class PartitionSweep:
                 not self._finish_copied(record, state) or self._decide(record, state, timedelta()).copies_to_remove
             ):
                 raise Conflict("another writer changed the partition meanwhile")
+
+    def _record_arrivals(
+        self, record: RelocatedPartition, state: PartitionState, copies: Sequence[tuple[LocatedFile, str]]
+    ) -> None:
+        """Record when files arrived whose copies are late files of the partition under its new name.
+
+        The file system has only the times of the copies, which may be later than an overwrite that followed the files.
+        """
+        name = state.moved_on_as
+        # The store accepts the record only while the name is locked, so no sweep has met the copies yet.
+        if name is None or name == self._partition or name not in self._locked:
+            return
+        arrived = {one.source: one.arrived_ms for one in record.late_copies if one.arrived_ms is not None}
+        published = {replace(source, path=target): arrived[source] for source, target in copies if source in arrived}
+        pairs = [(copy, self._writer.target_path(copy, record.latest.location, self._nonce)) for copy in published]
+        self._lock.fenced_store(self._store, name).begin_late_copies(self._table, name, pairs, published)
 
     def _replace_copies(self, record: RelocatedPartition, decision: RelocationDecision) -> None:
         """Replace the copies of files that grew by their present content, and update the records."""

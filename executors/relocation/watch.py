@@ -2,7 +2,7 @@
 """Chooses the relocated partitions that a sweep inspects in full, so that its cost depends on the changes."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from lake.capabilities import ChangeDetector, DetectsChanges
@@ -28,6 +28,8 @@ class _WatchedTable:
     #: the number of partitions that were inspected in this rotation, and in the last one
     count_so_far: int = 0
     last_count: int = 0
+    #: by partition, the previous locations outside of the table's directory that were checked before
+    outside: dict[str, Collection[str]] = field(default_factory=dict)
 
 
 class PartitionWatch:
@@ -44,6 +46,8 @@ class PartitionWatch:
         known = self._tables.get(key)
         if known is None:
             known = self._tables[key] = _WatchedTable(format_.change_detector(table))
+            known.outside.update(store.outside_locations(table))
+            known.detector.find_changed_locations(_all_of(known.outside))
         known.pending |= known.detector.find_changed_partitions()
         for partition, locations in known.detector.recreated_locations.items():
             if store.add_recreated_locations(table, partition, locations):
@@ -59,6 +63,8 @@ class PartitionWatch:
         known.last_partition = turn[-1] if turn and len(turn) == some else ""
         if not known.last_partition:
             known.last_count, known.count_so_far = known.count_so_far, 0
+        known.pending |= _changed_outside(known)
+        known.outside |= dict.fromkeys(turn, ()) | dict(store.outside_locations(table, turn))
         return {*known.pending, *turn, *store.unfinished_partitions(table)}
 
     def mark_swept(self, table: TableRef, deferred: Collection[str]) -> None:
@@ -66,3 +72,13 @@ class PartitionWatch:
         known = self._tables.get((table.name, table.location, table.identity))
         if known is not None:
             known.pending = set(deferred)
+
+
+def _changed_outside(known: _WatchedTable) -> frozenset[str]:
+    """Return the partitions with a changed location outside of the table's directory."""
+    changed = known.detector.find_changed_locations(_all_of(known.outside))
+    return frozenset(one for one, locations in known.outside.items() if not changed.isdisjoint(locations))
+
+
+def _all_of(outside: Mapping[str, Collection[str]]) -> Collection[str]:
+    return {location for locations in outside.values() for location in locations}

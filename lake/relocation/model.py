@@ -330,10 +330,16 @@ class PartitionState:
     #: the name under which the catalog has the partition now; only looked up while it has late files, or replaced
     #: files in its own directory
     renamed_to: str | None = None
-    #: the renamed partition has left ``location``, which is one of its own previous locations now
-    is_moved_on: bool = False
+    #: the name under which a later relocation has moved the renamed partition from ``location``, which is one of its
+    #: own previous locations now; None if the partition is there
+    moved_on_as: str | None = None
     #: the partition that has the name now was relocated under another name, and then renamed
     is_another: bool = False
+
+    @property
+    def is_moved_on(self) -> bool:
+        """True if the renamed partition has left ``location``."""
+        return self.moved_on_as is not None
 
     def is_created_with(self, relocation: Relocation) -> bool:
         """True if the catalog's partition is the one that was relocated, judged by its creation time."""

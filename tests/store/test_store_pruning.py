@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Plans and requests past their time, on SQLite and PostgreSQL: what goes, what stays, and what must not shrink."""
 
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
-from lake.plan import PlanState
+from lake.plan import LocatedFile, PlanState, Relocation
 from service.control.store import NotFound, Store
 from service.control.store.plan_creation import QueueEntry
 
@@ -83,6 +84,57 @@ def test_a_plan_whose_superseded_versions_wait_for_their_deletion_stays(store: S
     store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
     assert prune(store) == 1
     assert store.plan_state(plan_id) is None
+
+
+def relocated(store: Store, number: int, left: str) -> Relocation:
+    """A completed plan that has moved its partition from ``left`` to a version; its superseded version is deleted."""
+    plan = add(store, "dt=1")
+    token = f"v{number}"
+    new = LocatedFile(path=f"{token}/dt=1/new.parquet", bytes=9, modified_ms=9_000)
+    move = Relocation(
+        partition="dt=1",
+        token=token,
+        previous_location=left,
+        location=f"{token}/dt=1",
+        files=(new,),
+        partition_created_at=7,
+    )
+    commit = replace(commit_of(plan, token), relocations=(move,))
+    store.complete(claimed(store), commit, figures_of(plan), {"rewrite": 5})
+    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS) if due.plan_id == plan.plan_id])
+    return move
+
+
+def test_the_plan_of_a_partitions_latest_relocation_stays_so_that_the_partition_can_leave_its_version(
+    store: Store, database_url: str
+) -> None:
+    """Without the plan, the files that the partition leaves in its version were not recorded, so never deleted."""
+    first = relocated(store, 1, "dt=1")
+    ages(database_url)
+    assert prune(store) == 0
+    (known,) = store.relocated_partitions(TRIPS)
+    assert known.latest == first
+    home = LocatedFile(path="dt=1/carried.parquet", bytes=9, modified_ms=9_000)
+    back = Relocation(
+        partition="dt=1",
+        token="back",
+        previous_location=first.location,
+        location="dt=1",
+        files=(home,),
+        partition_created_at=7,
+    )
+    store.begin_relocation(TRIPS, back, known.plan_id, first.files)
+    assert prune(store) == 0
+    store.end_relocation(TRIPS, back)
+    assert [due.version.path for due in store.awaiting_deletion(TRIPS)] == [first.files[0].path]
+    (former,) = store.relocated_partitions(TRIPS)[0].previous_locations
+    assert former.expected_files == first.files, "a late append there is one, and no ambiguous file"
+    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
+    second = relocated(store, 2, "dt=1")
+    ages(database_url)
+    assert prune(store) == 1, "the partition's latest relocation is another plan's"
+    assert store.plan_state(known.plan_id) is None
+    assert store.relocated_partitions(TRIPS)[0].latest == second
 
 
 def test_live_plans_of_any_age_stay(store: Store, database_url: str) -> None:

@@ -4,7 +4,8 @@
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import Connection, delete, exists, func, select, update
+from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, update
+from sqlalchemy.orm import aliased
 
 from lake.plan import LIVE_STATES
 from service.control.store.base import StorePart, insert_if_absent, with_row_locks
@@ -15,10 +16,12 @@ from service.control.store.models import (
     GroupRow,
     PlanRow,
     PlanTotalRow,
+    RelocationRow,
     RequestRow,
     StagedRow,
     SupersededRow,
 )
+from service.control.store.relocation.relocated_partitions import RECREATED_PREFIX
 
 #: maximum number of plans or requests that one transaction deletes, so that it stays short
 _BATCH_SIZE = 200
@@ -34,10 +37,10 @@ class Pruning(StorePart):
         """Delete some plans that ended before the last ``retention``; if there are none, old requests or bulk actions.
 
         Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
-        versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion. A
-        declined plan is kept while scans leave its files alone because of it. A request is old if it was answered
-        before the last ``retention`` and all its plans are deleted; a bulk action is old if it began before the last
-        ``retention``. The sums of ``figures`` do not change.
+        versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion,
+        and while it is the plan of a partition's latest relocation. A declined plan is kept while scans leave its files
+        alone because of it. A request is old if it was answered before the last ``retention`` and all its plans are
+        deleted; a bulk action is old if it began before the last ``retention``. The sums of ``figures`` do not change.
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)
@@ -56,7 +59,12 @@ class Pruning(StorePart):
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
         ended = (
             select(PlanRow.id)
-            .where(PlanRow.state.not_in(LIVE_STATES), last < db_now() - timedelta_to_ms(retention), ~waits)
+            .where(
+                PlanRow.state.not_in(LIVE_STATES),
+                last < db_now() - timedelta_to_ms(retention),
+                ~waits,
+                ~_has_latest_relocation(),
+            )
             .order_by(PlanRow.id)
             .limit(_BATCH_SIZE)
         )
@@ -86,6 +94,20 @@ class Pruning(StorePart):
         ids = list(connection.execute(old.limit(_BATCH_SIZE)).scalars())
         connection.execute(delete(BulkActionRow).where(BulkActionRow.id.in_(ids)))
         return len(ids)
+
+
+def _has_latest_relocation() -> ColumnElement[bool]:
+    """True for a plan that the latest relocation of a partition has: files left there will wait under this plan."""
+    relocation, later = aliased(RelocationRow), aliased(RelocationRow)
+    is_later = (
+        later.table_name == relocation.table_name,
+        later.partition_path == relocation.partition_path,
+        later.id > relocation.id,
+        later.made_at_ms.is_not(None),
+        ~later.token.startswith(RECREATED_PREFIX),
+    )
+    of_plan = relocation.plan_id == PlanRow.id, ~relocation.token.startswith(RECREATED_PREFIX)
+    return exists().where(*of_plan, ~exists().where(*is_later))
 
 
 def _add_to_totals(connection: Connection, ids: list[str]) -> None:

@@ -4,12 +4,13 @@
 import shutil
 from collections.abc import Callable, Collection
 from datetime import timedelta
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 from unittest import mock
 
 import pytest
 from hive_case import Owner, table_name
-from late_writing import PARTITION, dropped, here, home, in_partition, wait_a_tick, write
+from late_writing import PARTITION, dropped, here, home, in_partition, point_at, wait_a_tick, write
 from toys.bench import Bench
 
 from executors.context import RunContext
@@ -21,6 +22,7 @@ from lake.errors import Transient
 from lake.formats.hive.format import HiveFormat
 from lake.formats.hive.relocation import change_detection
 from lake.formats.hive.relocation.change_detection import HiveChangeDetector
+from lake.relocation_store import RelocationStore
 from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -75,6 +77,39 @@ def test_a_late_append_to_any_former_location_is_found_and_copied_by_the_next_sw
         assert in_partition(bench) == sorted(before + expected)
     swept()
     assert swept() == set()
+
+
+@pytest.mark.parametrize("since", ["before the process began", "afterwards"])
+def test_a_late_append_to_a_former_location_outside_of_the_table_is_found_by_the_next_sweep(
+    bench: Bench, swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
+):
+    """It was found in turn only, up to an hour later."""
+    one = PartitionWatch()
+
+    def chosen() -> Collection[str] | None:
+        found = one.choose_partitions(bench.table, bench.format, cast(RelocationStore, bench.store))
+        one.mark_swept(bench.table, ())
+        return found
+
+    if since == "afterwards":
+        monkeypatch.setattr(watch, "_MIN_ROTATION_SIZE", 1)
+        assert chosen() == {"dt=0"}
+    elsewhere = tmp_path / "elsewhere" / "p"
+    shutil.copytree(here(bench), elsewhere)
+    point_at(bench, elsewhere)
+    write(elsewhere, 700, 710, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert here(bench) != elsewhere
+    while len(chosen() or ()) > (since == "afterwards"):
+        pass
+    for _ in range(6):
+        chosen()
+    in_turn = [chosen() for _ in range(3)]
+    write(elsewhere, 900, 910)
+    now = [chosen() for _ in range(3)]
+    assert now[0] == {PARTITION, *(in_turn[0] or ())}
+    assert now[1:] == in_turn[1:]
 
 
 def test_a_late_append_to_a_removed_former_location_is_found_after_its_return(bench: Bench, swept: Swept):

@@ -25,6 +25,7 @@ from late_writing import (
     resolved,
     rows_in,
     swept,
+    wait_a_tick,
     write,
 )
 from toys.bench import Bench
@@ -143,6 +144,21 @@ def test_rule_2_late_files_are_found_although_the_renamed_partition_was_moved_mo
         assert (rows_in(place_of(bench)), rows_in(home(bench))) == (rows, late)
     else:
         assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_is_not_read(bench: Bench):
+    """Its copy in the version that the renamed partition had left was taken for a file that arrived afterwards."""
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = sorted(overwrite(place_of(bench), 500, 510))
+    wait_a_tick(place_of(bench))
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+    bench.clean()
+    assert (rows_in(place_of(bench)), data_files(home(bench)), halted(bench)) == (rows, [], None)
+    assert swept(bench) == SweepReport()
 
 
 def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_left_to_a_person(bench: Bench):

@@ -92,7 +92,8 @@ class HiveChangeDetector:
     def _list_directories(self, directory: str) -> Sequence[FileEntry]:
         try:
             return [one for one in self._files.list(directory) if one.is_directory]
-        except FileNotFoundError:
+        # A directory that can't be listed, such as a foreign one, shows nothing; all partitions are checked in turn.
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
             return ()
         except OSError as error:
             raise Transient(f"{directory} can't be listed: {error.strerror}") from error

@@ -170,7 +170,7 @@ def _state_if_renamed(
         return None
     # Once lakefold has begun to delete there, files that are copied there would look like those of an overwrite.
     is_moved_on = left.previous_location == last.location and not records.is_cleaned(left)
-    return replace(there, is_moved_on=True) if is_moved_on else renamed
+    return replace(there, moved_on_as=left.partition) if is_moved_on else renamed
 
 
 @dataclass(frozen=True, slots=True)

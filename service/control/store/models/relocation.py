@@ -14,7 +14,9 @@ _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 class RelocationRow(Base):
     """A relocation of a partition. The last applied relocation has the partition's expected location.
 
-    The row remains after the row of its plan is pruned, because a previous location is swept for as long as it exists.
+    The plan of a partition's latest relocation is not pruned, since the files that the partition leaves in its location
+    wait for deletion under this plan. An earlier row remains after the row of its plan is pruned, because a previous
+    location is swept for as long as it exists.
     If a writer recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
     ``service.control.store.relocation.journal``). A relocation that was begun and discarded becomes such a row.
 
@@ -25,6 +27,7 @@ class RelocationRow(Base):
     __tablename__ = "place_move"
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
+        Index("ix_place_move_plan_id", "plan_id"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
         partial_index("ix_place_move_open", "table_name", "partition_path", where=_IS_OPEN),
     )

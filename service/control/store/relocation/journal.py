@@ -105,6 +105,21 @@ class RelocationJournal(StorePart):
         with self._database.read() as connection:
             return list(connection.execute(names.distinct().order_by(row.partition_path).limit(count)).scalars())
 
+    def outside_locations(
+        self, table: TableRef, partitions: Collection[str] | None = None
+    ) -> Mapping[str, Collection[str]]:
+        """Return the previous locations outside of the table's directory, by partition: all, or of ``partitions``."""
+        row, found = RelocationRow, dict[str, set[str]]()
+        # Paths of locations are relative in the table's directory, see ``resolve_path``.
+        is_outside = row.left_place.startswith("/") | row.left_place.contains("://")
+        locations = select(row.partition_path, row.left_place).where(row.table_name == table.name, is_outside)
+        if partitions is not None:
+            locations = locations.where(row.partition_path.in_(sorted(partitions)))
+        with self._database.read() as connection:
+            for partition, location in connection.execute(locations):
+                found.setdefault(partition, set()).add(location)
+        return found
+
     def begin_late_copies(
         self,
         table: TableRef,
