@@ -90,6 +90,24 @@ def test_rule_2_a_file_that_another_table_replaces_later_waits_for_that_table_ho
     assert [due.version.path for due in store.awaiting_deletion(second)] == [other_path, "dt=1/only-b"]
 
 
+def test_a_commit_with_replaced_files_in_more_directories_than_a_statement_may_have_parameters_is_recorded(
+    store: Store,
+) -> None:
+    """As with Iceberg's layout for object stores: each file is in directories named by bits of a hash."""
+    nested = replace(TRIPS, name="nested", location=f"{TRIPS.location}/data/{6_000:020b}")
+    for table, path in ((nested, "f"), (TRIPS, f"data/{6_000:020b}/f")):
+        store.register_table(table, "compact")
+        plan = add(store, "dt=1", table=table)
+        commit = commit_of(plan, f"commit-of-{table.name}")
+        versions = [replace(commit.superseded[0], path=path)]
+        if table == TRIPS:
+            names = (f"data/{number:020b}" + "/x" * 6 + "/f" for number in range(12_000))
+            versions += [replace(commit.superseded[0], path=name) for name in names]
+        store.complete(claimed(store), replace(commit, superseded=tuple(versions)), figures_of(plan), {})
+    assert store.awaiting_deletion(nested) == []
+    assert len(store.awaiting_deletion(TRIPS)) == 12_001
+
+
 def test_p7_a_superseded_file_keeps_its_time_and_a_deletion_its_first_mark(store: Store, database_url: str) -> None:
     plan, written_at = add(store, "dt=1"), datetime(2026, 1, 2, 3, 4, 5, 678_000, UTC)
     commit = commit_of(plan)

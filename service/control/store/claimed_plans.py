@@ -342,11 +342,13 @@ def _close_in_other_tables(
     of the other table's directory, otherwise the path below that directory.
     """
     others = SupersededRow.table_name != row.table_name
-    above = {directory for path in full_paths for directory in _directories_above(path)}
-    tables = select(TableRow.name, TableRow.location).where(
-        TableRow.name != row.table_name, TableRow.location.in_(sorted(above))
-    )
-    nested = connection.execute(tables).all()
+    above = sorted({directory for path in full_paths for directory in _directories_above(path)})
+    tables = select(TableRow.name, TableRow.location).where(TableRow.name != row.table_name)
+    nested = [
+        table
+        for start in range(0, len(above), _CHUNK)
+        for table in connection.execute(tables.where(TableRow.location.in_(above[start : start + _CHUNK])))
+    ]
     for start in range(0, len(full_paths), _CHUNK):
         some = full_paths[start : start + _CHUNK]
         _close_replaced_again(connection, commit, now, others, some)
