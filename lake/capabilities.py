@@ -451,8 +451,8 @@ class ChangeDetector(Protocol):
         """Return the ``locations`` that changed since the last call, and those that are passed for the first time.
 
         The result may also have locations that did not change. The cost is that of listing the directories above the
-        locations. If these directories are large, a call reads a part of them, and the next call continues. Raises
-        Transient.
+        locations. If these directories are many or large, a call reads a part of them, and the next call continues. A
+        directory that can't be listed shows no change.
         """
 
     @property

@@ -48,7 +48,7 @@ class RecentLocations:
     def choose(
         self, table: TableRef, format_: object, store: RelocationStore, within: timedelta
     ) -> Sequence[VacatedLocation]:
-        """Return relocations begun in the last ``within`` whose previous locations are due now. Raises Transient.
+        """Return relocations begun in the last ``within`` whose previous locations are due now.
 
         The result has all of a partition's relocations or none: the last relocation shows the partition's location.
         """

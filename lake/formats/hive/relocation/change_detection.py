@@ -6,6 +6,7 @@ that hold partitions therefore shows changes in all of them. Each check reads th
 metastore, and a bounded number of partitions. A fingerprint of eight bytes is remembered for each directory.
 """
 
+import logging
 import time
 from array import array
 from bisect import bisect_right
@@ -23,13 +24,19 @@ from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 from lake.storage.files import FileEntry
 from lake.storage.filesystems import file_io_of
-from lake.storage.locations import relative_path, resolve_path
+from lake.storage.locations import is_below_table, relative_path, resolve_path
+
+log = logging.getLogger(__name__)
 
 MAX_PARTITIONS_PER_CHECK = 1_000
 """The number of partitions that each check reads from the metastore; checks take turns through all partitions."""
 
 MAX_DIRECTORIES_PER_CHECK = 100_000
-"""Maximum number of directories that one check lists; the next check continues there."""
+"""Maximum number of directories that one check lists; the next check continues there. A check of locations counts all
+entries of the directories above them, and one for each listing."""
+
+_COST_OUTSIDE = 50
+"""An entry or listing outside of the table's directory counts as this many: such a directory may have any size."""
 
 _MIN_RELIABLE_AGE_SECONDS = 60
 """A directory's time shows all changes only if it is older than this: changes in one clock tick have equal times."""
@@ -49,9 +56,12 @@ class HiveChangeDetector:
         self._unreported: set[str] = set()
         #: by root, the partitions and locations that writers have created there again
         self._recreated: dict[str, list[tuple[str, str]]] = {}
-        #: fingerprints of locations that were checked one by one, and the parent after which the next check continues
-        self._location_fingerprints: dict[str, int] = {}
-        self._last_parent = ""
+        #: fingerprints of locations that were passed one by one, 0 if missing, None until the directory above is listed
+        self._location_fingerprints: dict[str, int | None] = {}
+        #: the directory above locations after which the next check continues, and what that check owes for a large one
+        self._last_parent, self._location_cost = "", 0
+        #: directories above locations whose last listing failed
+        self._unreachable: set[str] = set()
 
     def find_changed_partitions(self) -> frozenset[str]:
         """See ``ChangeDetector``."""
@@ -72,31 +82,50 @@ class HiveChangeDetector:
         for location in locations:
             above, _, name = resolve_path(self._ref.location, location).rpartition("/")
             by_directory[above][name] = location
-        changed = {location for location in locations if location not in self._location_fingerprints}
-        marks = {location: self._location_fingerprints.get(location, 0) for location in locations}
-        every, seen = sorted(by_directory), 0
+        known = self._location_fingerprints
+        changed = {location for location in locations if location not in known}
+        marks = {location: known.get(location) for location in locations}
+        every, cost = sorted(by_directory), self._location_cost
         for above in every[bisect_right(every, self._last_parent) :]:
-            names, entries = by_directory[above], self._list_directories(above)
-            now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
-            changed |= {location for name, location in names.items() if marks[location] != now.get(name, 0)}
-            marks |= {location: now.get(name, 0) for name, location in names.items()}
-            seen += len(entries)
-            self._last_parent = above
-            if seen >= MAX_DIRECTORIES_PER_CHECK:
+            if cost >= MAX_DIRECTORIES_PER_CHECK:
                 break
+            self._last_parent, names = above, by_directory[above]
+            try:
+                listed = self._list_directory(above)
+            except OSError as error:
+                # This may have taken long. The other directories are listed by the next check.
+                cost = MAX_DIRECTORIES_PER_CHECK
+                self._log_unreachable(above, error)
+                continue
+            self._unreachable.discard(above)
+            entries = [one for one in listed if one.is_directory]
+            now = {one.name: mark for one, mark in zip(entries, self._fingerprint_entries(entries), strict=True)}
+            # Before the first listing there is nothing to compare with.
+            changed |= {loc for name, loc in names.items() if marks[loc] not in (None, now.get(name, 0))}
+            marks |= {location: now.get(name, 0) for name, location in names.items()}
+            is_inside = is_below_table(relative_path(self._ref.location, above))
+            cost += (1 + len(listed)) * (1 if is_inside else _COST_OUTSIDE)
         else:
             self._last_parent = ""
-        self._location_fingerprints = marks
+        self._location_fingerprints, self._location_cost = marks, max(0, cost - MAX_DIRECTORIES_PER_CHECK)
         return frozenset(changed)
 
-    def _list_directories(self, directory: str) -> Sequence[FileEntry]:
+    def _list_directory(self, directory: str) -> Sequence[FileEntry]:
         try:
-            return [one for one in self._files.list(directory) if one.is_directory]
+            return self._files.list(directory)
         # A directory that can't be listed, such as a foreign one, shows nothing; all partitions are checked in turn.
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return ()
-        except OSError as error:
-            raise Transient(f"{directory} can't be listed: {error.strerror}") from error
+
+    def _log_unreachable(self, directory: str, error: OSError) -> None:
+        if directory not in self._unreachable:
+            self._unreachable.add(directory)
+            log.warning(
+                "table %s: %s can't be listed: %s. Late files below it are found in turn only",
+                self._ref.name,
+                directory,
+                error.strerror,
+            )
 
     @property
     def recreated_locations(self) -> Mapping[str, Collection[str]]:
