@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """An index of relocations by their plans.
 
-A plan is not pruned while it is the plan of a partition's latest relocation.
+A plan is not pruned while a relocation of a partition by it is recorded.
 """
 
 from alembic import op

@@ -129,12 +129,28 @@ def test_the_plan_of_a_partitions_latest_relocation_stays_so_that_the_partition_
     assert [due.version.path for due in store.awaiting_deletion(TRIPS)] == [first.files[0].path]
     (former,) = store.relocated_partitions(TRIPS)[0].previous_locations
     assert former.expected_files == first.files, "a late append there is one, and no ambiguous file"
-    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
-    second = relocated(store, 2, "dt=1")
+
+
+def test_the_plans_of_earlier_relocations_stay_so_that_late_files_in_former_directories_are_recorded(
+    store: Store, database_url: str
+) -> None:
+    """Without the plan no such file was recorded, so a halt because of it came again after ``--keep current``."""
+    left = "dt=1"
+    for number in range(1, 6):
+        left = relocated(store, number, left).location
     ages(database_url)
-    assert prune(store) == 1, "the partition's latest relocation is another plan's"
-    assert store.plan_state(known.plan_id) is None
-    assert store.relocated_partitions(TRIPS)[0].latest == second
+    assert prune(store) == 0
+    home = store.relocated_partitions(TRIPS)[0].previous_locations[0]
+    assert home.location == "dt=1"
+    late = LocatedFile(path="dt=1/late.parquet", bytes=9, modified_ms=9_000)
+    store.supersede_files(TRIPS, "dt=1", home, [late])
+    assert [(due.version.path, due.plan_id) for due in store.awaiting_deletion(TRIPS)] == [(late.path, home.plan_id)]
+    store.mark_deleted([due.row_id for due in store.awaiting_deletion(TRIPS)])
+    sql(database_url, "UPDATE place_move SET begun_at_ms = 1, made_at_ms = 1")
+    sql(database_url, "UPDATE superseded_version SET deleted_at_ms = 1")
+    ((past,), _) = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
+    assert store.prune_relocations(TRIPS, [past.relocations[1].relocation_id]) == 1
+    assert prune(store) == 1, "no relocation names the second plan any longer"
 
 
 def test_live_plans_of_any_age_stay(store: Store, database_url: str) -> None:

@@ -4,8 +4,7 @@
 from datetime import timedelta
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, delete, exists, func, select, update
-from sqlalchemy.orm import aliased
+from sqlalchemy import Connection, delete, exists, func, select, update
 
 from lake.plan import LIVE_STATES
 from service.control.store.base import StorePart, insert_if_absent, with_row_locks
@@ -21,7 +20,6 @@ from service.control.store.models import (
     StagedRow,
     SupersededRow,
 )
-from service.control.store.relocation.relocated_partitions import RECREATED_PREFIX
 
 #: maximum number of plans or requests that one transaction deletes, so that it stays short
 _BATCH_SIZE = 200
@@ -38,7 +36,7 @@ class Pruning(StorePart):
 
         Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
         versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion,
-        and while it is the plan of a partition's latest relocation. A declined plan is kept while scans leave its files
+        and while a relocation of a partition by it is recorded. A declined plan is kept while scans leave its files
         alone because of it. A request is old if it was answered before the last ``retention`` and all its plans are
         deleted; a bulk action is old if it began before the last ``retention``. The sums of ``figures`` do not change.
         """
@@ -57,13 +55,15 @@ class Pruning(StorePart):
         # A declined plan is kept as long as it prevents scans from proposing its files again.
         last = func.coalesce(PlanRow.spared_at_ms, PlanRow.finalized_at_ms)
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
+        # Late files in a location that a partition has left wait for deletion under the plan of that relocation.
+        has_relocation = exists().where(RelocationRow.plan_id == PlanRow.id)
         ended = (
             select(PlanRow.id)
             .where(
                 PlanRow.state.not_in(LIVE_STATES),
                 last < db_now() - timedelta_to_ms(retention),
                 ~waits,
-                ~_has_latest_relocation(),
+                ~has_relocation,
             )
             .order_by(PlanRow.id)
             .limit(_BATCH_SIZE)
@@ -94,20 +94,6 @@ class Pruning(StorePart):
         ids = list(connection.execute(old.limit(_BATCH_SIZE)).scalars())
         connection.execute(delete(BulkActionRow).where(BulkActionRow.id.in_(ids)))
         return len(ids)
-
-
-def _has_latest_relocation() -> ColumnElement[bool]:
-    """True for a plan that the latest relocation of a partition has: files left there will wait under this plan."""
-    relocation, later = aliased(RelocationRow), aliased(RelocationRow)
-    is_later = (
-        later.table_name == relocation.table_name,
-        later.partition_path == relocation.partition_path,
-        later.id > relocation.id,
-        later.made_at_ms.is_not(None),
-        ~later.token.startswith(RECREATED_PREFIX),
-    )
-    of_plan = relocation.plan_id == PlanRow.id, ~relocation.token.startswith(RECREATED_PREFIX)
-    return exists().where(*of_plan, ~exists().where(*is_later))
 
 
 def _add_to_totals(connection: Connection, ids: list[str]) -> None:

@@ -14,9 +14,8 @@ _IS_OPEN = "made_at_ms IS NULL OR unsettled_since_ms IS NOT NULL"
 class RelocationRow(Base):
     """A relocation of a partition. The last applied relocation has the partition's expected location.
 
-    The plan of a partition's latest relocation is not pruned, since the files that the partition leaves in its location
-    wait for deletion under this plan. An earlier row remains after the row of its plan is pruned, because a previous
-    location is swept for as long as it exists.
+    A row remains as long as the location that the partition left exists, since late files may arrive there. Such files
+    wait for deletion under the row's plan, so the plan is not pruned before the row. Earlier releases pruned the plan.
     If a writer recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
     ``service.control.store.relocation.journal``). A relocation that was begun and discarded becomes such a row.
 
