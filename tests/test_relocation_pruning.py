@@ -2,13 +2,14 @@
 """Which moves of a partition may be forgotten: those on which nothing depends any more."""
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from lake.relocation.model import PastRelocation, RelocationHistory
+from lake.relocation.owner_moves import find_owner_moves
 
 HOME = "dt=1"
 
@@ -93,17 +94,26 @@ def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_fi
 
 def moved_by_its_owner(cycles: int, *, restored: bool) -> RelocationHistory:
     """A partition that was relocated once, and then again and again from a directory that its owner named."""
-    steps = [(HOME, "v0")]
+    steps = [(HOME, version(0))]
     for number in range(1, cycles + 1):
-        steps += [("elsewhere", f"v{number}"), *([(f"v{number}", "elsewhere")] if restored else [])]
+        steps += [("elsewhere", version(number)), *([(version(number), "elsewhere")] if restored else [])]
+    return history(steps)
+
+
+def version(number: int) -> str:
+    return f".lakefold/v{number}/dt=1"
+
+
+def history(steps: Sequence[tuple[str, str]], young: Collection[int] = ()) -> RelocationHistory:
+    """The relocations with these previous and new locations. Those to a directory in no version are the sweep's."""
     moves = [
         PastRelocation(
             relocation_id=index,
             token=f"t{index}",
             previous_location=left,
             location=place,
-            is_cleaned_up=True,
-            is_by_plan=place != "elsewhere",
+            is_cleaned_up=index not in young,
+            is_by_plan=place.startswith(".lakefold/"),
         )
         for index, (left, place) in enumerate(steps)
     ]
@@ -122,6 +132,54 @@ def test_what_is_kept_of_a_partition_that_its_owner_has_moved_does_not_grow(rest
         assert {from_elsewhere[0], from_elsewhere[-1]} <= set(kept), "what was last replaced there, and who named it"
         counts.append(len(kept))
     assert counts[0] == counts[1] <= 7
+
+
+def owner_moved_before(relocations: Sequence[PastRelocation]) -> tuple[str | None, dict[int, int]]:
+    """The owner's directory, and by relocation the later one by which the owner had moved the partition away."""
+    found = find_owner_moves([(one.previous_location, one.location) for one in relocations])
+    return found.location, {
+        relocations[left].relocation_id: relocations[move].relocation_id for left, move in found.moved_before.items()
+    }
+
+
+def kept_of(one: RelocationHistory, *there: str) -> list[PastRelocation]:
+    dropped = set(forgotten(one, "elsewhere", "other", *there))
+    return [relocation for relocation in one.relocations if relocation.relocation_id not in dropped]
+
+
+def test_a_directory_stays_given_up_after_the_owner_returned_to_the_first_one_and_records_were_pruned() -> None:
+    """Otherwise foreign files there halted the partition, and ``--keep current`` put them on the list of deletions."""
+    v = version
+    steps = [(HOME, v(1)), ("elsewhere", v(2)), (v(2), v(3)), (HOME, v(4)), (v(4), v(5)), (v(5), HOME)]
+    steps += [(HOME, v(7)), (v(7), v(8)), (v(8), HOME), (HOME, v(9)), (v(9), v(10))]
+    one = history(steps)
+    assert len(kept_of(one)) < len(steps)
+    assert owner_moved_before(kept_of(one))[1][1] == 3
+
+
+@st.composite
+def owned_partitions(draw: st.DrawFn) -> RelocationHistory:
+    """A partition whose owner sets its location between compactions, restores and moves back to earlier versions."""
+    at = owner = HOME
+    steps: list[tuple[str, str]] = []
+    for number in range(draw(st.integers(1, 16))):
+        if named := draw(st.sampled_from([None, None, HOME, "elsewhere", "other"])):
+            at = owner = named
+        before = [owner, *(place for place, _ in steps if place.startswith(".lakefold/") and place != at)]
+        back = draw(st.sampled_from([None, *before])) if at.startswith(".lakefold/") else None
+        steps.append((at, back or version(number)))
+        at = steps[-1][1]
+    return history(steps, draw(st.sets(st.integers(0, 15))))
+
+
+@given(owned_partitions(), st.sets(st.integers(0, 15)))
+def test_pruning_changes_no_location_that_an_owner_has_given_up_and_not_the_time(
+    one: RelocationHistory, there: set[int]
+) -> None:
+    kept = kept_of(one, *map(version, there))
+    location, moves = owner_moved_before(one.relocations)
+    ids = {relocation.relocation_id for relocation in kept}
+    assert owner_moved_before(kept) == (location, {left: move for left, move in moves.items() if left in ids})
 
 
 def test_the_number_of_kept_records_does_not_grow() -> None:

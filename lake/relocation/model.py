@@ -8,6 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from lake.plan import Commit, LocatedFile, Relocation
+from lake.relocation.owner_moves import find_owner_moves
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -168,8 +169,9 @@ class RelocationHistory:
         the last two stay as well. Any other relocation may be pruned if it is cleaned up and its previous location is
         missing, or if that location is the own directory, or another one to which the owner had moved the partition,
         and an earlier and a later relocation left it as well. Of consecutive prunable relocations the last one stays
-        and stands for the earlier ones. If a relocation that no plan made stays, the relocations before and after it
-        stay as well, because only they show in a table that it was made.
+        and stands for the earlier ones. A relocation before which the owner had moved the partition stays, since only
+        it shows that locations were given up, see ``find_owner_moves``. If a relocation that no plan made stays, the
+        relocations before and after it stay as well, because only they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
         last_left = {relocation.previous_location: index for index, relocation in enumerate(relocations)}
@@ -184,6 +186,7 @@ class RelocationHistory:
             for index, relocation in enumerate(relocations)
         ]
         goes = {index for index in range(len(relocations) - 1) if may_go[index] and may_go[index + 1]}
+        goes -= set(find_owner_moves([(one.previous_location, one.location) for one in relocations]).moves)
         # From the last to the first: a relocation that stays because of a later one may need its predecessors.
         for index in range(len(relocations) - 1, 0, -1):
             if index not in goes and not relocations[index].is_by_plan:

@@ -15,11 +15,12 @@ class OwnerMoves:
     ``location`` is the last location that is in no version, so the table's owner had set it; None if there is none.
     ``moved_before`` maps the index of a relocation to the index of the first later one before which the owner had moved
     the partition. It has the relocations that the partition made while its owner's directory was another than
-    ``location``.
+    ``location``. ``moves`` are all relocations before which the owner had moved the partition, by index.
     """
 
     location: str | None
     moved_before: Mapping[int, int] = field(default_factory=lambda: MappingProxyType({}))
+    moves: tuple[int, ...] = ()
 
 
 def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
@@ -44,7 +45,7 @@ def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
         for index, then in enumerate(owners)
         if then not in (None, owner) and moves and moves[-1] > index
     }
-    return OwnerMoves(location=owner, moved_before=moved_before)
+    return OwnerMoves(location=owner, moved_before=moved_before, moves=tuple(moves))
 
 
 def _is_in_version(location: str) -> bool:
