@@ -292,10 +292,12 @@ def _inspect_given_up_location(
 
     The owner, or a program to which the owner gave the location, has removed the files that are gone there. Without
     lakefold, too, files that were added since the move would not be the partition's. So no file there is copied, and
-    none counts as an overwrite. Only a file that was added while the move happened may be the partition's.
+    none counts as an overwrite. Only a file that was added while the move happened may be the partition's. A file that
+    its writer has not finished, and a directory, have no rows of the partition.
     """
     there = state.locations[previous.location]
-    late = _late_files(previous, state, record)
+    found = _late_files(previous, state, record)
+    late = {file: arrived_ms for file, arrived_ms in found.items() if file.path not in there.unready}
     if late and there.read_by is None:
         reason = (
             f"files were written to {location_label(previous.location)} before the compaction that followed the move "

@@ -29,7 +29,7 @@ from lake.relocation.decide import (
     decide_by_choice,
 )
 from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS
-from lake.relocation.model import LocationState, PartitionState, PreviousLocation, RelocatedPartition
+from lake.relocation.model import LocationState, PartitionState, PreviousLocation, RelocatedPartition, UnreadyReason
 from lake.relocation.owner_moves import find_owner_moves
 
 V1, V2, V3, V4 = (f".lakefold/v{number}/p" for number in range(1, 5))
@@ -128,6 +128,17 @@ def test_rule_7_files_that_arrived_while_the_owner_moved_the_partition_are_copie
         assert (given.action, given.released_locations) == (RelocationAction.NOTHING, ("original",))
         released = relocated(replace(GIVEN_UP, expected_files=expected, is_released=True))
         assert decide(released, there(*files), NO_TIME).action is RelocationAction.NOTHING
+
+
+@pytest.mark.parametrize("reason", list(UnreadyReason))
+def test_an_unfinished_file_or_a_directory_in_a_directory_that_the_owner_has_left_does_not_halt(reason: UnreadyReason):
+    for expected in (GIVEN_UP.expected_files, ()):
+        record = relocated(replace(GIVEN_UP, expected_files=expected))
+        for reader in ("q is read from it", None):
+            left = replace(location_with(*expected, LATE_FILE), unready={LATE_FILE.path: reason}, read_by=reader)
+            decision = decide(record, partition_at(original=left, current=PUBLISHED_FILES), WRITER_GRACE)
+            assert (decision.action, decision.released_locations) == (RelocationAction.NOTHING, ())
+        assert decide(record, there(*expected, LATE_FILE), NO_TIME).action is RelocationAction.HALT, "it is complete"
 
 
 def test_rule_6_files_in_the_former_directory_of_a_partition_that_was_added_elsewhere_are_not_its_rows():
