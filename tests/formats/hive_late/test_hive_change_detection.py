@@ -141,6 +141,20 @@ def test_an_owners_change_of_a_partition_in_the_metastore_is_seen_by_the_next_sw
     assert PARTITION in swept()
 
 
+def test_a_partition_that_is_added_again_without_a_change_in_its_directory_is_found(bench: Bench, swept: Swept):
+    """As ``MSCK`` adds one whose replaced files are in the directory: readers see them again."""
+    one = HiveChangeDetector(bench.table)
+    for _ in range(3):
+        assert one.find_changed_partitions() == set()
+    dropped(bench)
+    assert one.find_changed_partitions() == {PARTITION}
+    assert one.find_changed_partitions() == set()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.add(table_name(bench.table), "0", home(bench))
+    assert one.find_changed_partitions() == {PARTITION}
+    assert one.find_changed_partitions() == set()
+
+
 def test_every_partition_is_checked_in_turn_where_changes_leave_no_trace(
     bench: Bench, swept: Swept, monkeypatch: pytest.MonkeyPatch
 ):

@@ -50,6 +50,8 @@ class HiveChangeDetector:
         #: by root, and by directory in it that holds partitions: a fingerprint of each partition directory there
         self._fingerprints: dict[str, dict[str, array[int]]] = {}
         self._partition_fingerprints: dict[str, int] = {}
+        #: the names of all partitions at the last check, None before the first one
+        self._names: frozenset[str] | None = None
         self._last_partition, self._last_root, self._check_number = "", "", 0
         self._has_baseline = False
         #: partitions that changed, until a check has returned them
@@ -137,9 +139,14 @@ class HiveChangeDetector:
 
     def _changed_in_catalog(self, metastore: MetastoreClient, table: MetastoreTable) -> Iterator[str]:
         names = sorted(metastore.partition_names(table.database, table.name))
-        for name in self._partition_fingerprints.keys() - set(names):
+        present = frozenset(names)
+        for name in self._partition_fingerprints.keys() - present:
             del self._partition_fingerprints[name]
             yield name
+        if self._names is not None:
+            # A name that returns may be that of a partition whose replaced files are in its directory.
+            yield from present - self._names
+        self._names = present
         start = bisect_right(names, self._last_partition)
         some = names[start : start + MAX_PARTITIONS_PER_CHECK]
         self._last_partition = some[-1] if start + MAX_PARTITIONS_PER_CHECK < len(names) else ""
