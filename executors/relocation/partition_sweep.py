@@ -93,7 +93,7 @@ class PartitionSweep:
         self._reverted_to: tuple[str, str | None] | None = None
         #: the name in the catalog, by the last inspection; None if a later relocation of that name counts there
         self._catalog_name: str | None = partition
-        #: the partition and, if it was renamed, its present name
+        #: the partition and, if it was renamed, its present name and the one under which it was relocated later
         self._locked = {partition}
         self._renewals = ExitStack()
 
@@ -214,14 +214,14 @@ class PartitionSweep:
         state = self._format.inspect_locations(self._table, [record])[self._partition]
         self._reverted_to = reverted_by_writer(record, state)
         self._catalog_name = None if state.is_moved_on else state.renamed_to or self._partition
-        if state.renamed_to is not None and state.renamed_to not in self._locked:
-            # Its plans and its own sweeps also change the catalog's entry of the partition.
-            if not self._lock.lock({state.renamed_to}):
-                raise Conflict(f"{partition_label(state.renamed_to)} is locked")
-            self._locked.add(state.renamed_to)
-            self._renewals.enter_context(self._lock.renewing(state.renamed_to))
-            return self._inspect()
-        return record, state
+        # Plans and sweeps of these names also change the catalog's entry of the partition, or the copies.
+        names = {name for name in (state.renamed_to, state.moved_on_as) if name is not None} - self._locked
+        for name in sorted(names):
+            if not self._lock.lock({name}):
+                raise Conflict(f"{partition_label(name)} is locked")
+            self._locked.add(name)
+            self._renewals.enter_context(self._lock.renewing(name))
+        return self._inspect() if names else (record, state)
 
     def _record_unknown_copies(self, record: RelocatedPartition, state: PartitionState) -> bool:
         """Record copies that readers see and the database does not have. True if there are any.
@@ -301,8 +301,9 @@ class PartitionSweep:
             ):
                 self._remove_stale_copies(record, state, new_decision)
                 raise Conflict("another writer changed the partition meanwhile")
-            self._writer.publish_copies(copies)
+            # If the copies are not published, the next sweep ends their records, since the sources are missing.
             self._record_arrivals(record, state, copies)
+            self._writer.publish_copies(copies)
             failpoint("carry_copied")
             # An overwrite may also have listed the files to remove just before the copies were published.
             record, state = self._inspect()
@@ -320,7 +321,7 @@ class PartitionSweep:
         """
         name = state.moved_on_as
         # The store accepts the record only while the name is locked, so no sweep has met the copies yet.
-        if name is None or name == self._partition or name not in self._locked:
+        if name is None or name == self._partition:
             return
         arrived = {one.source: one.arrived_ms for one in record.late_copies if one.arrived_ms is not None}
         published = {replace(source, path=target): arrived[source] for source, target in copies if source in arrived}

@@ -161,6 +161,24 @@ def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_
     assert swept(bench) == SweepReport()
 
 
+@pytest.mark.parametrize("last", ["8", "0"], ids=["to a third name", "back"])
+def test_rule_2_an_overwrite_counts_also_if_the_partition_was_renamed_again_after_its_compaction(
+    bench: Bench, last: str
+):
+    """The arrival time of the late file was recorded only if the partition still had the name of the compaction."""
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", last)
+    write(home(bench), 900, 910)
+    place = place_of(bench, f"dt={last}")
+    wait_a_tick(home(bench))
+    rows = sorted(overwrite(place, 500, 510))
+    wait_a_tick(place)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, f"dt={last}")), halted(bench)) == (rows, None)
+
+
 def test_rule_2_an_overwrite_that_ended_right_before_a_partition_was_renamed_is_left_to_a_person(bench: Bench):
     rows = rows_in(place_of(bench, PARTITION))
     anew = overwrite(home(bench), 900, 910)
