@@ -405,6 +405,11 @@ def given_up(store: Store) -> dict[str, bool]:
     return {one.location: one.is_released for one in known(store).previous_locations if one.is_before_owner_move}
 
 
+def test_a_partition_in_the_tables_root_returns_there_and_not_to_a_directory_of_its_name(store: Store) -> None:
+    moved_on(store, 1, "")
+    assert known(store).owner_location == ""
+
+
 def test_rule_7_a_directory_that_the_owner_has_given_up_is_released_until_the_partition_leaves_it_again(
     store: Store, database_url: str
 ) -> None:
@@ -414,9 +419,11 @@ def test_rule_7_a_directory_that_the_owner_has_given_up_is_released_until_the_pa
     moved_on(store, 2, "/elsewhere", ahead)
     (former,) = (one for one in known(store).previous_locations if one.is_before_owner_move)
     assert (former.location, former.owner_moved_ms, known(store).owner_location) == ("dt=1", ahead, "/elsewhere")
+    vacated = store.recently_vacated(TRIPS, timedelta(hours=1), 9)
     for _ in range(2):
         store.release_locations(TRIPS, "dt=1", [former])
     assert given_up(store) == {"dt=1": True}
+    assert store.recently_vacated(TRIPS, timedelta(hours=1), 9) == vacated, "a release is no relocation"
     moved_on(store, 3, ".lakefold/v2/dt=1")
     assert given_up(store) == {"dt=1": True}
     (former,) = (one for one in known(store).previous_locations if one.is_before_owner_move)

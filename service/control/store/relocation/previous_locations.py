@@ -18,6 +18,7 @@ from service.control.store.models import PlanRow, RelocationRow, SupersededRow
 from service.control.store.relocation.relocated_partitions import (
     DISCARDED_PREFIX,
     RECREATED_PREFIX,
+    RELEASED_PREFIX,
     is_recreated,
     load_relocated_by_number,
 )
@@ -38,7 +39,11 @@ class PreviousLocations(StorePart):
         row = RelocationRow
         lately = (
             select(row.id, row.partition_path, row.left_place)
-            .where(row.begun_at_ms > db_now() - timedelta_to_ms(within), row.table_name == table.name)
+            .where(
+                row.begun_at_ms > db_now() - timedelta_to_ms(within),
+                row.table_name == table.name,
+                ~row.token.startswith(RELEASED_PREFIX),  # no relocation, and the files there are not the partition's
+            )
             .order_by(row.begun_at_ms.desc())
             .limit(limit)
         )

@@ -134,7 +134,7 @@ def _relocated_partition(
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,
         # A partition that was renamed in a version has no such location: it gets the directory of its name.
-        owner_location=owner_moves.location or str(last.partition_path),
+        owner_location=str(last.partition_path) if owner_moves.location is None else owner_moves.location,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
         earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
