@@ -34,6 +34,7 @@ def add_to_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
     with suppress(FileExistsError):
         files.make_directory(directory)
         files.copy_permissions(directory, ref.location)
+        files.sync(directory.rpartition("/")[0])
     present, added = _read_additions(ref, path)
     is_replacing = len(present) >= _MAX_FILES
     content = added.union(names) if is_replacing else frozenset(names) - added
