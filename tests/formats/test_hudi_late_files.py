@@ -23,6 +23,7 @@ from lake.formats.hudi.pending.late_files import (
     record_instant,
     record_path,
 )
+from lake.formats.hudi.pending.markers import write_rollback_guard
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
@@ -124,6 +125,26 @@ def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_ins
     assert found(table) == [T4]
     assert remove_late_files(without_java(table), [T4]) == [f"p/{doubled}"]
     assert named in files(table)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_the_rollback_guard_of_a_completed_instant_stays_when_its_late_markers_are_deleted(
+    table: ByHand, marked: bool
+) -> None:
+    table.complete(T4, "replacecommit", table.base_file(T4, "p/f-1"))
+    storage = TableStorage(str(table.base))
+    write_rollback_guard(storage, T4)
+    guard = table.base / f".hoodie/.temp/{T4}/MARKERS.type"
+    content = guard.read_bytes()
+    marker = guard.parent / "p/f-2.marker.CREATE"
+    if marked:
+        marker.parent.mkdir()
+        marker.touch()
+    assert found(table) == ([T4] if marked else [])
+    client = without_java(table)
+    client.optimistic = client.has_metadata_table = True
+    assert remove_late_files(client, [T4]) == []
+    assert (guard.read_bytes(), marker.exists(), found(table)) == (content, False, [])
 
 
 @pytest.mark.parametrize("why", ["committed", "too old", "empty commit", "savepoint"])
