@@ -9,6 +9,7 @@ pending rollback loses no row. But the metadata table archives nothing from its 
 compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pending``) every write fails.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,10 +18,12 @@ from typing import Any
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
 from lake.formats.hudi.pending.late_files import is_covered_by_archive, read_instant_record
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
 from lake.stopwatch import Stopwatch
 
+log = logging.getLogger(__name__)
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
 
@@ -89,9 +92,7 @@ def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
     A target that has completed and was archived is no longer on the active timeline, either: such a rollback would
     delete committed files, so it is left out, as it is if the archive does not reach back to its target.
     """
-    for left in _list_without_target(timeline):
-        if not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target):
-            yield left
+    return (left for left in _list_without_target(timeline) if _is_unarchived(timeline, left))
 
 
 def find_obsolete_rollback(timeline: Timeline, rollback: Instant) -> LeftRollback | None:
@@ -127,6 +128,11 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
             yield LeftRollback(instant=instant, target=target, action=action)
 
 
+def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
+    """True if the archive, which is read, shows that the target of ``left`` was removed and not archived."""
+    return not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target)
+
+
 def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
     # The active timeline was listed first, so a target archived meanwhile is found twice, never missed.
     return any(True for _ in timeline.archived(times={left.target}, plans=False, metadata=False))
@@ -136,10 +142,22 @@ def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -
     """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
 
     An instant that lakefold saw completed is left out. So is a rollback that this process tried to finish in vain,
-    until its next try is due (``record_failed_try``).
+    until its next try is due (``record_failed_try``). A rollback that the archive excludes, or whose target can't be
+    looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
     """
-    left = (one for one in find_left_rollbacks(timeline) if _is_uncommitted(storage, one.target))
-    return [one for one in left if _tries.get((storage.location, one.instant.time), _Tries()).is_due]
+    found = []
+    for left in _list_without_target(timeline):
+        tries = _tries.get((storage.location, left.instant.time), _Tries())
+        if not tries.is_due or not _is_uncommitted(storage, left.target):
+            continue
+        try:
+            if _is_unarchived(timeline, left):
+                found.append(left)
+                continue
+        except ArchiveUnreadable as error:
+            log.warning("rollback %s of %s can't be finished: %s", left.instant.time, left.target, error)
+        record_failed_try(storage, left)
+    return found
 
 
 def record_failed_try(storage: TableStorage, left: LeftRollback) -> None:
