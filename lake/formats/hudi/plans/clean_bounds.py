@@ -41,8 +41,10 @@ SAVEPOINTS_KEY = "savepointed_timestamps"
 #: A savepoint that does not exist: if the newest clean names one, Hudi's cleaner reads the whole table once. It is
 #: later than every instant, so that the archiver holds nothing back because of it.
 _NONEXISTENT_SAVEPOINT = "99991231235959999"
-#: the states in which ``find_passed_replacements`` found none: table, newest clean and replacements
+#: the states in which ``find_passed_replacements`` found none: table, newest clean, savepoints and replacements
 _unpassed_cache: WeightedCache[bool] = WeightedCache(100_000)
+#: the commits of which no replaced file is left: table and fingerprint
+_deleted_cache: WeightedCache[bool] = WeightedCache(100_000)
 #: The longest delay from the choice of an instant's time to its file on the timeline: a writer chooses the time first.
 MAX_PUBLICATION_DELAY = timedelta(minutes=10)
 
@@ -105,23 +107,47 @@ def find_passed_replacements(storage: TableStorage, timeline: Timeline, options:
     replacements = [commit for commit in timeline.commits if commit.action == "replacecommit"]
     if clean is None or not replacements:
         return []
-    key = storage.location, timeline.fingerprint(clean), tuple(commit.time for commit in replacements)
+    saved = tuple(instant.time for instant in timeline.completed if instant.action == "savepoint")
+    key = storage.location, timeline.fingerprint(clean), saved, tuple(commit.time for commit in replacements)
     if _unpassed_cache.get(key) is not None:
         return []
-    found = []
-    if CLEAN_KEY not in extra_metadata(timeline.metadata(clean)):
-        bound = _archival_bound_of(timeline, clean, options)
-        saved = {path for paths in timeline.savepoints().values() for path in paths}
-        found = [
-            commit
-            for commit in replacements
-            if commit.time < bound
-            and plan_id_of(timeline, commit) is not None
-            and storage.sizes([path for path in _planned_paths(timeline, commit) if path not in saved])
-        ]
+    found = _find_passed_by(storage, timeline, clean, replacements, options)
     if not found:
-        _unpassed_cache.put(key, True, 1 + len(replacements))
+        _unpassed_cache.put(key, True, 1 + len(saved) + len(replacements))
     return found
+
+
+def _find_passed_by(
+    storage: TableStorage,
+    timeline: Timeline,
+    clean: Instant,
+    replacements: Collection[Instant],
+    options: Mapping[str, str],
+) -> list[Instant]:
+    """Return those of ``replacements`` that ``clean`` passed although replaced files exist that no savepoint keeps.
+
+    The savepoints, which name all files of the table, are read last.
+    """
+    own = [commit for commit in replacements if plan_id_of(timeline, commit) is not None]
+    if not own or CLEAN_KEY in extra_metadata(timeline.metadata(clean)):
+        return []
+    bound = _archival_bound_of(timeline, clean, options)
+    there = {commit: _existing_inputs(storage, timeline, commit) for commit in own if commit.time < bound}
+    if not any(there.values()):
+        return []
+    saved = {path for paths in timeline.savepoints().values() for path in paths}
+    return [commit for commit, paths in there.items() if any(path not in saved for path in paths)]
+
+
+def _existing_inputs(storage: TableStorage, timeline: Timeline, commit: Instant) -> Collection[str]:
+    """Return the replaced files of ``commit`` in storage. Files that are gone never return, so they are remembered."""
+    key = storage.location, timeline.fingerprint(commit)
+    if _deleted_cache.get(key) is not None:
+        return ()
+    found = storage.sizes(_planned_paths(timeline, commit))
+    if not found:
+        _deleted_cache.put(key, True, 1)
+    return found.keys()
 
 
 def _planned_paths(timeline: Timeline, commit: Instant) -> list[str]:
