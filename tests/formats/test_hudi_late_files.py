@@ -3,6 +3,7 @@
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,6 +28,7 @@ from lake.formats.hudi.pending.markers import write_rollback_guard
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
+from lake.formats.hudi.timeline.clocks import MAX_SKEW
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import STAGED_WATCH_PERIOD, ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import PreparedPlan
@@ -92,17 +94,21 @@ def test_of_an_instant_that_a_writer_took_over_only_files_from_before_its_begin_
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()
     began = inflight.stat().st_mtime
-    names = [table.base_file(T3, f"p/f-{number}") for number in range(3)]
-    for name, seconds in zip(names, (-1, 0, 1), strict=True):
+    names = [table.base_file(T3, f"p/f-{number}") for number in range(6)]
+    # The second file and the third, which have markers, and the fourth were written by a host whose clock is behind.
+    for name, seconds in zip(names, (-10, -10, -10, -3, 0, 1), strict=True):
         os.utime(table.base / "p" / name, (began + seconds, began + seconds))
-    markers = table.base / f".hoodie/.temp/{T3}/p/{names[2]}.marker.CREATE"
+    markers = table.base / f".hoodie/.temp/{T3}/p/{names[1]}.marker.MERGE"
     markers.parent.mkdir(parents=True)
     markers.touch()
+    (markers.parents[1] / "MARKERS0").write_text(f"p/f-x.parquet.marker.CREATE\np/{names[2]}.marker.CREATE\n")
     before, storage = files(table), TableStorage(str(table.base))
     if begun_by == "lakefold":
         record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
         assert found(table) == []
         return
+    apart = replace(ref(table.base), write_options={MAX_SKEW: "15000"})
+    assert FORMAT.instants_with_stragglers(apart) == [], "the clocks of the table's writers may differ by more"
     assert found(table) == [T3]
     assert remove_late_files(without_java(table), [T3]) == [f"p/{names[0]}"]
     assert (files(table), markers.exists(), found(table)) == (before - {names[0]}, True, [])

@@ -177,7 +177,7 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     instant = timeline.find(time)
     if known is None:
         return []
-    paths = list_late_files(client.storage, timeline, known)
+    paths = list_late_files(client.table, client.storage, timeline, known)
     if paths:
 
         def check(now: Timeline) -> None:
