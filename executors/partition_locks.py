@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Locks of a cleaner's or sweep's round on partitions, for formats without a table lock that excludes plans."""
+"""Locks on partitions that a round of the cleaner or the sweep takes.
+
+They are for formats whose tables have no lock of their own (``Capability.TABLE_LOCK``).
+"""
 
 import logging
 import uuid
@@ -27,8 +30,9 @@ class PartitionLock:
     """One round's lock on partitions of one table. ``release`` ends it; without a renewal it expires in some minutes.
 
     An expired lock can't be renewed, even if the partition is free, since another owner may have locked it in between.
-    With ``alongside_plans``, partitions of live plans are locked as well, and these plans can't commit meanwhile; the
-    cleaner gets such partitions only while no executor runs the plan.
+    With ``alongside_plans``, partitions of live plans are locked as well, and these plans can't commit meanwhile. The
+    sweep also gets partitions of plans that an executor runs, unless they are in their commit; the cleaner gets only
+    those of plans that no executor has claimed.
     """
 
     def __init__(
@@ -69,7 +73,8 @@ class PartitionLock:
             f"the lock of {self._owner} on {partition_label(partition)} of {self._table.name}",
             partial(self._renew_one, partition),
             interval=_RENEW_INTERVAL,
-            join_timeout=_JOIN_TIMEOUT,  # a late renewal does not lock a released partition again
+            # may be set: a renewal that arrives after the release extends nothing, and locks nothing again
+            join_timeout=_JOIN_TIMEOUT,
         )
 
     def _renew_one(self, partition: str) -> str | None:

@@ -74,7 +74,9 @@ class Resurrected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyWriter:
-    """A tool that likely writes or reads a table, as its traces show. These may be old, or left by a single use.
+    """A tool whose traces are at a table: most such tools write it, some only read it.
+
+    The traces may be old, or left by a single use.
 
     ``evidence`` lists the traces, each as a phrase. ``consequence`` describes in sentences the effect on the tool's
     work if it does not read a partition's location from the catalog at each step. It is None if the tool does.

@@ -194,7 +194,7 @@ class ChecksManyTasks(Protocol):
     """An engine that checks the groups of a plan together, which is faster than one after the other."""
 
     def unsupported_reasons(self, tasks: Sequence[RewriteTask], options: RewriteOptions) -> Sequence[str | None]:
-        """Return ``RewriteEngine.unsupported_reason`` of each task. Raises Transient if the check fails."""
+        """Return ``RewriteEngine.unsupported_reason`` of each task."""
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import pyarrow.types as pat
 
 @dataclass(slots=True)
 class SpecialFloats:
-    """The leaf columns, by number, with NaN and with zeros in some rows."""
+    """The numbers of the leaf columns that have NaN in some row, and of those that have a zero."""
 
     nan_columns: set[int] = field(default_factory=set)
     zero_columns: set[int] = field(default_factory=set)
@@ -39,7 +39,7 @@ class SpecialFloatTracker:
             for index, (kind, start) in enumerate(zip(schema.types, starts, strict=True))
             if _has_floats(kind)
         ]
-        #: for each write its first and last row in the file, and its columns with NaN or zeros
+        #: for each write its first row in the file, the row after its last one, and its columns with NaN or zeros
         self._written: list[tuple[int, int, SpecialFloats]] = []
         self._rows = 0
 
@@ -55,7 +55,10 @@ class SpecialFloatTracker:
         self._rows += rows.num_rows
 
     def of_row_groups(self, counts: Sequence[int]) -> list[SpecialFloats]:
-        """Return the columns of row groups with these row ``counts``; a row group need not begin with a write."""
+        """Return the columns with NaN or zeros for each row group; ``counts`` are the row groups' numbers of rows.
+
+        Writes and row groups may have different boundaries: a write that overlaps two row groups counts for both.
+        """
         found, begin = [], 0
         for count in counts:
             group = SpecialFloats()

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines that rewrite each group in one call, which a backend runs in this process or in a task of Spark."""
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,6 +12,8 @@ from lake.engines import EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, first_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
 from lake.storage.filesystems import filesystem_of
+
+log = logging.getLogger(__name__)
 
 Obstacle = Callable[[RewriteOptions, RewriteTask], str | None]
 """Returns the reason against rewriting a group that its footers show; None if there is none."""
@@ -38,7 +41,12 @@ class TaskEngine:
         found = [self.obstacle_by_size(task, options) for task in tasks]
         left = [index for index, reason in enumerate(found) if reason is None]
         files = sum(len(tasks[index].inputs) for index in left)
-        reasons = self._backend.map(partial(self._obstacle, options), [tasks[index] for index in left], files=files)
+        obstacle, checked = partial(self._obstacle, options), [tasks[index] for index in left]
+        try:
+            reasons = self._backend.map(obstacle, checked, files=files)
+        except Transient as error:
+            log.warning("footers are read in this process: %s", error)
+            reasons = list(map(obstacle, checked))
         for index, reason in zip(left, reasons, strict=True):
             found[index] = reason
         return found

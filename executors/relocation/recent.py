@@ -33,7 +33,7 @@ _ROTATION_SIZE = 250
 @dataclass(slots=True)
 class _TableRotation:
     detector: ChangeDetector
-    #: locations that changed, or were left since, and that no check has processed
+    #: locations that changed, or are new, since the first check, and that no check has processed yet
     pending: set[str] = field(default_factory=set)
     #: the last location of the present turn
     last_location: str = ""
@@ -61,12 +61,12 @@ class RecentLocations:
             known = self._tables[key] = _TableRotation(format_.change_detector(table))
         locations = {one.location for one in left}
         changed = known.detector.find_changed_locations(locations)
-        # Locations that were pending before come after locations that have changed now.
         known.pending = (known.pending | changed) & locations
         every = sorted(locations)
         start = next((index for index, location in enumerate(every) if location > known.last_location), 0)
         turn = every[start : start + _ROTATION_SIZE]
         known.last_location = turn[-1] if turn else ""
+        # Locations that were pending before come after locations that have changed now.
         order = [*turn, *sorted(known.pending, key=lambda location: location not in changed)]
         return _first_partitions(order, left, MAX_FULL_LISTINGS)
 

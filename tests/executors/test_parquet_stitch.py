@@ -631,3 +631,17 @@ def test_positions_of_pages_are_found_in_plain_offset_indexes_and_left_to_the_ge
     negative = {**pages(1)[0], 4: (I32, -1)}
     for other in (with_sizes, encode({1: (LIST, (STRUCT, [negative]))}), content[:-1], content + b"\0", b"\x19", b""):
         assert _page_locations(other) is None
+
+
+def test_groups_are_checked_in_this_process_if_spark_fails_to_check_them(tmp_path: Path):
+    class FailingBackend(InProcessBackend):
+        def map(self, function: Any, items: Any, *, files: int) -> Any:
+            raise Transient("Spark could not run the tasks")
+
+    paths = [str(tmp_path / f"{name}.parquet") for name in "abc"]
+    for path, column in zip(paths, "xxy", strict=True):
+        pq.write_table(pa.table({column: range(3)}), path)
+    tasks = [task_of(paths[:2], tmp_path), task_of(paths[1:], tmp_path)]
+    reasons = ParquetStitchEngine(FailingBackend(1)).unsupported_reasons(tasks, replace(OPTIONS, engine="stitch"))
+    assert (reasons[0], reasons[1] is None) == (None, False)
+    assert reasons == ENGINE.unsupported_reasons(tasks, replace(OPTIONS, engine="stitch"))

@@ -24,13 +24,13 @@ MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or 4)
 
 #: what a soak of all kinds must have contained at the least, by the names of the figures
 FEWEST = {
-    "daemons at work with wrong clocks or zones": 6,
+    "daemons that worked with wrong clocks or zones": 6,
     "wrong clocks of writers": 1,
     "locks that expired": 2,
     "switches of the metadata table": 8,
     "savepoints": 8,
     "restores": 8,
-    "restores beside plans": 2,
+    "restores while plans ran": 2,
     "older states read": 100,
     "incremental reads": 200,
 }

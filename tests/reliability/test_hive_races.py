@@ -143,12 +143,14 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         plans = Counter(plan["state"] for plan in home.json("plans", "list", "--limit", "1000"))
         longest = max(reader.judge.delays.values())
         writes = sum(map(len, Ledger.of(writer.writes).writes.values()))
+        missed_for = f" (for at most {reader.judge.missed_for:.1f} s)" if reader.judge.seen_early else ""
         record_figure(
             f"Hive {kind}: {plans['completed']} commits beside a Spark that appends and overwrites without pause",
-            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {copied} files copied of {appended} "
-            f"late appends, {won} overwrites that won; visible at most {longest:.1f} s after their writer's success, "
-            f"{reader.judge.seen_early} reads saw rows earlier, in a previous location, and later reads missed these "
-            f"rows for at most {reader.judge.missed_for:.1f} s; {reader.judge.reads} reads of new readers and "
+            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {appended} late appends, of which "
+            f"{copied} files were copied, {won} late overwrites, which moved their partition back; rows were visible "
+            f"at most {longest:.1f} s after their writer had succeeded; {reader.judge.seen_early} reads missed rows of "
+            f"late appends that had been visible in the previous location and were not copied yet{missed_for}; "
+            f"{reader.judge.reads} reads of new readers and "
             f"{judge.reads} reads of a session that had cached the table and had to refresh it {errors} times, all "
             "equal to the ledger",
         )

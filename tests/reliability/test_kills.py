@@ -79,13 +79,13 @@ class Kills:
 
     def record(self, tables: str) -> None:
         """Record the figures of a run over ``tables``."""
-        after = ", ".join(f"{count} after {step}" for step, count in self.steps.items())
+        steps = ", ".join(f"{count} {step}" for step, count in self.steps.items())
         record_figure(
             f"kill -9 of an executor at every {STEP.microseconds // 1000} ms from the claim to the commit of an "
             f"approved plan, {tables}",
             f"{len(self.offsets)} kills, {min(self.offsets):.2f} to {max(self.offsets):.2f} s after the claim "
-            f"({after}); all completed within {max(self.seconds):.0f} s, two leases are {2 * LEASE.seconds} s; "
-            "approvals kept, rows the same, nothing left behind",
+            f"(by the last step that had ended: {steps}); all completed within {max(self.seconds):.0f} s, two leases "
+            f"are {2 * LEASE.seconds} s; approvals kept, rows the same, nothing left behind",
         )
 
 

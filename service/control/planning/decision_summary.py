@@ -42,8 +42,9 @@ _SUMMED = (
 class DecisionLine:
     """Slices that share a reason (and a partition, unless ``partition`` is None): their number, files and bytes.
 
-    ``files`` and ``bytes`` are of base files; ``log_files`` and ``log_bytes`` of the logs on them. ``text`` is the
-    reason of the slice with the smallest number; ``varies`` is True if other slices have larger numbers.
+    ``files`` and ``bytes`` are of base files; ``log_files`` and ``log_bytes`` of the logs on them. A reason has a
+    figure, for example the size or age of the slice (see ``reason_texts``). ``text`` has the smallest figure among the
+    slices; ``varies`` is True if others are larger.
     """
 
     partition: str | None
@@ -166,8 +167,8 @@ class DecisionSummary:
 def _sums_by_partition_and_reason(planning: PlanningResult) -> pa.Table:
     """Return a row for each partition and reason, sorted by both.
 
-    A row has sums, and the least and the greatest number of its slices. ``row`` is the index of the first of these
-    slices in ``planning.decisions``.
+    A row has sums, and the smallest and the largest figure in the reasons of its slices. ``row`` is the index of the
+    first of these slices in ``planning.decisions``.
     """
     decisions, limit = planning.decisions, planning.policy.small_file_limit_bytes
     is_file, sizes = pc.is_valid(decisions["path"]), decisions["bytes"]
@@ -242,10 +243,11 @@ def explanation_document(
     is_partial: bool = False,
     writers: Sequence[LikelyWriter] = (),
 ) -> dict[str, Any]:
-    """Return the summary as a document, with an item for each partition and reason, or with ``files`` for each slice.
+    """Return the summary as a document, with an item for each partition and reason.
 
-    Objectives concern a whole table, so the document has none if ``is_partial``. ``writers`` are the tools that likely
-    write or read the table.
+    If ``files`` is True, it has an item for each slice instead. Objectives concern a whole table, so the document has
+    none if ``is_partial``. ``writers`` are the tools whose traces are at the table; most of them write it, some only
+    read it.
     """
     account, snapshot = DecisionSummary(planning), planning.snapshot
     return {

@@ -151,7 +151,8 @@ def trend_panel(points: Sequence[TrendPoint], days: int, address: URL) -> TrendP
 def _charts(points: Sequence[TrendPoint]) -> tuple[TimeChart, ...]:
     """Return the chart of files and the chart of bytes of ``points``.
 
-    The lines are straight between two points: these are hours apart, and a step would show each change at its end.
+    Points are hours apart, so they are joined by straight lines: with steps, a change that took place gradually between
+    two points would appear at the later one.
     """
     rewritten, freed = (
         _growth(points, lambda point: point.rewritten_bytes, True),

@@ -32,6 +32,16 @@ _HALTED = (60.0, 120.0)
 _REST_SECONDS = 60.0
 _CLOCKS = (0, 90, -90, 32_400, -32_400)
 _ZONES = ("", "UTC", "America/New_York", "Asia/Tokyo", "Australia/Lord_Howe")
+#: acts of the owner in the words of a figure
+_ACTS = {
+    "drop": "drops of a partition",
+    "away": "moves of a partition",
+    "back": "moves of a partition back",
+    "rename": "renames of the table",
+    "share": "directories shared with another table",
+    "unshare": "of these shared no longer",
+    "left out": "acts left out because rows were not in place yet",
+}
 #: kinds of faults that have their own times
 _OWN_TIME = (Fault.WRITERS_CLOCK, Fault.PARTITION_HALTED, Fault.TABLE_HALTED)
 
@@ -329,7 +339,9 @@ class HiveChaos:
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """Counts, for a figure: the faults first."""
+    """Counts, for a figure: the faults, then what the owner did, then the others."""
     faults = ", ".join(f"{counts[one]} {one}" for one in Fault if counts[one])
-    others = sorted(counts.keys() - {*map(str, Fault), "seconds"})
-    return f"{faults}; {', '.join(f'{counts[name]} {name}' for name in others)}"
+    names = {f"owner: {act}": words for act, words in _ACTS.items()}
+    acts = ", ".join(f"{counts[name]} {words}" for name, words in names.items() if name in counts)
+    others = sorted(counts.keys() - {*map(str, Fault), *names, "seconds"})
+    return f"{faults}; the owner's acts: {acts}; {', '.join(f'{counts[name]} {name}' for name in others)}"

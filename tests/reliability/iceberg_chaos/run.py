@@ -69,13 +69,35 @@ class Fault(StrEnum):
     STOP = "stops of a daemon"
     WRITER = "kills of the writer"
     CATALOG = "outages of the catalog"
-    CLOCK = "clocks of a daemon"
+    CLOCK = "changes of a daemon's clock"
     LOST = "lost databases"
     AWAY = "outages of the database"
 
 
 #: those of which a round has more than one
 _TWICE = (Fault.KILL, Fault.POINT, Fault.STOP)
+_WRITER = "writer: "
+#: acts of the writer in the words of a figure
+_ACTS = {
+    "append": "appends",
+    "update": "updates",
+    "merge": "merges",
+    "delete": "deletes",
+    "clear": "deletes of a partition's files",
+    "overwrite": "overwrites",
+    "compact": "compactions",
+    "expire": "expirations of snapshots",
+    "rollback": "rollbacks",
+    "forward": "moves of main to a branch",
+    "tag": "tags made",
+    "untag": "tags removed",
+    "branch": "branches made",
+    "unbranch": "branches removed",
+    "add column": "columns added",
+    "rename column": "columns renamed",
+    "drop column": "columns dropped",
+    "spec": "changes of the partition spec",
+}
 
 
 class IcebergChaos:
@@ -431,11 +453,18 @@ class IcebergChaos:
         self.counts["seconds"] = int(self._seconds)
         for act in self.ledger.acts().values():
             failed = " (failed)" if "failed" in act else ""
-            self.counts[f"writer: {act['act']}{failed}"] += 1
+            self.counts[f"{_WRITER}{act['act']}{failed}"] += 1
 
 
 def in_words(counts: Mapping[str, int]) -> str:
-    """Counts, for a figure: the faults first."""
+    """Counts, for a figure: the faults, then the writer's acts, then the others."""
     faults = ", ".join(f"{counts[one]} {one}" for one in Fault if counts.get(one))
-    others = sorted(counts.keys() - {*map(str, Fault), "seconds"})
-    return f"{faults}; {', '.join(f'{counts[name]} {name}' for name in others)}"
+    names = sorted(name for name in counts if name.startswith(_WRITER))
+    acts = ", ".join(f"{counts[name]} {_in_words(name.removeprefix(_WRITER))}" for name in names)
+    others = sorted(counts.keys() - {*map(str, Fault), *names, "seconds"})
+    return f"{faults}; the writer's acts: {acts}; {', '.join(f'{counts[name]} {name}' for name in others)}"
+
+
+def _in_words(act: str) -> str:
+    act, _, failed = act.partition(" (")
+    return f"{_ACTS[act]} ({failed}" if failed else _ACTS[act]

@@ -40,14 +40,14 @@ class HiveChangeDetector:
 
     def __init__(self, ref: TableRef) -> None:
         self._ref, self._files = ref, file_io_of(ref.location)
-        #: by root, and by directory in it that holds partitions: a fingerprint of each partition directory there
+        #: root (the table's directory or a version) → directory of partitions → the fingerprint of each entry
         self._fingerprints: dict[str, dict[str, array[int]]] = {}
         self._partition_fingerprints: dict[str, int] = {}
         self._last_partition, self._last_root, self._check_number = "", "", 0
         self._has_baseline = False
         #: partitions that changed, until a check has returned them
         self._unreported: set[str] = set()
-        #: by root, the partitions and locations that writers have created there again
+        #: root → the partitions, with their locations, that writers have created again there
         self._recreated: dict[str, list[tuple[str, str]]] = {}
         #: fingerprints of locations that were checked one by one, and the parent after which the next check continues
         self._location_fingerprints: dict[str, int] = {}

@@ -31,14 +31,17 @@ from lake.storage.locations import relative_path, resolve_path
 _MAX_CONCURRENT_LISTINGS = 8
 #: an average listing that takes longer waits for the storage
 _QUICK_LISTING_SECONDS = 0.0005
-#: how much longer some listings may take before their average counts
+#: a tolerance for all listings together, so that one slow listing at the beginning decides nothing
 _PATIENCE_SECONDS = 0.005
 #: by how much the storage's clock may be behind that of this process
 _MAX_CLOCK_DIFFERENCE = timedelta(seconds=10)
 
 
 class ReaderLookup(Protocol):
-    """Maps partition → location to partition → another partition or table that is read from the location, in words."""
+    """Takes a location for each partition, and returns which other partitions or tables are read from it.
+
+    The result has a phrase that names the other partition or table for each partition whose location has such a reader.
+    """
 
     def __call__(self, locations: Mapping[str, str], *, max_age: timedelta | None) -> Mapping[str, str]:
         """See ``RelocatesPartitions.other_readers``."""
@@ -54,8 +57,9 @@ def list_locations(
 ) -> Mapping[str, PartitionState]:
     """Return the state of ``relocated`` partitions in the metastore, and the files in their locations at ``now``.
 
-    ``find_readers`` is called only for partitions that were dropped, or dropped and added again, and whose replaced
-    files are in their own directory, and for locations with late files that an owner had moved a partition away from.
+    ``find_readers`` is called in two cases only: for a partition that was dropped (and perhaps added again) while
+    replaced files are in its own directory; and for a location with late files if an owner moved the partition away
+    from this location.
     ``list_partitions`` is called only for partitions that are not in the metastore and have late files, or replaced
     files in their own directory: they may have another name now. Raises Transient.
     """
@@ -133,7 +137,7 @@ def _archived_location(relocated: RelocatedPartition, state: PartitionState) -> 
 
 
 def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
-    """Return the locations with late files that the owner had moved the partition away from."""
+    """Return the locations that the owner moved the partition away from, and in which there are late files."""
     return [
         previous.location
         for previous in relocated.previous_locations
@@ -144,8 +148,8 @@ def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> S
 def _time_since_last_file(there: LocationState, now: float) -> timedelta:
     """Return the minimum time for which all files have been in the location; zero if this is unknown.
 
-    If the owner gave the location to another partition before a file was written there, the metastore has had that
-    partition at least as long.
+    A list of partitions that was read within this time shows who wrote the files: an owner gives a location to another
+    partition before that partition's files are written there.
     """
     last_ms = max((max(file.modified_ms, arrived_ms) for file, arrived_ms in there.files.items()), default=0)
     age = timedelta(seconds=now - max(last_ms, there.directory_changed_ms or 0) / 1000)
