@@ -7,14 +7,16 @@ from pathlib import Path
 
 import fastavro
 import pytest
-from hudi_by_hand import T1, T2, T3, T4, ByHand
+from hudi_by_hand import T1, T2, T3, T4, T5, ByHand, without_java
 from test_hudi_pending_actions import ROLLBACK
 
+from lake.errors import Rejected
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending import rollbacks
+from lake.formats.hudi.pending import retries
 from lake.formats.hudi.pending.late_files import record_commit, record_instant
-from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold, record_failed_try
+from lake.formats.hudi.pending.rollbacks import find_left_rollbacks_of_lakefold
+from lake.formats.hudi.plans.rollback import finish_left_rollbacks
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
 
@@ -26,7 +28,9 @@ def table(tmp_path: Path) -> ByHand:
     made.complete(T1, "commit", made.base_file(T1))
     buffer = io.BytesIO()
     target = {"commitTime": T3, "action": "replacecommit"}
-    fastavro.writer(buffer, fastavro.parse_schema(ROLLBACK), [{"instantToRollback": target}])
+    requests = [{"partitionPath": "p", "filesToBeDeleted": []}]
+    record = {"instantToRollback": target, "RollbackRequests": requests}
+    fastavro.writer(buffer, fastavro.parse_schema(ROLLBACK), [record])
     (made.base / f".hoodie/{T4}.rollback.requested").write_bytes(buffer.getvalue())
     return made
 
@@ -43,7 +47,7 @@ def recorded(table: ByHand, instant: str) -> TableStorage:
 
 
 def try_is_due(table: ByHand) -> None:
-    rollbacks._tries[TableStorage(str(table.base)).location, T4].interval = timedelta()
+    retries._tries[TableStorage(str(table.base)).location, T4].interval = timedelta()
 
 
 @pytest.mark.parametrize("why", ["not lakefold's", "committed", "tried just now"])
@@ -59,7 +63,7 @@ def test_the_archive_is_not_read_for_a_rollback_that_the_sweep_does_not_finish_n
             record_commit(storage, T3)
         else:
             (left,) = find_left_rollbacks_of_lakefold(storage, Timeline(storage))
-            record_failed_try(storage, left)
+            retries.record_failed_try(storage, left.instant.time)
     del reads[:]
     assert (found(table), reads) == ([], [])
 
@@ -91,3 +95,26 @@ def test_a_damaged_archive_hides_no_late_files_and_its_rollbacks_are_tried_again
     assert found(table) == []
     try_is_due(table)
     assert found(table) == [T3]
+
+
+@pytest.mark.parametrize("archive", ["lost", "partly lost"])
+def test_a_rollback_is_not_finished_if_the_archive_has_lost_its_target_whose_files_are_read(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch, archive: str
+) -> None:
+    recorded(table, T3)
+    (table.base / f".hoodie/{T1}.commit").unlink()
+    committed = table.base_file(T3, "p/f-3")
+    table.complete(T5, "commit", table.base_file(T5, "p/f-5"))
+    assert committed in {str(entry["path"]).rpartition("/")[2] for entry in table.slices()}, "it counts as archived"
+    if archive == "lost":
+        assert found(table) == []
+        return
+    rows = [ArchivedInstant(time=T1, completed_at=T1, action="commit", plan=None, metadata=None)]
+    monkeypatch.setattr(
+        Timeline, "archived", lambda *_, times=(T1,), **__: iter(row for row in rows if row.time in times)
+    )
+    assert found(table) == [T3]
+    with pytest.raises(Rejected, match=rf"rollback {T4} must not be finished: it would delete p/{committed}, which"):
+        finish_left_rollbacks(without_java(table))
+    assert found(table) == [], "it is tried again later"
+    assert (table.base / "p" / committed).exists()

@@ -3,14 +3,20 @@
 
 import json
 from collections.abc import Collection
+from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from hudi_by_hand import T1, T2, T3, T4, ByHand
+from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
 
+from lake.errors import Transient
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending import retries
 from lake.formats.hudi.plans.clean_bounds import find_passed_replacements
+from lake.formats.hudi.plans.cleaning import hold_back_passed_replacements
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
+from lake.model import Concurrency
 
 
 class Clustered(ByHand):
@@ -41,9 +47,10 @@ class Clustered(ByHand):
         file.write_text(json.dumps(record))
         return file
 
-    def passed(self) -> list[str]:
+    def passed(self, concurrency: Concurrency = Concurrency.OCC) -> list[str]:
         storage = TableStorage(str(self.base))
-        return [commit.time for commit in find_passed_replacements(storage, Timeline(storage), {})]
+        table = replace(self.ref, concurrency=concurrency)
+        return [commit.time for commit in find_passed_replacements(table, storage, Timeline(storage))]
 
 
 @pytest.fixture
@@ -97,4 +104,33 @@ def test_a_clustering_whose_replaced_files_a_savepoint_kept_is_found_once_the_sa
     table.clean(T3)
     assert table.passed() == []
     savepoint.unlink()
+    assert table.passed() == [T2]
+
+
+def test_no_clean_passes_a_clustering_of_a_table_with_a_single_writer(table: Clustered) -> None:
+    table.clean(T3)
+    assert table.passed(Concurrency.SINGLE_WRITER) == []
+
+
+def test_a_correction_that_fails_is_tried_again_later(table: Clustered) -> None:
+    """A correction takes the locks of lakefold and of the table's writers."""
+    table.clean(T3)
+    client = without_java(table)
+    client.table = replace(table.ref, concurrency=Concurrency.OCC)
+    locked = []
+
+    def lock(*_: object) -> None:
+        locked.append(1)
+        raise Transient("the lock is taken")
+
+    client.locked = lock
+    with pytest.raises(Transient, match="the lock is taken"):
+        hold_back_passed_replacements(client)
+    hold_back_passed_replacements(client)
+    assert (table.passed(), len(locked)) == ([], 1)
+    table.clean(T4)
+    assert table.passed() == [], "a streaming writer cleans all the time"
+    (tries,) = [tries for key, tries in retries._tries.items() if key[0] == str(table.base)]
+    assert tries.interval == timedelta(minutes=1)
+    tries.interval = timedelta()
     assert table.passed() == [T2]

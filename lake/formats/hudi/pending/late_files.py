@@ -244,8 +244,13 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
 
 def is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
     """True if the archived timeline would contain the archived ``instant`` if the instant had completed."""
-    archived = [entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)]
-    return min(archived, default="") < instant
+    return oldest_archived(timeline) < instant
+
+
+def oldest_archived(timeline: Timeline) -> str:
+    """Return the time of the oldest archived commit; '' if there is none. Reads the archive."""
+    archived = timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)
+    return min((entry.time for entry in archived), default="")
 
 
 def list_files_of_instant(storage: TableStorage, time: str, partitions: Collection[str]) -> list[str]:

@@ -12,40 +12,19 @@ compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pe
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
-from lake.formats.hudi.pending.late_files import is_covered_by_archive, read_instant_record
+from lake.formats.hudi.pending.late_files import oldest_archived, read_instant_record
+from lake.formats.hudi.pending.retries import is_try_due, record_failed_try
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
-from lake.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
-
-
-#: the sweep runs every few seconds, and a rollback that fails again and again would take the table's lock each time
-_FIRST_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = timedelta(seconds=30), timedelta(hours=1)
-
-
-@dataclass(slots=True)
-class _Tries:
-    """The tries of this process to finish a rollback. ``interval`` is the time from the last one to the next one."""
-
-    interval: timedelta = _FIRST_RETRY_INTERVAL
-    since: Stopwatch | None = None
-
-    @property
-    def is_due(self) -> bool:
-        return self.since is None or self.since.elapsed_seconds >= self.interval.total_seconds()
-
-
-_tries: dict[tuple[str, str], _Tries] = {}
-_MAX_TRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +93,11 @@ def describe_obsolete_rollback(timeline: Timeline, obsolete: LeftRollback) -> st
     )
 
 
+def is_without_target(timeline: Timeline, left: LeftRollback) -> bool:
+    """True if ``left`` is still pending, and its target not on the active timeline. The archive is not read."""
+    return left in _list_without_target(timeline)
+
+
 def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
     """Yield the pending rollbacks of clusterings and compactions that are not on the active timeline."""
     for instant in timeline.pending:
@@ -129,8 +113,15 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
 
 
 def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
-    """True if the archive, which is read, shows that the target of ``left`` was removed and not archived."""
-    return not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target)
+    """True if the archive, which is read, shows that the target of ``left`` was removed and not archived.
+
+    Hudi archives the oldest commits first. If no commit is archived, or the archive was deleted, an older commit on the
+    active timeline shows the same.
+    """
+    if _is_archived(timeline, left):
+        return False
+    oldest = oldest_archived(timeline)
+    return oldest < left.target if oldest else any(commit.time < left.target for commit in timeline.commits)
 
 
 def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
@@ -142,13 +133,12 @@ def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -
     """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
 
     An instant that lakefold saw completed is left out. So is a rollback that this process tried to finish in vain,
-    until its next try is due (``record_failed_try``). A rollback that the archive excludes, or whose target can't be
+    until its next try is due (``pending.retries``). A rollback that the archive excludes, or whose target can't be
     looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
     """
     found = []
     for left in _list_without_target(timeline):
-        tries = _tries.get((storage.location, left.instant.time), _Tries())
-        if not tries.is_due or not _is_uncommitted(storage, left.target):
+        if not is_try_due(storage, left.instant.time) or not _is_uncommitted(storage, left.target):
             continue
         try:
             if _is_unarchived(timeline, left):
@@ -156,18 +146,8 @@ def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -
                 continue
         except ArchiveUnreadable as error:
             log.warning("rollback %s of %s can't be finished: %s", left.instant.time, left.target, error)
-        record_failed_try(storage, left)
+        record_failed_try(storage, left.instant.time)
     return found
-
-
-def record_failed_try(storage: TableStorage, left: LeftRollback) -> None:
-    """Record that this process could not finish a rollback, which delays its next try: a minute, then twice as long."""
-    if len(_tries) >= _MAX_TRIES:
-        _tries.clear()
-    key = storage.location, left.instant.time
-    known = _tries.setdefault(key, _Tries())
-    known.interval = min(2 * known.interval, _MAX_RETRY_INTERVAL)
-    known.since = Stopwatch()
 
 
 def _is_uncommitted(storage: TableStorage, instant: str) -> bool:
