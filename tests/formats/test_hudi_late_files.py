@@ -6,6 +6,7 @@ import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hudi_by_hand import T2, T3, T4, T5, ByHand, without_java
@@ -25,6 +26,7 @@ from lake.formats.hudi.pending.late_files import (
     record_path,
 )
 from lake.formats.hudi.pending.markers import write_rollback_guard
+from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
@@ -273,18 +275,22 @@ def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_without_evidence
     assert not is_begun_by_writer(storage, Timeline(storage), T3)
 
 
-def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(
-    table: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = without_java(table)
-    plan = Plan(
+def plan_of(table: ByHand) -> Plan:
+    return Plan(
         plan_id="p",
-        table=client.table,
+        table=table.ref,
         kind=PlanKind.CLUSTERING,
         groups=(ClusteringGroup(partition="p", slices=(), output_files=1),),
         options=RewriteOptions(target_file_max_bytes=1),
         snapshot_instant=T2,
     )
+
+
+def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = without_java(table)
+    plan = plan_of(table)
     inflight = table.base / f".hoodie/{T5}.inflight"
 
     def make_known(*_: object) -> PreparedPlan:
@@ -300,3 +306,22 @@ def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later
     assert publish_plan(
         client, plan, 1, lambda *_: PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
     ).live_groups == (0,)
+
+
+def test_a_writer_that_began_before_anything_was_published_is_waited_for(table: ByHand) -> None:
+    """On a table whose writers begin every few seconds, each of them cost an attempt of the plan."""
+    client, plan = without_java(table), plan_of(table)
+    client.optimistic = False
+    inflight = table.base / f".hoodie/{T5}.inflight"
+    tries = []
+
+    def publish(_: object, timeline: Timeline, *__: object) -> PreparedPlan:
+        tries.append(1)
+        if len(tries) == 1:
+            inflight.touch()
+            Timer(0.3, inflight.unlink).start()
+        publication_check(client, timeline, ["p"])(client.read_timeline())
+        return PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
+
+    assert publish_plan(client, plan, 1, publish).live_groups == (0,)
+    assert len(tries) == 2
