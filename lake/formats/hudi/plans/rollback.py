@@ -29,7 +29,7 @@ _FINISHING = "finishing a rollback"
 def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
     """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback.
 
-    Raises Transient if a writer is executing that rollback.
+    The caller has checked that no writer is executing that rollback (``unchanged_instant_check``).
     """
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
