@@ -47,14 +47,16 @@ def sweep_table(
 
     Late files in previous locations are copied to their partitions' locations even if another step fails. On a
     ``halted`` table nothing else is withdrawn or deleted, so that a person can examine its state, except pending
-    instants: writers may execute them, and one whose commit was rolled back names files that are no longer current. On
-    a table that ``is_off``, pending instants stay as well. With a ``watch`` only the partitions that it chooses are
-    swept. Relocations that only the table has recorded are added to the database; with a ``search`` only if the table
-    is due. Raises the format's errors.
+    instants: writers may execute them, and one whose commit was rolled back names files that are no longer current. An
+    instant that is being rolled back (``PendingAction.is_rolled_back``) waits for the end of that rollback. On a table
+    that ``is_off``, pending instants stay as well. With a ``watch`` only the partitions that it chooses are swept.
+    Relocations that only the table has recorded are added to the database; with a ``search`` only if the table is due.
+    Raises the format's errors.
     """
     store, spark = context.store, context.spark
     if (halted or is_off) and not isinstance(format, RelocatesPartitions):
-        return 0 if is_off else _withdraw_instants(table, _abandoned_instants(table, format, store), format, spark)
+        abandoned = {} if is_off else _abandoned_instants(table, format, store, halted=True)
+        return _withdraw_instants(table, abandoned, format, spark)
     withdrawn, failed = 0, None
     try:
         if search is None or search.is_due(table):
@@ -147,15 +149,21 @@ def _remove_stragglers(table: TableRef, format_: TableFormat, spark: SparkProvid
         )
 
 
-def _abandoned_instants(table: TableRef, format_: TableFormat, store: PlanStore) -> dict[str, list[str]]:
-    """Return pending instants by plan: instants of plans that do not run, and instants that no run can use."""
+def _abandoned_instants(
+    table: TableRef, format_: TableFormat, store: PlanStore, *, halted: bool = False
+) -> dict[str, list[str]]:
+    """Return pending instants by plan: instants of plans that do not run, and instants that no run can use.
+
+    On a ``halted`` table, instants that a process may be rolling back now are left out: the reason of the halt may tell
+    the table's owner to roll a commit back, and a withdrawal meanwhile would make this rollback fail.
+    """
     if not any(
         store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending_instants(format_, table).values()
     ):
         return {}
     found: dict[str, list[str]] = defaultdict(list)
     for entry in pending_actions(format_, table):
-        if entry.plan_id is None or (entry.must_execute and not entry.is_begun):
+        if entry.plan_id is None or (entry.must_execute and not entry.is_begun) or (halted and entry.is_rolled_back):
             continue
         # Read after the timeline: an instant of a plan that waits now belongs to an earlier attempt.
         state = store.plan_state(entry.plan_id)

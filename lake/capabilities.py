@@ -31,7 +31,7 @@ class PendingAction:
     scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` is the reason why
     lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold, so it can't be withdrawn
     and has to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the
-    table does not distinguish this from other traces.
+    table does not distinguish this from other traces. ``is_rolled_back``: a process may be rolling the action back now.
     """
 
     instant: str
@@ -47,6 +47,7 @@ class PendingAction:
     refusal: str | None = None
     must_execute: bool = False
     has_live_owner: bool | None = None
+    is_rolled_back: bool = False
 
     @property
     def is_abandoned(self) -> bool:

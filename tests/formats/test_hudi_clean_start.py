@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import copy, rows, small_files, write
-from hudi_writing import ARCHIVING, COMPACTED, FORMAT, NewTable, Table, delete, ignore, insert
+from hudi_writing import ARCHIVING, COMPACTED, FORMAT, QUICK_LOCK, NewTable, Table, delete, ignore, insert
 from kept_tables import kept
 
 from lake.errors import Transient
@@ -193,7 +193,7 @@ def test_a_clustering_that_committed_between_the_plan_of_a_clean_and_its_publica
     table: NewTable,
 ) -> None:
     """Hudi computes the plan of a clean without the lock, and not visibly."""
-    trips = table()
+    trips = table(**QUICK_LOCK)
     trips.upsert(0, 60, 1)
     with trips.writer() as other:
         client = other._open()

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of Hudi's copy, which writes no markers: a writer takes the plan over, and no row is read twice."""
 
+import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
@@ -42,6 +43,13 @@ def markers_of(trips: Table, instant: str) -> set[str]:
     """The files that have markers under ``instant``."""
     top = Path(trips.base) / ".hoodie/.temp" / instant
     return {str(path.relative_to(top)).removesuffix(".marker.CREATE") for path in top.rglob("*.marker.CREATE")}
+
+
+def age(trips: Table, paths: Iterable[str]) -> None:
+    """Make files a minute old: by their times alone, later files may be of a writer whose clock is behind."""
+    for path in paths:
+        written_at = (Path(trips.base) / path).stat().st_mtime
+        os.utime(Path(trips.base) / path, (written_at - 60, written_at - 60))
 
 
 class Writer:
@@ -103,6 +111,7 @@ def test_copies_without_markers_of_a_killed_executor_are_swept_while_a_writer_ex
         rewrite = killed.rewrite(killed.prepare(trips.plan(engine="stitch"), 1), ignore)
         copies, instant = trips.files_of(rewrite.prepared.instant), rewrite.prepared.instant
         shutil.rmtree(Path(trips.base) / ".hoodie/.temp", ignore_errors=True)  # killed before it had made any
+        age(trips, copies)
         other.begin(instant)
         assert trips.files_of(instant) == copies
         assert instant in FORMAT.instants_with_stragglers(trips.ref)
@@ -145,7 +154,9 @@ def test_an_executor_that_lost_its_plan_deletes_its_copies_without_waiting_for_t
 
     def taken_over(*arguments: Any) -> Any:
         stats = force(*arguments)
-        assert trips.files_of(prepared.instant)
+        copies = trips.files_of(prepared.instant)
+        assert copies
+        age(trips, copies)
         shutil.rmtree(Path(trips.base) / ".hoodie/.temp", ignore_errors=True)
         other.begin(prepared.instant)
         shutil.rmtree(Path(trips.base) / ".hoodie/.temp", ignore_errors=True)

@@ -372,7 +372,7 @@ def test_plus_a_writer_that_waits_for_the_lock_to_roll_a_plan_back_does_not_roll
     assert "Error rolling back using marker files" in errors
     assert (trips.rows(), trips.other_rows()) == before
     FORMAT.check(trips.ref)
-    assert find_instants_with_late_files(TableStorage(str(trips.base)), trips.timeline()) == []
+    assert find_instants_with_late_files(trips.ref, TableStorage(str(trips.base)), trips.timeline()) == []
     insert(trips, 6, **ARCHIVING | METADATA | {"hoodie.clean.automatic": "true"})
     assert trips.timeline().find(commit) is None, "the archiver has been at work"
     assert trips.temporary() == []

@@ -17,7 +17,7 @@ from executors.context import RunContext
 from executors.sweep import sweep_table
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending import rollbacks
+from lake.formats.hudi.pending import retries
 from lake.formats.hudi.pending.late_files import record_path
 from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
 from lake.formats.hudi.plans.preconditions import _how_to_finish
@@ -173,7 +173,7 @@ def test_a_rollback_that_can_not_be_finished_is_tried_again_at_growing_intervals
     assert sweep_table(trips.ref, context, format=FORMAT) == 0, "neither the lock nor a JVM is needed"
     (entry,) = [one for one in FORMAT.pending_actions(trips.ref) if one.action == "rollback"]
     assert entry.is_begun, "it is shown as a pending action"
-    (tries,) = [tries for key, tries in rollbacks._tries.items() if key[0] == str(trips.base)]
+    (tries,) = [tries for key, tries in retries._tries.items() if key[0] == str(trips.base)]
     assert tries.interval == timedelta(minutes=1)
     tries.interval = timedelta()
     restore.unlink()

@@ -3,8 +3,10 @@
 
 import os
 import time
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from threading import Timer
 
 import pytest
 from hudi_by_hand import T2, T3, T4, T5, ByHand, without_java
@@ -23,9 +25,12 @@ from lake.formats.hudi.pending.late_files import (
     record_instant,
     record_path,
 )
+from lake.formats.hudi.pending.markers import write_rollback_guard
+from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
+from lake.formats.hudi.timeline.clocks import MAX_SKEW
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import STAGED_WATCH_PERIOD, ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import PreparedPlan
@@ -91,17 +96,21 @@ def test_of_an_instant_that_a_writer_took_over_only_files_from_before_its_begin_
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()
     began = inflight.stat().st_mtime
-    names = [table.base_file(T3, f"p/f-{number}") for number in range(3)]
-    for name, seconds in zip(names, (-1, 0, 1), strict=True):
+    names = [table.base_file(T3, f"p/f-{number}") for number in range(6)]
+    # The second file and the third, which have markers, and the fourth were written by a host whose clock is behind.
+    for name, seconds in zip(names, (-10, -10, -10, -3, 0, 1), strict=True):
         os.utime(table.base / "p" / name, (began + seconds, began + seconds))
-    markers = table.base / f".hoodie/.temp/{T3}/p/{names[2]}.marker.CREATE"
+    markers = table.base / f".hoodie/.temp/{T3}/p/{names[1]}.marker.MERGE"
     markers.parent.mkdir(parents=True)
     markers.touch()
+    (markers.parents[1] / "MARKERS0").write_text(f"p/f-x.parquet.marker.CREATE\np/{names[2]}.marker.CREATE\n")
     before, storage = files(table), TableStorage(str(table.base))
     if begun_by == "lakefold":
         record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
         assert found(table) == []
         return
+    apart = replace(ref(table.base), write_options={MAX_SKEW: "15000"})
+    assert FORMAT.instants_with_stragglers(apart) == [], "the clocks of the table's writers may differ by more"
     assert found(table) == [T3]
     assert remove_late_files(without_java(table), [T3]) == [f"p/{names[0]}"]
     assert (files(table), markers.exists(), found(table)) == (before - {names[0]}, True, [])
@@ -124,6 +133,26 @@ def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_ins
     assert found(table) == [T4]
     assert remove_late_files(without_java(table), [T4]) == [f"p/{doubled}"]
     assert named in files(table)
+
+
+@pytest.mark.parametrize("marked", [False, True])
+def test_the_rollback_guard_of_a_completed_instant_stays_when_its_late_markers_are_deleted(
+    table: ByHand, marked: bool
+) -> None:
+    table.complete(T4, "replacecommit", table.base_file(T4, "p/f-1"))
+    storage = TableStorage(str(table.base))
+    write_rollback_guard(storage, T4)
+    guard = table.base / f".hoodie/.temp/{T4}/MARKERS.type"
+    content = guard.read_bytes()
+    marker = guard.parent / "p/f-2.marker.CREATE"
+    if marked:
+        marker.parent.mkdir()
+        marker.touch()
+    assert found(table) == ([T4] if marked else [])
+    client = without_java(table)
+    client.optimistic = client.has_metadata_table = True
+    assert remove_late_files(client, [T4]) == []
+    assert (guard.read_bytes(), marker.exists(), found(table)) == (content, False, [])
 
 
 @pytest.mark.parametrize("why", ["committed", "too old", "empty commit", "savepoint"])
@@ -246,18 +275,22 @@ def test_an_instant_that_lakefold_was_about_to_begin_is_its_own_without_evidence
     assert not is_begun_by_writer(storage, Timeline(storage), T3)
 
 
-def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(
-    table: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client = without_java(table)
-    plan = Plan(
+def plan_of(table: ByHand) -> Plan:
+    return Plan(
         plan_id="p",
-        table=client.table,
+        table=table.ref,
         kind=PlanKind.CLUSTERING,
         groups=(ClusteringGroup(partition="p", slices=(), output_files=1),),
         options=RewriteOptions(target_file_max_bytes=1),
         snapshot_instant=T2,
     )
+
+
+def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client = without_java(table)
+    plan = plan_of(table)
     inflight = table.base / f".hoodie/{T5}.inflight"
 
     def make_known(*_: object) -> PreparedPlan:
@@ -273,3 +306,22 @@ def test_a_writer_that_began_while_a_plan_was_published_makes_it_try_again_later
     assert publish_plan(
         client, plan, 1, lambda *_: PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
     ).live_groups == (0,)
+
+
+def test_a_writer_that_began_before_anything_was_published_is_waited_for(table: ByHand) -> None:
+    """On a table whose writers begin every few seconds, each of them cost an attempt of the plan."""
+    client, plan = without_java(table), plan_of(table)
+    client.optimistic = False
+    inflight = table.base / f".hoodie/{T5}.inflight"
+    tries = []
+
+    def publish(_: object, timeline: Timeline, *__: object) -> PreparedPlan:
+        tries.append(1)
+        if len(tries) == 1:
+            inflight.touch()
+            Timer(0.3, inflight.unlink).start()
+        publication_check(client, timeline, ["p"])(client.read_timeline())
+        return PreparedPlan(plan=plan, epoch=1, instant=T4, live_groups=(0,))
+
+    assert publish_plan(client, plan, 1, publish).live_groups == (0,)
+    assert len(tries) == 2

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from lake.errors import CommitLost, Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.client.locks import hudi_lock as held_lock_module
 from lake.formats.hudi.lock_settings.on_conflict import WRITER_WINS_OPTIONS
-from lake.formats.hudi.plans import clustering, lock_loss
+from lake.formats.hudi.plans import clustering, lock_loss, publication
 from lake.formats.hudi.timeline.metadata_table import find_faults
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import OnConflict
@@ -246,10 +247,8 @@ def test_no_plan_is_published_if_a_writer_began_while_its_inputs_were_compared(
         return read(*arguments)
 
     monkeypatch.setattr(clustering, "read_live_slices", begun_meanwhile)
-    with (
-        trips.writer() as writer,
-        pytest.raises(Transient, match=r"a writer \(commit \d+ on .*; nothing was published"),
-    ):
+    monkeypatch.setattr(publication, "WRITER_GAP_TIMEOUT", timedelta())
+    with trips.writer() as writer, pytest.raises(Conflict, match=r"a writer is inflight \(commit \d+ on .*left no gap"):
         writer.prepare(trips.plan(), 1)
     assert [entry.kind for entry in trips.timeline().pending] == ["commit"]
     other.close()

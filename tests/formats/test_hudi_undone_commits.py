@@ -12,10 +12,13 @@ import fastavro
 import pytest
 from databases import sqlite_at
 from hudi_by_hand import T1, T2, T3, T4, T5, ByHand
+from pyspark.sql import SparkSession
 from test_hudi_attempts import stamp
 from test_hudi_pending_actions import ROLLBACK
 
+from executors.context import RunContext
 from executors.reconcile import record_unrecorded_commits
+from executors.sweep import sweep_table
 from lake.errors import CommitLost, Rejected, Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
@@ -78,6 +81,22 @@ class Compacted(ByHand):
     def seen(self) -> tuple[TableStorage, Timeline]:
         storage = TableStorage(str(self.base))
         return storage, Timeline(storage)
+
+
+def add_ended_plan(store: Store, table: ByHand, plan_id: str, path: str) -> None:
+    slice_ = FileSlice(partition="p", file_id=path.partition("_")[0], path=f"p/{path}", bytes=1)
+    plan = Plan(
+        plan_id=plan_id,
+        table=table.ref,
+        kind=PlanKind.COMPACTION,
+        groups=(ClusteringGroup(partition="p", slices=(slice_,), output_files=1),),
+        options=RewriteOptions(target_file_max_bytes=1 << 30),
+        snapshot_instant="",
+    )
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    claim = store.claim("executor")
+    assert claim is not None
+    store.cancel(claim, "a test", actor="executor")
 
 
 @pytest.fixture
@@ -159,24 +178,38 @@ def test_the_commit_of_another_plan_that_had_ended_is_recorded_where_one_is_lost
     store = Store(sqlite_at(tmp_path))
     store.register_table(table.ref, "compact")
     for plan_id, path in ((PLAN, table.replaced), (OTHER_PLAN, replaced)):
-        slice_ = FileSlice(partition="p", file_id=path.partition("_")[0], path=f"p/{path}", bytes=1)
-        group = ClusteringGroup(partition="p", slices=(slice_,), output_files=1)
-        options = RewriteOptions(target_file_max_bytes=1 << 30)
-        plan = Plan(
-            plan_id=plan_id,
-            table=table.ref,
-            kind=PlanKind.COMPACTION,
-            groups=(group,),
-            options=options,
-            snapshot_instant="",
-        )
-        store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
-        claim = store.claim("executor")
-        assert claim is not None
-        store.cancel(claim, "a test", actor="executor")
+        add_ended_plan(store, table, plan_id, path)
     assert record_unrecorded_commits(table.ref, format=FORMAT, store=store) == 1
     assert [store.plan_state(plan_id) for plan_id in (PLAN, OTHER_PLAN)] == [PlanState.CANCELLED, PlanState.COMPLETED]
     assert f"plan {PLAN} of t: compaction {T3} has completed, but its file" in str(store.table_state("t").halted_reason)
+    store.close()
+
+
+@pytest.mark.parametrize("rollback", ["running", "died long ago", "ended"])
+def test_a_halted_tables_sweep_leaves_an_instant_that_its_owner_may_be_rolling_back(
+    table: Compacted, tmp_path: Path, rollback: str
+) -> None:
+    """Hudi removes the commit from the timeline first, and deletes the files without the table's lock."""
+    table.roll_back(T4, "commit", ends=rollback == "ended")
+    (table.base / f".hoodie/{T3}.commit").unlink()
+    if rollback == "died long ago":
+        os.utime(table.base / f".hoodie/{T4}.rollback.requested", (1e9, 1e9))
+    store = Store(sqlite_at(tmp_path))
+    store.register_table(table.ref, "compact")
+    add_ended_plan(store, table, PLAN, table.replaced)
+    opened = []
+
+    def spark() -> SparkSession:
+        opened.append(1)
+        raise Transient("the table is opened")
+
+    context = RunContext(store=store, spark=spark)
+    if rollback == "running":
+        assert sweep_table(table.ref, context, format=FORMAT, halted=True) == 0
+    else:
+        with pytest.raises(Transient, match="the table is opened"):
+            sweep_table(table.ref, context, format=FORMAT, halted=True)
+    assert len(opened) == (rollback != "running")
     store.close()
 
 

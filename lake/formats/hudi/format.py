@@ -186,8 +186,8 @@ class HudiFormat:
             timeline = Timeline(storage)
             left = {rollback.target for rollback in find_left_rollbacks_of_lakefold(storage, timeline)}
             left |= {instant.time for instant in find_lost_requests(storage, timeline)}
-            left |= {instant.time for instant in find_passed_replacements(storage, timeline, table.write_options)}
-            return sorted(left.union(find_instants_with_late_files(storage, timeline)))
+            left |= {instant.time for instant in find_passed_replacements(table, storage, timeline)}
+            return sorted(left.union(find_instants_with_late_files(table, storage, timeline)))
 
         return _retry_once(table, read_late_files)
 

@@ -232,9 +232,8 @@ class HudiWriter:
         """See ``RemovesStragglers``."""
         with translated_errors(self.table, "opening the table"):
             client = self._open()
-        removed = withdrawal.remove_late_files(client, instants)
         cleaning.hold_back_passed_replacements(client)
-        return removed
+        return withdrawal.remove_late_files(client, instants)
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
         """See ``RunsTableServices``."""

@@ -102,7 +102,7 @@ class HudiClient:
         writers: Mapping[str, FileWriter] = MappingProxyType({}),
     ) -> None:
         self.table = table
-        #: the writers by engine: for the engines in ``engine_choice.WRITERS`` that this process has
+        #: the writers by engine: for the engines in ``inputs.plan_engine.WRITERS`` that this process has
         self.writers = writers
         self.spark = spark
         self.plan = plan

@@ -233,8 +233,7 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
         if instant.kind not in COMMIT_ACTIONS:
             raise Rejected(
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "
-                "its "
-                "next one"
+                "its next one"
             )
         check_preconditions(
             client, _ROLLING_BACK, is_withdrawal=True, check=unchanged_instant_check(client, instant, _ROLLING_BACK)

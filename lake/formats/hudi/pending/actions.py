@@ -2,6 +2,8 @@
 """The pending actions of a timeline: their owners, their activity, and whether lakefold can execute them."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -12,6 +14,7 @@ from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT as ATTEMPT_S
 from lake.formats.hudi.pending.attempt_files import AttemptFile, list_attempts
 from lake.formats.hudi.pending.heartbeats import heartbeat_timeout, last_heartbeat
 from lake.formats.hudi.pending.late_files import is_begun_by_writer
+from lake.formats.hudi.pending.rollbacks import rollback_target
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     SORT_COLUMNS,
@@ -35,10 +38,27 @@ def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timel
     """Return the pending instants of the active timeline, oldest first."""
     plans = dict(timeline.pending_plans())
     at_work = list_attempts(storage) if timeline.pending else {}
-    return [
+    rolled_back = _rollback_targets(table, storage, timeline)
+    found = (
         _pending_action(table, storage, timeline, instant, plans.get(instant), at_work.get(instant.time, ()))
         for instant in timeline.pending
-    ]
+    )
+    return [replace(entry, is_rolled_back=entry.instant in rolled_back) for entry in found]
+
+
+def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline) -> set[str]:
+    """Return the targets of the pending rollbacks that were active within ``ATTEMPT_SILENCE``.
+
+    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files.
+    """
+    found = set()
+    for instant in timeline.pending:
+        if instant.kind == "rollback":
+            last, _ = _last_activity(table, storage, timeline, instant, (), is_ours=False)
+            if datetime.now(UTC) - last <= ATTEMPT_SILENCE:
+                with suppress(FileNotFoundError):  # it ended after the timeline was listed
+                    found.add(rollback_target(timeline.plan(instant)))
+    return found
 
 
 def _pending_action(

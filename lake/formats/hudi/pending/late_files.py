@@ -7,8 +7,8 @@ them. Readers that list directories consider them committed and read each of the
 completed, and for a withdrawn instant as soon as the active timeline begins after it.
 
 A writer that takes over an instant which lakefold has begun rolls back the files that have markers, and begins again
-with a new inflight file. Files that are older belong to no attempt that can still commit. They count as late before the
-writer commits: afterwards its commit would make them visible.
+with a new inflight file. Files that are clearly older and have no marker belong to no attempt that can still commit.
+They count as late before the writer commits: afterwards its commit would make them visible.
 
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The
@@ -28,8 +28,10 @@ from pyarrow import fs as pafs
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.markers import has_markers
+from lake.formats.hudi.pending.markers import has_markers, list_marked_files
+from lake.formats.hudi.timeline.clocks import MAX_WRITE_DELAY, max_skew_milliseconds
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
+from lake.model import TableRef
 from lake.plan import STAGED_WATCH_PERIOD
 
 log = logging.getLogger(__name__)
@@ -43,6 +45,9 @@ _CHECK_INTERVAL_GROWTH = 1.25
 _BEGINNING = "beginning"
 #: how long after the record of ``_BEGINNING`` Hudi may take to write the inflight file
 _BEGIN_TIMEOUT = timedelta(seconds=30)
+
+#: how far the clocks may differ at least that set the times of a begun instant's files
+_MIN_CLOCK_SKEW = timedelta(seconds=1)
 
 #: this process's last check of each instant of each table: the record's time and its age at the check
 _last_checks: dict[tuple[str, str], tuple[datetime, timedelta]] = {}
@@ -150,7 +155,7 @@ def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) 
     )
 
 
-def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> list[str]:
+def find_instants_with_late_files(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[str]:
     """Return the ended instants with late files or markers, among the instants that are due for a check.
 
     Instants that a writer executes are checked every time. Needs no lock, so nothing may be deleted without a second
@@ -162,13 +167,13 @@ def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> 
         age = max(timedelta(), datetime.now(UTC) - noted_at)
         key = storage.location, time
         if time in pending:
-            if is_begun_by_writer(storage, timeline, time) and _has_late_files(storage, timeline, time):
+            if is_begun_by_writer(storage, timeline, time) and _has_late_files(table, storage, timeline, time):
                 found.append(time)
             continue
         if age > STAGED_WATCH_PERIOD or not _is_due(key, noted_at, age):
             continue
         known = read_instant_record(storage, time)
-        if known is not None and (list_late_files(storage, timeline, known) or has_markers(storage, time)):
+        if known is not None and (list_late_files(table, storage, timeline, known) or has_markers(storage, time)):
             found.append(time)  # checked again until it has no late file
             continue
         if len(_last_checks) >= _MAX_LAST_CHECKS:
@@ -177,9 +182,9 @@ def find_instants_with_late_files(storage: TableStorage, timeline: Timeline) -> 
     return found
 
 
-def _has_late_files(storage: TableStorage, timeline: Timeline, time: str) -> bool:
+def _has_late_files(table: TableRef, storage: TableStorage, timeline: Timeline, time: str) -> bool:
     known = read_instant_record(storage, time)
-    return known is not None and bool(list_late_files(storage, timeline, known))
+    return known is not None and bool(list_late_files(table, storage, timeline, known))
 
 
 def _is_due(key: tuple[str, str], recorded_at: datetime, age: timedelta) -> bool:
@@ -187,30 +192,35 @@ def _is_due(key: tuple[str, str], recorded_at: datetime, age: timedelta) -> bool
     return seen != recorded_at or age >= max(at_age, _FIRST_CHECK_INTERVAL) * _CHECK_INTERVAL_GROWTH
 
 
-def list_late_files(storage: TableStorage, timeline: Timeline, record: InstantRecord) -> list[str]:
+def list_late_files(table: TableRef, storage: TableStorage, timeline: Timeline, record: InstantRecord) -> list[str]:
     """Return the base files of an ended instant that belong to no commit, or of a pending one to an earlier attempt."""
     written = list_files_of_instant(storage, record.instant, record.partitions)
     instant = timeline.find(record.instant)
     if not written:
         return []
     if instant is not None and instant.pending:
-        return _files_of_earlier_attempts(storage, timeline, instant, written)
+        return _files_of_earlier_attempts(table, storage, timeline, instant, written)
     committed = _committed_files(timeline, record, instant)
     return [] if committed is None else [path for path in written if path not in committed]
 
 
 def _files_of_earlier_attempts(
-    storage: TableStorage, timeline: Timeline, instant: Instant, written: Collection[str]
+    table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant, written: Collection[str]
 ) -> list[str]:
     """Return those of the files ``written`` under a begun instant that are older than its inflight file.
 
-    Each attempt begins with a new inflight file. The storage sets the times of both.
+    Each attempt begins with a new inflight file. Not all storages set the times of both by one clock, so a file has to
+    be older by a margin. A file with a marker stays: its writer deletes it, or the sweep after the writer's commit.
     """
     begun_at = timeline.modified_at(instant.inflight_file)
     if begun_at is None:
         return []
+    skew = timedelta(milliseconds=max_skew_milliseconds(table))
+    before = begun_at - max(skew, _MIN_CLOCK_SKEW) - MAX_WRITE_DELAY
     times = storage.modified_times(written)
-    return [path for path in written if times.get(path, begun_at) < begun_at]
+    older = [path for path in written if times.get(path, begun_at) < before]
+    marked = list_marked_files(storage, instant.time, older)
+    return [path for path in older if path not in marked]
 
 
 def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:
@@ -234,8 +244,13 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
 
 def is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
     """True if the archived timeline would contain the archived ``instant`` if the instant had completed."""
-    archived = [entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)]
-    return min(archived, default="") < instant
+    return oldest_archived(timeline) < instant
+
+
+def oldest_archived(timeline: Timeline) -> str:
+    """Return the time of the oldest archived commit; '' if there is none. Reads the archive."""
+    archived = timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)
+    return min((entry.time for entry in archived), default="")
 
 
 def list_files_of_instant(storage: TableStorage, time: str, partitions: Collection[str]) -> list[str]:

@@ -9,40 +9,22 @@ pending rollback loses no row. But the metadata table archives nothing from its 
 compaction stops: after 1000 commits (``hoodie.metadata.max.deltacommits.when_pending``) every write fails.
 """
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
-from lake.formats.hudi.pending.late_files import is_covered_by_archive, read_instant_record
+from lake.formats.hudi.pending.late_files import oldest_archived, read_instant_record
+from lake.formats.hudi.pending.retries import is_try_due, record_failed_try
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.model import TableRef
-from lake.stopwatch import Stopwatch
 
+log = logging.getLogger(__name__)
 #: the actions of clusterings and compactions; up to table version 6 a clustering is a replacecommit
 _REWRITE_ACTIONS = frozenset({"clustering", "compaction", "replacecommit"})
-
-
-#: the sweep runs every few seconds, and a rollback that fails again and again would take the table's lock each time
-_FIRST_RETRY_INTERVAL, _MAX_RETRY_INTERVAL = timedelta(seconds=30), timedelta(hours=1)
-
-
-@dataclass(slots=True)
-class _Tries:
-    """The tries of this process to finish a rollback. ``interval`` is the time from the last one to the next one."""
-
-    interval: timedelta = _FIRST_RETRY_INTERVAL
-    since: Stopwatch | None = None
-
-    @property
-    def is_due(self) -> bool:
-        return self.since is None or self.since.elapsed_seconds >= self.interval.total_seconds()
-
-
-_tries: dict[tuple[str, str], _Tries] = {}
-_MAX_TRIES = 10_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,9 +71,7 @@ def find_left_rollbacks(timeline: Timeline) -> Iterator[LeftRollback]:
     A target that has completed and was archived is no longer on the active timeline, either: such a rollback would
     delete committed files, so it is left out, as it is if the archive does not reach back to its target.
     """
-    for left in _list_without_target(timeline):
-        if not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target):
-            yield left
+    return (left for left in _list_without_target(timeline) if _is_unarchived(timeline, left))
 
 
 def find_obsolete_rollback(timeline: Timeline, rollback: Instant) -> LeftRollback | None:
@@ -113,6 +93,11 @@ def describe_obsolete_rollback(timeline: Timeline, obsolete: LeftRollback) -> st
     )
 
 
+def is_without_target(timeline: Timeline, left: LeftRollback) -> bool:
+    """True if ``left`` is still pending, and its target not on the active timeline. The archive is not read."""
+    return left in _list_without_target(timeline)
+
+
 def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
     """Yield the pending rollbacks of clusterings and compactions that are not on the active timeline."""
     for instant in timeline.pending:
@@ -127,6 +112,18 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
             yield LeftRollback(instant=instant, target=target, action=action)
 
 
+def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
+    """True if the archive, which is read, shows that the target of ``left`` was removed and not archived.
+
+    Hudi archives the oldest commits first. If no commit is archived, or the archive was deleted, an older commit on the
+    active timeline shows the same.
+    """
+    if _is_archived(timeline, left):
+        return False
+    oldest = oldest_archived(timeline)
+    return oldest < left.target if oldest else any(commit.time < left.target for commit in timeline.commits)
+
+
 def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
     # The active timeline was listed first, so a target archived meanwhile is found twice, never missed.
     return any(True for _ in timeline.archived(times={left.target}, plans=False, metadata=False))
@@ -136,20 +133,21 @@ def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -
     """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
 
     An instant that lakefold saw completed is left out. So is a rollback that this process tried to finish in vain,
-    until its next try is due (``record_failed_try``).
+    until its next try is due (``pending.retries``). A rollback that the archive excludes, or whose target can't be
+    looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
     """
-    left = (one for one in find_left_rollbacks(timeline) if _is_uncommitted(storage, one.target))
-    return [one for one in left if _tries.get((storage.location, one.instant.time), _Tries()).is_due]
-
-
-def record_failed_try(storage: TableStorage, left: LeftRollback) -> None:
-    """Record that this process could not finish a rollback, which delays its next try: a minute, then twice as long."""
-    if len(_tries) >= _MAX_TRIES:
-        _tries.clear()
-    key = storage.location, left.instant.time
-    known = _tries.setdefault(key, _Tries())
-    known.interval = min(2 * known.interval, _MAX_RETRY_INTERVAL)
-    known.since = Stopwatch()
+    found = []
+    for left in _list_without_target(timeline):
+        if not is_try_due(storage, left.instant.time) or not _is_uncommitted(storage, left.target):
+            continue
+        try:
+            if _is_unarchived(timeline, left):
+                found.append(left)
+                continue
+        except ArchiveUnreadable as error:
+            log.warning("rollback %s of %s can't be finished: %s", left.instant.time, left.target, error)
+        record_failed_try(storage, left.instant.time)
+    return found
 
 
 def _is_uncommitted(storage: TableStorage, instant: str) -> bool:

@@ -21,12 +21,13 @@ from datetime import datetime, timedelta
 
 from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.storage import TableStorage
+from lake.formats.hudi.pending.retries import is_try_due
 from lake.formats.hudi.read.commits import plan_id_of
 from lake.formats.hudi.read.deletion_blockers import REPLACING_KINDS, can_bound_archival
 from lake.formats.hudi.read.restores import find_newest_overlapped
 from lake.formats.hudi.read.superseded import find_replaced_files
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
-from lake.model import TableRef
+from lake.model import Concurrency, TableRef
 
 CLEANER_START_KEY = "lakefold.clean.start"
 """The instant at which the table's own cleaner has to continue; '' if it has to read the whole table."""
@@ -41,8 +42,12 @@ SAVEPOINTS_KEY = "savepointed_timestamps"
 #: A savepoint that does not exist: if the newest clean names one, Hudi's cleaner reads the whole table once. It is
 #: later than every instant, so that the archiver holds nothing back because of it.
 _NONEXISTENT_SAVEPOINT = "99991231235959999"
-#: the states in which ``find_passed_replacements`` found none: table, newest clean and replacements
+#: the states in which ``find_passed_replacements`` found none: table, newest clean, savepoints and replacements
 _unpassed_cache: WeightedCache[bool] = WeightedCache(100_000)
+#: the commits of which no replaced file is left: table and fingerprint
+_deleted_cache: WeightedCache[bool] = WeightedCache(100_000)
+CORRECTION = "archival"
+"""The subject of the tries (``pending.retries``) to correct what ``find_passed_replacements`` finds."""
 #: The longest delay from the choice of an instant's time to its file on the timeline: a writer chooses the time first.
 MAX_PUBLICATION_DELAY = timedelta(minutes=10)
 
@@ -94,34 +99,63 @@ def find_passing_clean(timeline: Timeline, options: Mapping[str, str], instant: 
     return next((clean for clean in pending if _archival_bound_of(timeline, clean, options) > instant), None)
 
 
-def find_passed_replacements(storage: TableStorage, timeline: Timeline, options: Mapping[str, str]) -> list[Instant]:
+def find_passed_replacements(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[Instant]:
     """Return lakefold's completed clusterings that the archiver may archive although their replaced files exist.
 
     Hudi plans a clean without the table's lock, and saves the plan afterwards. If a clustering commits in between, no
     check finds the clean, and the clean does not delete the replaced files. Once it has completed, the archiver counts
-    them as deleted. ``options`` are the table's ``write_options``. Needs no lock.
+    them as deleted. Needs no lock.
+
+    Returns none on a table of a single writer, which does not run while lakefold works, and none if the correction has
+    failed, until its next try is due (``pending.retries``).
     """
     clean = newest_clean(timeline)
     replacements = [commit for commit in timeline.commits if commit.action == "replacecommit"]
-    if clean is None or not replacements:
+    if table.concurrency is not Concurrency.OCC or clean is None or not replacements:
         return []
-    key = storage.location, timeline.fingerprint(clean), tuple(commit.time for commit in replacements)
+    if not is_try_due(storage, CORRECTION):
+        return []
+    saved = tuple(instant.time for instant in timeline.completed if instant.action == "savepoint")
+    key = storage.location, timeline.fingerprint(clean), saved, tuple(commit.time for commit in replacements)
     if _unpassed_cache.get(key) is not None:
         return []
-    found = []
-    if CLEAN_KEY not in extra_metadata(timeline.metadata(clean)):
-        bound = _archival_bound_of(timeline, clean, options)
-        saved = {path for paths in timeline.savepoints().values() for path in paths}
-        found = [
-            commit
-            for commit in replacements
-            if commit.time < bound
-            and plan_id_of(timeline, commit) is not None
-            and storage.sizes([path for path in _planned_paths(timeline, commit) if path not in saved])
-        ]
+    found = _find_passed_by(storage, timeline, clean, replacements, table.write_options)
     if not found:
-        _unpassed_cache.put(key, True, 1 + len(replacements))
+        _unpassed_cache.put(key, True, 1 + len(saved) + len(replacements))
     return found
+
+
+def _find_passed_by(
+    storage: TableStorage,
+    timeline: Timeline,
+    clean: Instant,
+    replacements: Collection[Instant],
+    options: Mapping[str, str],
+) -> list[Instant]:
+    """Return those of ``replacements`` that ``clean`` passed although replaced files exist that no savepoint keeps.
+
+    The savepoints, which name all files of the table, are read last.
+    """
+    own = [commit for commit in replacements if plan_id_of(timeline, commit) is not None]
+    if not own or CLEAN_KEY in extra_metadata(timeline.metadata(clean)):
+        return []
+    bound = _archival_bound_of(timeline, clean, options)
+    there = {commit: _existing_inputs(storage, timeline, commit) for commit in own if commit.time < bound}
+    if not any(there.values()):
+        return []
+    saved = {path for paths in timeline.savepoints().values() for path in paths}
+    return [commit for commit, paths in there.items() if any(path not in saved for path in paths)]
+
+
+def _existing_inputs(storage: TableStorage, timeline: Timeline, commit: Instant) -> Collection[str]:
+    """Return the replaced files of ``commit`` in storage. Files that are gone never return, so they are remembered."""
+    key = storage.location, timeline.fingerprint(commit)
+    if _deleted_cache.get(key) is not None:
+        return ()
+    found = storage.sizes(_planned_paths(timeline, commit))
+    if not found:
+        _deleted_cache.put(key, True, 1)
+    return found.keys()
 
 
 def _planned_paths(timeline: Timeline, commit: Instant) -> list[str]:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
 
-from lake.errors import Transient
+from lake.errors import LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.retries import record_failed_try, record_success
 from lake.formats.hudi.plans.clean_bounds import (
+    CORRECTION,
     NEWEST_DELETED_KEY,
     CleanBounds,
     CleanerProgress,
@@ -123,22 +125,33 @@ def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, par
 
 
 def hold_back_passed_replacements(client: HudiClient) -> None:
-    """Make the archiver hold back the commits of ``find_passed_replacements``, by a clean that deletes no file."""
-    options = client.table.write_options
-    if not find_passed_replacements(client.storage, client.read_timeline(), options):
+    """Make the archiver hold back the commits of ``find_passed_replacements``, by a clean that deletes no file.
+
+    Raises Transient or Rejected if that is impossible now; the next try is then delayed.
+    """
+    if not find_passed_replacements(client.table, client.storage, client.read_timeline()):
         return
-    with translated_errors(client.table, _CLEANING), client.locked(_CLEANING):
-        timeline = client.read_timeline()
-        passed = find_passed_replacements(client.storage, timeline, options)
-        if passed:
-            partition = min(entry.partition for entry in planned_slices(timeline.plan(passed[0]) or {}))
-            clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
-            log.warning(
-                "%s: a clean by another process had let commit %s be archived before its replaced files are deleted; "
-                "corrected",
-                client.table.name,
-                passed[0].time,
-            )
+    try:
+        with translated_errors(client.table, _CLEANING), client.locked(_CLEANING):
+            _hold_back_now(client)
+    except LakefoldError:
+        record_failed_try(client.storage, CORRECTION)
+        raise
+    record_success(client.storage, CORRECTION)
+
+
+def _hold_back_now(client: HudiClient) -> None:
+    timeline = client.read_timeline()
+    passed = find_passed_replacements(client.table, client.storage, timeline)
+    if passed:
+        partition = min(entry.partition for entry in planned_slices(timeline.plan(passed[0]) or {}))
+        clean_files(client, timeline, {partition: ()}, read_cleaner_progress(timeline), superseded_by="")
+        log.warning(
+            "%s: a clean by another process had let commit %s be archived before its replaced files are deleted; "
+            "corrected",
+            client.table.name,
+            passed[0].time,
+        )
 
 
 def await_passing_clean(client: HudiClient, instant: str) -> None:

@@ -13,6 +13,14 @@ from lake.formats.hudi.timeline.timeline import Timeline, write_stats
 _INGEST_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 
 
+class WriterBegan(Transient):
+    """A ``writer`` began during a publication, before anything was published."""
+
+    def __init__(self, table: str, writer: str) -> None:
+        super().__init__(f"{table}: a writer ({writer}) began while {PUBLISHING}; nothing was published")
+        self.writer = writer
+
+
 def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Collection[str]) -> str | None:
     """Return the live writer that may be about to commit to one of ``partitions``; None if there is none."""
     for instant in timeline.pending:
@@ -41,8 +49,8 @@ def publication_check(
 ) -> Callable[[Timeline], None]:
     """Return the check of a publication for ``check_preconditions``, against the timeline ``expected``.
 
-    The check raises Transient if the timeline moved (``unmoved_timeline_check``), or if a writer has begun since: up to
-    table version 6 a writer that has not seen a compaction names its logs after the compacted base file.
+    The check raises Transient if the timeline moved (``unmoved_timeline_check``), and WriterBegan if a writer has begun
+    since: up to table version 6 a writer that has not seen a compaction names its logs after the compacted base file.
     """
     unmoved = unmoved_timeline_check(client, expected, PUBLISHING)
 
@@ -50,6 +58,6 @@ def publication_check(
         unmoved(timeline)
         busy = find_inflight_writer(client, timeline, partitions)
         if busy is not None:
-            raise Transient(f"{client.table.name}: a writer ({busy}) began while {PUBLISHING}; nothing was published")
+            raise WriterBegan(client.table.name, busy)
 
     return check

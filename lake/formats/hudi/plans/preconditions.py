@@ -229,19 +229,19 @@ def _exclusion_reason(
         if found is not None and not found.pending:
             return f"which rolls back the completed {found.kind} {found.time}"
         # Hudi removes a completed instant from the timeline before it deletes the files, without the table's lock.
-        if path := _rolled_back_input(plan, target, inputs):
+        if path := find_rolled_back(plan, target, inputs):
             return f"which rolls back {target} and with it rows of {path}"
     return None
 
 
-def _rolled_back_input(plan: Mapping[str, Any], target: str, inputs: Collection[str]) -> str | None:
-    """Return the first of ``inputs`` that a rollback with this plan deletes, or of which it undoes a log block."""
+def find_rolled_back(plan: Mapping[str, Any], target: str, paths: Collection[str]) -> str | None:
+    """Return the first of ``paths`` that a rollback with this plan deletes, or of which it undoes a log block."""
     named = {
         relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
         for request in plan.get("RollbackRequests") or ()
         for path in (*(request.get("filesToBeDeleted") or ()), *(request.get("logBlocksToBeDeleted") or ()))
     }
-    return next((path for path in sorted(inputs) if path in named or _is_written_by(path, target)), None)
+    return next((path for path in sorted(paths) if path in named or _is_written_by(path, target)), None)
 
 
 def _is_written_by(path: str, instant: str) -> bool:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import current_user
-from lake.formats.hudi.plans.inflight_writers import find_inflight_writer
+from lake.formats.hudi.plans.inflight_writers import WriterBegan, find_inflight_writer
 from lake.formats.hudi.plans.preconditions import PUBLISHING, check_preconditions
 from lake.formats.hudi.plans.withdrawal import retract_publication
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -56,17 +56,10 @@ def publish_plan(
             with client.locked(PUBLISHING, writes_metadata_table=False):
                 busy = find_inflight_writer(client, client.read_timeline(), plan.partitions)
                 if busy is None:
-                    timeline = check_preconditions(client, PUBLISHING, fence=fence)
-                    prepared = publisher(client, timeline, plan, epoch)
-                    # Any writer may execute the plan from now on. If the lock was lost before it was written, its
-                    # inputs may have changed since the check.
                     try:
-                        client.assert_lock_held(PUBLISHING)
-                        _refuse_new_writer(client, prepared)
-                    except Transient:
-                        retract_publication(client, prepared.instant, plan.partitions)
-                        raise
-                    return prepared
+                        return _publish_now(client, plan, epoch, publisher, fence)
+                    except WriterBegan as began:
+                        busy = began.writer
         if time.monotonic() >= deadline:
             raise Conflict(
                 f"{plan.table.name}: a writer is inflight ({busy}) and left no gap in "
@@ -74,6 +67,26 @@ def publish_plan(
                 "table's next write rolls it back"
             )
         time.sleep(_WRITER_POLL_SECONDS)
+
+
+def _publish_now(
+    client: HudiClient, plan: Plan, epoch: int, publisher: PlanPublisher, fence: Callable[[], None]
+) -> PreparedPlan:
+    """Publish ``plan``, in the lock section that found no inflight writer. Raises WriterBegan if a writer began since.
+
+    Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
+    """
+    timeline = check_preconditions(client, PUBLISHING, fence=fence)
+    prepared = publisher(client, timeline, plan, epoch)
+    # Any writer may execute the plan from now on. If the lock was lost before it was written, its inputs may have
+    # changed since the check.
+    try:
+        client.assert_lock_held(PUBLISHING)
+        _refuse_new_writer(client, prepared)
+    except Transient:
+        retract_publication(client, prepared.instant, plan.partitions)
+        raise
+    return prepared
 
 
 def _refuse_new_writer(client: HudiClient, prepared: PreparedPlan) -> None:

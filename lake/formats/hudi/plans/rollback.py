@@ -4,16 +4,21 @@
 import logging
 from typing import Any
 
-from lake.errors import LakefoldError, Transient
+from lake.errors import LakefoldError, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.retries import record_failed_try
 from lake.formats.hudi.pending.rollbacks import (
     LeftRollback,
-    find_left_rollbacks,
     find_left_rollbacks_of_lakefold,
-    record_failed_try,
+    is_without_target,
 )
-from lake.formats.hudi.plans.preconditions import check_preconditions, refuse_running_rollback
+from lake.formats.hudi.plans.preconditions import (
+    check_preconditions,
+    find_rolled_back,
+    refuse_running_rollback,
+)
+from lake.formats.hudi.read.slices import is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.plan import PlanKind
 
@@ -24,7 +29,7 @@ _FINISHING = "finishing a rollback"
 def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
     """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback.
 
-    Raises Transient if a writer is executing that rollback.
+    The caller has checked that no writer is executing that rollback (``unchanged_instant_check``).
     """
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
@@ -54,18 +59,21 @@ def finish_left_rollbacks(client: HudiClient) -> None:
                 log.warning("%s: finished rollback %s of %s", client.table.name, left.instant.time, left.target)
     except LakefoldError:
         for left in found:
-            record_failed_try(client.storage, left)
+            record_failed_try(client.storage, left.instant.time)
         raise
 
 
 def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
     """Execute a pending rollback again, as Hudi does after a crash; call it under the lock.
 
-    The process of the rollback has ended, since a rollback completes under the lock.
+    The process of the rollback has ended, since a rollback completes under the lock. ``left`` was found under the lock,
+    too. Raises Rejected if readers see a file that the rollback would delete: its target was committed, and the archive
+    has lost it.
     """
+    _refuse_live_files(client, left)
 
     def check(now: Timeline) -> None:
-        if left not in find_left_rollbacks(now):
+        if not is_without_target(now, left):
             raise Transient(f"{client.table.name}: rollback {left.instant.time} changed while {_FINISHING}")
 
     refuse_running_rollback(client, client.read_timeline(), left.target, _FINISHING)
@@ -79,6 +87,20 @@ def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
     check_preconditions(client, _FINISHING, is_withdrawal=True, check=check)
     table.rollback(client.context, left.instant.time, target, False, True)
     client.meta.reloadActiveTimeline()
+
+
+def _refuse_live_files(client: HudiClient, left: LeftRollback) -> None:
+    timeline = client.read_timeline()
+    plan = timeline.plan(left.instant) or {}
+    partitions = {request.get("partitionPath") or "" for request in plan.get("RollbackRequests") or ()}
+    where = None if is_listed_by_metadata_table(timeline) else partitions
+    live = [path for entry in list_latest_slices(client.storage, timeline, where) for path, _ in entry.sized_paths]
+    if (path := find_rolled_back(plan, left.target, live)) is not None:
+        raise Rejected(
+            f"{client.table.name}: rollback {left.instant.time} must not be finished: it would delete {path}, which "
+            f"readers see although {left.action} {left.target} is in neither timeline; if its commit was archived, put "
+            "the archived timeline back from a backup"
+        )
 
 
 def _constant_function(client: HudiClient, value: Any) -> Any:

@@ -16,6 +16,7 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_withdrawal,
 )
+from lake.formats.hudi.pending.markers import has_markers, write_rollback_guard
 from lake.formats.hudi.pending.request_copies import copy_request
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
@@ -117,8 +118,9 @@ def retract_publication(client: HudiClient, time: str, partitions: Collection[st
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
-    No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay.
-    Withdrawals that a dead process left, or during which a writer began the plan, are finished or undone.
+    No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay,
+    and so does the rollback guard of a completed instant (``pending.markers``). Withdrawals that a dead process left,
+    or during which a writer began the plan, are finished or undone.
     """
     write_back_lost_requests(client)
     with (
@@ -175,7 +177,7 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     instant = timeline.find(time)
     if known is None:
         return []
-    paths = list_late_files(client.storage, timeline, known)
+    paths = list_late_files(client.table, client.storage, timeline, known)
     if paths:
 
         def check(now: Timeline) -> None:
@@ -186,8 +188,10 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     client.assert_lock_held(_DELETING_LATE_FILES)
     for path in paths:
         client.remove_file(path)
-    if instant is None or not instant.pending:
+    if (instant is None or not instant.pending) and has_markers(client.storage, time):
         client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
+        if instant is not None and client.optimistic and client.has_metadata_table:
+            write_rollback_guard(client.storage, time)
     return paths
 
 

@@ -22,7 +22,7 @@ from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
-from lake.formats.hudi.read.restores import find_commits_undone_by_restores
+from lake.formats.hudi.read.restores import find_commits_undone_by_restores, find_newest_overlapped
 from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.read.undone_commits import find_undone_commits
@@ -136,7 +136,9 @@ def find_ordering_blockers(
 ) -> dict[str, str]:
     """Return the reasons why ``versions``, deletable otherwise, have to wait for older files, by path.
 
-    ``options`` are the table's ``write_options``.
+    If a version's instant overlapped later commits (``find_newest_overlapped``), the version also waits for files that
+    other processes superseded until the newest of them. Files of lakefold's later rewrites are not waited for, since
+    these wait for the version in turn. ``options`` are the table's ``write_options``.
     """
     if not versions:
         return {}
@@ -151,13 +153,16 @@ def find_ordering_blockers(
                 waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to be deleted first"
             elif pending and pending < time:
                 waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
-    answerable = readable_since(timeline, options)
-    requested = sorted(time for time in instants if time > answerable and time not in waits)
+    answerable, overlapped = readable_since(timeline, options), find_newest_overlapped(timeline)
+    until = {time: max(time, overlapped.get(time, "")) for time in instants}
+    requested = sorted(time for time in instants if until[time] > answerable and time not in waits)
     if requested:
         files = {
             path: time for path, time in find_superseding_instants(storage, timeline).items() if path not in without
         }
-        path = min(files, key=lambda path: (files[path], path), default="")
+        own = {time for time in files.values() if time in instants or _is_by_lakefold(timeline, time)}
+        path = _find_oldest(files)
+        foreign_path = _find_oldest({path: time for path, time in files.items() if time not in own})
         writes = COMMIT_ACTIONS | PLANNED_KINDS
         pending = min((i.time for i in timeline.pending if i.kind in writes), default="")
         for time in requested:
@@ -168,12 +173,29 @@ def find_ordering_blockers(
                     f'with wrong rows. If no writer cleans this table, set {AUTOMATIC_CLEAN_KEY} = "false" in its '
                     "write_options"
                 )
-            elif pending and pending < time:
+            elif foreign_path and files[foreign_path] < until[time]:
                 waits[time] = (
-                    f"pending {pending} began before {time}; after its completion the table's own cleaner may declare "
-                    f"states before {time} readable"
+                    f"{_describe_retained_file(timeline, foreign_path)} was superseded by {files[foreign_path]}; when "
+                    f"the table's own cleaner deletes that file, Hudi would again save {until[time]}, and a restore to "
+                    f"it rolls {time} back, since it completed after the saved commit. If no writer cleans this "
+                    f'table, set {AUTOMATIC_CLEAN_KEY} = "false" in its write_options'
+                )
+            elif pending and pending < until[time]:
+                waits[time] = (
+                    f"pending {pending} began before {until[time]}; after its completion the table's own cleaner may "
+                    f"declare states before {until[time]} readable"
                 )
     return {version.path: waits[version.instant] for version in versions if version.instant in waits}
+
+
+def _find_oldest(files: Mapping[str, str]) -> str:
+    """Return the path that was superseded first; '' if there is none. ``files`` are superseding instants by path."""
+    return min(files, key=lambda path: (files[path], path), default="")
+
+
+def _is_by_lakefold(timeline: Timeline, time: str) -> bool:
+    commit = timeline.find(time)
+    return commit is not None and not commit.pending and plan_id_of(timeline, commit) is not None
 
 
 def readable_since(timeline: Timeline, options: Mapping[str, str]) -> str:

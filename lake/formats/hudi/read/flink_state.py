@@ -10,10 +10,12 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from lake.formats.hudi.files.cache import WeightedCache
+from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Timeline
 
 _AUXILIARY, _CHECKPOINTS = ".hoodie/.aux", "ckp_meta"
 INDEX_TYPE, FLINK_STATE = "hoodie.index.type", "FLINK_STATE"
+_UPSERT, _ACTIONS = "UPSERT", ("commit", "deltacommit")
 _CONSEQUENCE = (
     "remembers each key's file group, and clustering replaces file groups, so the job would fail or lose updates; "
     f"leave the table out, or, if that job has ended, set write_options {INDEX_TYPE} to the index that its "
@@ -34,8 +36,16 @@ def find_flink_index(timeline: Timeline, options: Mapping[str, str]) -> str | No
         return None
     names = [info.base_name for info in timeline.storage.children(_AUXILIARY)]
     checkpoints = next((name for name in sorted(names) if name.startswith(_CHECKPOINTS)), None)
-    if checkpoints is None or not _has_upserts(timeline):
+    if checkpoints is None:
         return None
+    try:
+        if not _has_upserts(timeline):
+            return None
+    except ArchiveUnreadable as error:
+        return (
+            f"{_AUXILIARY}/{checkpoints} shows that Flink writes the table, and {error}: it may hold upserts, and by "
+            f"default (index.type = {FLINK_STATE}) the job {_CONSEQUENCE}"
+        )
     return (
         f"{_AUXILIARY}/{checkpoints} shows that Flink upserts the table: by default (index.type = {FLINK_STATE}) the "
         f"job {_CONSEQUENCE}"
@@ -57,26 +67,33 @@ def _has_upserts(timeline: Timeline) -> bool:
 def _has_archived_upserts(timeline: Timeline) -> bool:
     """True if an archived commit is an upsert: a job that resumes from an old checkpoint has its keys in its state.
 
-    Each archived instant is read once in the life of this process.
+    In layout 2 the metadata of each archived instant is read once in the life of this process. Raises
+    ArchiveUnreadable.
     """
     archive = timeline.archive_fingerprint()
     key = timeline.storage.location
     known = _searched_archives.get(key) or _SearchedArchive()
     if not archive or known.archive == archive:
         return bool(archive) and known.has_upserts
-    newest = known.newest
-    for entry in timeline.archived({"commit", "deltacommit"}, plans=False):  # newest first
-        if known.has_upserts or entry.time <= known.newest:
-            break
-        newest = max(newest, entry.time)
-        if _is_upsert(entry.metadata):
-            known = replace(known, has_upserts=True)
-    _searched_archives.put(key, replace(known, archive=archive, newest=newest), 1)
+    if not known.has_upserts:
+        times = None if timeline.layout == 1 else _archived_since(timeline, known.newest)
+        entries = timeline.archived(_ACTIONS, plans=False, times=times, containing=_UPSERT.encode())
+        known = replace(
+            known,
+            has_upserts=times != set() and any(_is_upsert(entry.metadata) for entry in entries),
+            newest=max(times or (), default=known.newest),
+        )
+    _searched_archives.put(key, replace(known, archive=archive), 1)
     return known.has_upserts
 
 
+def _archived_since(timeline: Timeline, newest: str) -> set[str]:
+    heads = timeline.archived(_ACTIONS, plans=False, metadata=False)
+    return {head.time for head in heads if head.time > newest}
+
+
 def _is_upsert(metadata: Mapping[str, Any] | None) -> bool:
-    return str((metadata or {}).get("operationType") or "").upper() == "UPSERT"
+    return str((metadata or {}).get("operationType") or "").upper() == _UPSERT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -240,7 +240,7 @@ def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
             # files committed and archived.
             known = read_instant_record(client.storage, prepared.instant)
             known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
-            files = list_late_files(client.storage, timeline, known)
+            files = list_late_files(client.table, client.storage, timeline, known)
         for path in files:
             client.remove_file(path)
 

@@ -96,8 +96,8 @@ def writer_clock_offset(timeline: Timeline) -> tuple[timedelta, str] | None:
     copied or restored table are meaningless: the differences are then as far apart as the writes.
 
     If the last writes show no offset, as after a restore that removed most of them, the last cleans, rollbacks and
-    restores count, too, and begin and end of one action suffice. Such times show only another
-    zone, and not a wrong clock.
+    restores count, too, and begin and end of one action suffice. Such times show only another zone, and not a wrong
+    clock.
 
     Returns None if there are too few times, or if they don't agree.
     """
