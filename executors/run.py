@@ -23,7 +23,7 @@ from functools import partial
 
 from executors.commit_status import CommitStatus
 from executors.context import RunContext
-from executors.engines.spark_tasks import SparkTasks
+from executors.engines.spark_tasks import MIN_FILES_FOR_JOB, SparkTasks
 from executors.failed_run import RunFailure
 from executors.lease import Lease
 from executors.observer import run_observed
@@ -264,7 +264,8 @@ class _PlanRun:
         with self._step(Step.REWRITE), self.lease.cancelling(writer):
             rewrite = writer.rewrite(prepared, self._report_progress)
         with self._step(Step.VERIFY):
-            run = SparkTasks(self._context.spark).map
+            files = sum(len(group.slices) for group in rewrite.prepared.plan.groups)
+            run = SparkTasks(self._context.spark).map if files >= MIN_FILES_FOR_JOB else None
             verify_rewrite(rewrite, writer=writer, check=self.lease.check, run=run)
         return rewrite
 

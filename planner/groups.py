@@ -82,8 +82,7 @@ class _SliceRow:
 def form_groups(candidates: Candidates, policy: PlanningSettings, rows: Ints | None = None) -> Groups:
     """Form groups of the slices in ``rows``, locked partitions included; None for all undecided slices.
 
-    A group has no slice that is larger with its logs than a new file may be. Hudi's own strategy does not count logs,
-    so it leaves out no slice.
+    A group has no slice that is larger with its logs than a new file may be.
     """
     if rows is None:
         rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)

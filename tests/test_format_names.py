@@ -12,6 +12,7 @@ PACKAGES = ("lake", "planner", "executors", "service", "migrations")
 EXCEPTIONS = {
     "planner/policy/aliases.py": "settings of other tools that may be pasted into a configuration",
     "planner/writers": "models of writers, by the names and settings of the writers themselves",
+    "planner/advice/remedies.py": "settings of these writers",
     "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/cli/demo": "the demo shows a Hudi or a Hive table and its writer",
     "service/cli/commands/config_template.py": "the sample rule names a setting of Hudi",

@@ -31,7 +31,7 @@ log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.1
 #: up to this number of files, a job would take longer than reading their footers in this process
-_MIN_FILES_FOR_JOB = 500
+MIN_FILES_FOR_JOB = 500
 #: with fewer files in a task, starting the task would take a considerable part of the time
 _FILES_A_TASK = 2_000
 #: how long tasks of a cancelled job may take to end
@@ -105,7 +105,7 @@ class SparkTasks:
 
         For few files, or if the executors can't run Python, the work is done in this process.
         """
-        if files >= _MIN_FILES_FOR_JOB and len(items) > 1:
+        if files >= MIN_FILES_FOR_JOB and len(items) > 1:
             context = self._spark().sparkContext
             if context.applicationId not in _applications_without_python:
                 try:

@@ -139,7 +139,7 @@ def test_many_groups_share_a_job_and_one_that_cant_be_read_stops_no_other(spark,
 
 
 def test_many_groups_are_checked_in_tasks_with_the_reasons_of_each_group(spark, tmp_path, monkeypatch):
-    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    monkeypatch.setattr(spark_tasks, "MIN_FILES_FOR_JOB", 1)
     paths = []
     for number in range(6):
         paths.append(str(tmp_path / f"{number}.parquet"))
@@ -155,7 +155,7 @@ def test_many_groups_are_checked_in_tasks_with_the_reasons_of_each_group(spark, 
 
 
 def test_a_function_runs_for_each_item_in_tasks_and_a_check_can_end_it(spark, monkeypatch):
-    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    monkeypatch.setattr(spark_tasks, "MIN_FILES_FOR_JOB", 1)
     tasks = spark_tasks.SparkTasks(lambda: spark)
     assert tasks.map(partial(max, 3), list(range(9)), files=9) == [3, 3, 3, 3, 4, 5, 6, 7, 8]
     with pytest.raises(Transient, match="Spark could not run the tasks"):
@@ -171,7 +171,7 @@ def test_a_function_runs_for_each_item_in_tasks_and_a_check_can_end_it(spark, mo
 
 
 def test_executors_without_python_leave_the_work_to_this_process(spark, monkeypatch):
-    monkeypatch.setattr(spark_tasks, "_MIN_FILES_FOR_JOB", 1)
+    monkeypatch.setattr(spark_tasks, "MIN_FILES_FOR_JOB", 1)
     monkeypatch.setattr(spark_tasks, "_applications_without_python", set())
     tasks, jobs = spark_tasks.SparkTasks(lambda: spark), []
 

@@ -233,7 +233,7 @@ class ModelWriter(AbstractContextManager["ModelWriter"]):
         self.cancelled = True
 
 
-def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None]) -> None:
+def prove(rewrite: Rewrite, *, writer: ModelWriter, check: Callable[[], None], run: object) -> None:
     """Verification over tables in memory; ``executors.verification.verify_rewrite`` reads Parquet files."""
     check()
     writer.world.before("prove", lake=True)

@@ -86,7 +86,7 @@ def test_ten_thousand_slices_survive_storing_in_a_small_blob(store: Store) -> No
 
 
 def test_figures_equal_an_independent_count(store: Store, database_url: str) -> None:
-    other = replace(TRIPS, name="other")
+    other = replace(TRIPS, name="other", location=f"{TRIPS.location}-other")
     finish(store, "dt=1", "i1")
     finish(store, "dt=2", "i2")
     finish(store, "dt=1", "i1", table=other)
