@@ -20,22 +20,19 @@ _MAX_READS = 10
 
 def read_marker_set(ref: TableRef, path: str) -> frozenset[str]:
     """Return the names in the set at ``path``. Raises OSError."""
-    names = frozenset[str]()
-    with suppress(FileNotFoundError):
-        names = _read_names(ref, path)  # earlier releases wrote the whole set to one file
-    return names.union(_read_additions(ref, path)[1])
+    return _read_whole_set(ref, path).union(_read_additions(ref, path)[1])
 
 
 def add_to_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
     """Add names to the set at ``path``, whose directory exists. Raises OSError."""
-    if read_marker_set(ref, path).issuperset(names):
+    present, added = _read_additions(ref, path)
+    if _read_whole_set(ref, path).union(added).issuperset(names):
         return
     files, directory = file_io_of(ref.location), _directory(path)
     with suppress(FileExistsError):
         files.make_directory(directory)
         files.copy_permissions(directory, ref.location)
         files.sync(directory.rpartition("/")[0])
-    present, added = _read_additions(ref, path)
     is_replacing = len(present) >= _MAX_FILES
     content = added.union(names) if is_replacing else frozenset(names) - added
     files.write(f"{directory}/{uuid.uuid4().hex}", json.dumps(sorted(content)).encode())
@@ -48,6 +45,13 @@ def remove_marker_set(ref: TableRef, path: str) -> None:
     files = file_io_of(ref.location)
     files.remove_own_file(path)
     files.remove_own_tree(_directory(path))
+
+
+def _read_whole_set(ref: TableRef, path: str) -> frozenset[str]:
+    """Return the names in the one file to which earlier releases wrote the whole set."""
+    with suppress(FileNotFoundError):
+        return _read_names(ref, path)
+    return frozenset()
 
 
 def _read_additions(ref: TableRef, path: str) -> tuple[Sequence[str], frozenset[str]]:
