@@ -31,7 +31,7 @@ class LocationChange(StrEnum):
 
 
 MAX_CLOCK_DIFFERENCE_MS = 10_000
-"""By how much, in milliseconds, the clocks of storage and database may differ."""
+"""By how much, in milliseconds, the clocks of the storage, the database and this process may differ."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,10 +261,6 @@ def _inspect_previous_location(
     if not late:
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
-    if previous.is_before_owner_move and len(gone) == len(previous.expected_files) > 0:
-        # The owner may have removed them after its move, and use the directory for something else.
-        reason = f"{count} since the table's owner moved the partition away, and files were written there"
-        return LocationFinding(location=location, change=LocationChange.AMBIGUOUS, reason=reason, late_files=late)
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if grown and is_part and set(gone) <= grown.keys():

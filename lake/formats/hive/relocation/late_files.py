@@ -101,8 +101,7 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
 def replace_copy(
     ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
 ) -> LocatedFile:
-    """Replace the copy of a file that has changed since by the file's present content. Returns the file at
-    ``copy_path``."""
+    """Replace the copy of a changed file by the file's present content. Returns the file at ``copy_path``."""
     path, target, files = (
         resolve_path(ref.location, source.path),
         resolve_path(ref.location, copy_path),

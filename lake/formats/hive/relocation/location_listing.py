@@ -22,7 +22,7 @@ from lake.formats.hive.relocation.renamed_partitions import (
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
-from lake.relocation.evidence import has_late_files
+from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS, has_late_files
 from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.files import FileIO
 from lake.storage.filesystems import file_io_of
@@ -33,8 +33,7 @@ _MAX_CONCURRENT_LISTINGS = 8
 _QUICK_LISTING_SECONDS = 0.0005
 #: a tolerance for all listings together, so that one slow listing at the beginning decides nothing
 _PATIENCE_SECONDS = 0.005
-#: by how much the storage's clock may be behind that of this process
-_MAX_CLOCK_DIFFERENCE = timedelta(seconds=10)
+_MAX_CLOCK_DIFFERENCE = timedelta(milliseconds=MAX_CLOCK_DIFFERENCE_MS)
 
 
 class ReaderLookup(Protocol):

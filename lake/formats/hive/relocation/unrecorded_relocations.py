@@ -240,8 +240,7 @@ def _find_late_copies(
     replaced: Set[LocatedFile],
     given_up: Set[tuple[str, str]],
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the late files in the commit's previous locations that are handled; files ``replaced`` by a commit are left
-    out.
+    """Yield the handled late files in the commit's previous locations, without files ``replaced`` by a commit.
 
     The name of a copy holds the digest of its source. In the previous locations of ``given_up``, partitions each with a
     relocation's token, only files with such a copy are handled.

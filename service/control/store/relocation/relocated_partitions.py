@@ -117,8 +117,9 @@ def _relocated_partition(
     moved_ms = {applied[left].id: _made_ms(applied[move]) for left, move in owner_moves.moved_before.items()}
     released = {row.token for row in rows if row.token.startswith(RELEASED_PREFIX)}
     previous_locations = tuple(
-        replace(
-            _previous_location(row, recorded.get((row.partition_path, row.token), ())),
+        _previous_location(
+            row,
+            recorded.get((row.partition_path, row.token), ()),
             owner_moved_ms=moved_ms.get(row.id),
             is_released=f"{RELEASED_PREFIX}{row.token}" in released,
         )
@@ -174,7 +175,9 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
 
 
-def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> PreviousLocation:
+def _previous_location(
+    move: Row[Any], recorded: Sequence[Row[Any]], *, owner_moved_ms: int | None, is_released: bool
+) -> PreviousLocation:
     is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
@@ -191,6 +194,8 @@ def _previous_location(move: Row[Any], recorded: Sequence[Row[Any]]) -> Previous
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
+        owner_moved_ms=owner_moved_ms,
+        is_released=is_released,
     )
 
 
