@@ -117,7 +117,7 @@ def _add_archived(
     the archive is always read: readers, and so ``slices``, may not list the files of later archived commits.
     """
     older = _slices_needing_archive(history, timeline, slices)
-    if not older and not any(instant.action == "savepoint" for instant in timeline.completed):
+    if not older and not timeline.completed_savepoints:
         return history, {}
     try:
         return add_archived(timeline, history), {}

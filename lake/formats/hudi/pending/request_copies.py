@@ -40,8 +40,13 @@ def write_back_requests(storage: TableStorage, timeline: Timeline) -> list[str]:
     """Write the requests of ``find_lost_requests`` back; call it under the lock. Returns the times of the instants."""
     found = list(find_lost_requests(storage, timeline))
     for instant in found:
-        copy = request_copy_path(instant.time)
         name = str(instant.inflight_file).removesuffix(_INFLIGHT) + _REQUESTED
-        storage.write(f"{timeline.directory}/{name}", storage.read(copy))
-        storage.delete(copy)
+        write_back_request(storage, timeline, instant.time, name)
     return [instant.time for instant in found]
+
+
+def write_back_request(storage: TableStorage, timeline: Timeline, instant: str, name: str) -> None:
+    """Write the request of ``instant`` back from its copy, as the file ``name``; call it under the lock."""
+    copy = request_copy_path(instant)
+    storage.write(f"{timeline.directory}/{name}", storage.read(copy))
+    storage.delete(copy)

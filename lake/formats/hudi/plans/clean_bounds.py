@@ -115,7 +115,7 @@ def find_passed_replacements(table: TableRef, storage: TableStorage, timeline: T
         return []
     if not is_try_due(storage, CORRECTION):
         return []
-    saved = tuple(instant.time for instant in timeline.completed if instant.action == "savepoint")
+    saved = tuple(instant.time for instant in timeline.completed_savepoints)
     key = storage.location, timeline.fingerprint(clean), saved, tuple(commit.time for commit in replacements)
     if _unpassed_cache.get(key) is not None:
         return []

@@ -81,7 +81,7 @@ def _refuse_new_savepoint(client: HudiClient, before: Timeline, clean: str) -> N
     that is still listing files when the clean begins to delete is not seen.
     """
     now = client.read_timeline()
-    known = {instant.time for instant in before.completed if instant.action == "savepoint"}
+    known = {instant.time for instant in before.completed_savepoints}
     saved = next((i for i in now.instants if i.action == "savepoint" and (i.pending or i.time not in known)), None)
     if saved is None:
         return

@@ -11,8 +11,12 @@ from typing import Any
 from lake.failpoints import failpoint
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.late_files import request_copy_path
-from lake.formats.hudi.pending.request_copies import copy_request, find_lost_requests, write_back_requests
+from lake.formats.hudi.pending.request_copies import (
+    copy_request,
+    find_lost_requests,
+    write_back_request,
+    write_back_requests,
+)
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 log = logging.getLogger(__name__)
@@ -38,9 +42,7 @@ def delete_request(
     now = client.read_timeline()
     if now.find(instant.time, action=instant.action) is None and not is_needed(now):
         return True
-    copy = request_copy_path(instant.time)
-    client.storage.write(f"{before.directory}/{instant.requested_file}", client.storage.read(copy))
-    client.storage.delete(copy)
+    write_back_request(client.storage, before, instant.time, str(instant.requested_file))
     return False
 
 

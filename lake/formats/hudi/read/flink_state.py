@@ -98,7 +98,7 @@ def _is_upsert(metadata: Mapping[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SearchedArchive:
-    """What was found in an archive: its state then, and the newest instant that was read."""
+    """The result of the last search of an archive, with its fingerprint and the newest instant that the search read."""
 
     archive: Hashable = None
     newest: str = ""

@@ -32,11 +32,13 @@ def find_commits_undone_by_restores(timeline: Timeline, cleaner_bound: str = "")
                 f"to a savepoint of {overlapped}, which the table's own cleaner retains since its instant "
                 f"{cleaner_bound}, {_why(time)}"
             )
-    saved = [timeline.find(instant.time) for instant in timeline.completed if instant.action == "savepoint"]
-    for restored in saved:
-        for commit in timeline.commits if restored is not None else ():
-            if restored and commit.time < restored.time and (commit.completed_at or "") > (restored.completed_at or ""):
-                found[commit.time] = f"to savepoint {restored.time}, {_why(commit.time)}"
+    for savepoint in timeline.completed_savepoints:
+        saved = timeline.find(savepoint.time)
+        if saved is None:
+            continue
+        for commit in timeline.commits:
+            if commit.time < saved.time and (commit.completed_at or "") > (saved.completed_at or ""):
+                found[commit.time] = f"to savepoint {saved.time}, {_why(commit.time)}"
     return found
 
 

@@ -1,6 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Detection of commits that lost or restored rows by mistake: clusterings without a lock, rewrites that a restore
-missed.
+"""Detection of commits that lost rows or brought rows back: clusterings without a lock, rewrites after a restore.
 
 A clustering replaces file groups. While the table's lock is held, no writer changes these groups between the last check
 and the commit. If the lock was lost, a writer may have changed them: the writer's commit is complete, but its files are

@@ -272,20 +272,24 @@ class Timeline:
                     found.append((instant, plan))
         return found
 
+    @property
+    def completed_savepoints(self) -> list[Instant]:
+        """The completed savepoints, sorted by time, which is the time of the saved commit."""
+        return [instant for instant in self.completed if instant.action == "savepoint"]
+
     def savepoints(self) -> dict[str, frozenset[str]]:
         """Return the files that each completed savepoint retains, as paths relative to the table.
 
         The keys are the times of the saved commits.
         """
         kept = {}
-        for instant in self.completed:
-            if instant.action == "savepoint":
-                record = self.metadata(instant) or {}
-                kept[instant.time] = frozenset(
-                    relative_path(entry.get("partitionPath") or partition, name)
-                    for partition, entry in (record.get("partitionMetadata") or {}).items()
-                    for name in entry.get("savepointDataFile") or ()
-                )
+        for instant in self.completed_savepoints:
+            record = self.metadata(instant) or {}
+            kept[instant.time] = frozenset(
+                relative_path(entry.get("partitionPath") or partition, name)
+                for partition, entry in (record.get("partitionMetadata") or {}).items()
+                for name in entry.get("savepointDataFile") or ()
+            )
         return kept
 
     def read_cleans(self) -> list[tuple[Instant, dict[str, Any]]]:
