@@ -3,6 +3,7 @@
 
 import itertools
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -36,6 +37,23 @@ def forgotten(one: RelocationHistory, *there: str) -> list[int]:
     return [move.relocation_id for move in one.prunable(gone)]
 
 
+def kept_of(one: RelocationHistory, *there: str) -> list[PastRelocation]:
+    """The relocations that are not pruned while the locations ``there`` may exist."""
+    dropped = set(forgotten(one, *there))
+    return [relocation for relocation in one.relocations if relocation.relocation_id not in dropped]
+
+
+def histories(versions: int) -> Any:
+    """Gives a test the locations of a partition, and by index the young moves, locations that exist, moves back."""
+    names = [f"v{number}" for number in range(1, versions + 1)]
+    return given(
+        st.lists(st.sampled_from([HOME, *names]), min_size=1, max_size=12),
+        st.sets(st.integers(0, 12)),
+        st.sets(st.sampled_from(names)),
+        st.sets(st.integers(1, 12)),
+    )
+
+
 def test_the_first_and_the_last_relocations_of_a_partition_stay() -> None:
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6")) == [1, 2]
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4")) == []
@@ -66,18 +84,13 @@ def test_a_relocation_without_a_plan_keeps_the_records_that_the_actions_page_nee
     assert forgotten(past(HOME, "v1", "v2", "v3", "v4", "v5", "v6", "v7", "v8", back=[3, 4]), "v4") == [1]
 
 
-@given(
-    st.lists(st.sampled_from([HOME, "v1", "v2", "v3", "v4", "v5", "v6"]), min_size=1, max_size=12),
-    st.sets(st.integers(0, 12)),
-    st.sets(st.sampled_from(["v1", "v2", "v3", "v4", "v5", "v6"])),
-    st.sets(st.integers(1, 12)),
-)
+@histories(versions=6)
 def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_files_in_it(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))
     dropped = set(forgotten(one, *there))
-    kept = [move for move in one.relocations if move.relocation_id not in dropped]
+    kept = kept_of(one, *there)
     last_left = {move.previous_location: move.relocation_id for move in one.relocations}
     for place, number in last_left.items():
         if place == HOME or place in there:
@@ -126,8 +139,7 @@ def test_what_is_kept_of_a_partition_that_its_owner_has_moved_does_not_grow(rest
     counts = []
     for cycles in (10, 100):
         one = moved_by_its_owner(cycles, restored=restored)
-        dropped = set(forgotten(one, "elsewhere"))
-        kept = [move for move in one.relocations if move.relocation_id not in dropped]
+        kept = kept_of(one, "elsewhere")
         from_elsewhere = [move for move in one.relocations if move.previous_location == "elsewhere"]
         assert {from_elsewhere[0], from_elsewhere[-1]} <= set(kept), "what was last replaced there, and who named it"
         counts.append(len(kept))
@@ -142,19 +154,15 @@ def owner_moved_before(relocations: Sequence[PastRelocation]) -> tuple[str | Non
     }
 
 
-def kept_of(one: RelocationHistory, *there: str) -> list[PastRelocation]:
-    dropped = set(forgotten(one, "elsewhere", "other", *there))
-    return [relocation for relocation in one.relocations if relocation.relocation_id not in dropped]
-
-
 def test_a_directory_stays_given_up_after_the_owner_returned_to_the_first_one_and_records_were_pruned() -> None:
     """Otherwise foreign files there halted the partition, and ``--keep current`` put them on the list of deletions."""
     v = version
     steps = [(HOME, v(1)), ("elsewhere", v(2)), (v(2), v(3)), (HOME, v(4)), (v(4), v(5)), (v(5), HOME)]
     steps += [(HOME, v(7)), (v(7), v(8)), (v(8), HOME), (HOME, v(9)), (v(9), v(10))]
     one = history(steps)
-    assert len(kept_of(one)) < len(steps)
-    assert owner_moved_before(kept_of(one))[1][1] == 3
+    kept = kept_of(one, "elsewhere", "other")
+    assert len(kept) < len(steps)
+    assert owner_moved_before(kept)[1][1] == 3
 
 
 @st.composite
@@ -176,7 +184,7 @@ def owned_partitions(draw: st.DrawFn) -> RelocationHistory:
 def test_pruning_changes_no_location_that_an_owner_has_given_up_and_not_the_time(
     one: RelocationHistory, there: set[int]
 ) -> None:
-    kept = kept_of(one, *map(version, there))
+    kept = kept_of(one, "elsewhere", "other", *map(version, there))
     location, moves = owner_moved_before(one.relocations)
     ids = {relocation.relocation_id for relocation in kept}
     assert owner_moved_before(kept) == (location, {left: move for left, move in moves.items() if left in ids})
@@ -187,18 +195,12 @@ def test_the_number_of_kept_records_does_not_grow() -> None:
     assert len(one.relocations) - len(forgotten(one)) == 4
 
 
-@given(
-    st.lists(st.sampled_from([HOME, "v1", "v2", "v3", "v4"]), min_size=1, max_size=12),
-    st.sets(st.integers(0, 12)),
-    st.sets(st.sampled_from(["v1", "v2", "v3", "v4"])),
-    st.sets(st.integers(1, 12)),
-)
+@histories(versions=4)
 def test_kept_records_contain_all_relocations_without_a_plan_in_their_order(
     places: list[str], young: set[int], there: set[str], back: set[int]
 ) -> None:
     one = past(HOME, *places, young=sorted(young), back=sorted(back))
-    dropped = set(forgotten(one, *there))
-    kept = [move for move in one.relocations if move.relocation_id not in dropped]
+    kept = kept_of(one, *there)
     left = {move.previous_location for move in kept}
     for before, after in itertools.pairwise(kept):
         if not after.is_by_plan:

@@ -289,7 +289,7 @@ def test_f7_a_clean_of_ours_neither_resets_the_writers_count_of_commits_nor_hide
 ) -> None:
     trips = table(**{"hoodie.clean.commits.retained": "1"})
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
     (saved,) = trips.timeline().savepoints().values()
     trips.upsert(0, 180, 1)
     for version in (2, 3):

@@ -40,7 +40,7 @@ def sweep(trips: Table) -> None:
 
 def save(trips: Table) -> None:
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
 
 
 @pytest.mark.parametrize("kind", ["cow", "metadata"])

@@ -24,7 +24,7 @@ def since(trips: Table, time: str) -> set[int]:
 
 def save(trips: Table, time: str) -> None:
     with trips.writer() as writer:
-        writer._open().write_client.savepoint(time, "somebody", "before an upgrade")
+        writer._open().write_client.savepoint(time, "owner", "before an upgrade")
 
 
 def restore(trips: Table, time: str) -> None:

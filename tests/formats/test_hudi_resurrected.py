@@ -100,6 +100,6 @@ def test_f1_a_group_of_a_pending_plan_or_a_savepoint_stays(table: NewTable) -> N
     for file in (Path(trips.base) / ".hoodie/timeline").glob(f"*{pending.time}*"):
         file.unlink()
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
     (saved,) = trips.timeline().savepoints()
     assert refused() == {f"kept by savepoint {saved}; delete the savepoint first"}

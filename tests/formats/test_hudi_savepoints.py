@@ -25,7 +25,7 @@ BEYOND = ARCHIVED | {"hoodie.archive.beyond.savepoint": "true"}
 def save(trips: Table) -> str:
     """Save the newest commit; its time."""
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
     (time,) = trips.timeline().savepoints()
     return time
 
@@ -160,7 +160,7 @@ def test_a_commit_during_which_a_rewrite_ran_can_be_saved_and_restored_to_until_
         # PySpark gives the error a class of its own once a session has run a query.
         refused = (Py4JJavaError, IllegalArgumentException)
         with pytest.raises(refused, match=f"Could not savepoint commit {newest} as this is beyond the lookup"):
-            java.savepoint(newest, "somebody", "before an upgrade")
+            java.savepoint(newest, "owner", "before an upgrade")
     saved = save(trips)
     put(9000)
     with trips.writer() as owner:
@@ -185,7 +185,7 @@ def test_a_file_that_a_savepoint_named_while_a_clean_was_published_is_not_delete
         found = look(*arguments, **more)
         if not trips.timeline().savepoints():
             with trips.writer() as owner:
-                owner._open().write_client.savepoint(oldest, "somebody", "before an upgrade")
+                owner._open().write_client.savepoint(oldest, "owner", "before an upgrade")
         return found
 
     monkeypatch.setattr(cleaning, "check_preconditions", saved_meanwhile)

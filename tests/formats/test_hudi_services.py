@@ -93,7 +93,7 @@ def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_w
 def test_savepoints_outlive_the_clean_policy_archival_and_our_own_deletions(table: NewTable) -> None:
     trips = table()
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
     (saved,) = trips.timeline().savepoints().values()
     time = next(iter(trips.timeline().savepoints()))
     commit = trips.run(trips.plan())
@@ -115,7 +115,7 @@ def test_savepoints_outlive_the_clean_of_a_partition_that_was_deleted(table: New
     trips = table(**{"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS", "hoodie.clean.fileversions.retained": "1"})
     rows, other = trips.rows(), trips.other_rows()
     with trips.writer() as writer:
-        writer._open().write_client.savepoint("somebody", "before an upgrade")
+        writer._open().write_client.savepoint("owner", "before an upgrade")
     ((time, saved),) = trips.timeline().savepoints().items()
     to_delete = {
         "hoodie.datasource.write.operation": "delete_partition",

@@ -12,10 +12,9 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-import postgres
 import pytest
 from chaos import clocks
-from hive_chaos.database import Database
+from hive_chaos.database import Database, new_database
 from hive_chaos.faults import Fault
 from hive_chaos.owner import ACTS
 from hive_chaos.run import HiveChaos, in_words
@@ -48,16 +47,8 @@ def home(kind: str, database: str) -> Path:
 @pytest.fixture
 def store(database: str, home: Path) -> Iterator[Database]:
     """An empty database of that kind."""
-    if database == "sqlite":
-        yield Database(home, None)
-        return
-    if postgres.binaries() is None:
-        needs_server(postgres.INSTALL)
-    server = postgres.Server(durable=True)
-    try:
-        yield Database(home, server)
-    finally:
-        server.remove()
+    with new_database(database, home) as made:
+        yield made
 
 
 @pytest.mark.slow

@@ -13,10 +13,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import postgres
 import pytest
 from chaos import clocks
-from hive_chaos.database import Database
+from hive_chaos.database import Database, new_database
 from iceberg_chaos import catalogs
 from iceberg_chaos.run import Fault, IcebergChaos, in_words
 from support import SOAK, needs_server, record_figure
@@ -48,16 +47,8 @@ def home() -> Path:
 @pytest.fixture
 def store(database: str, home: Path) -> Iterator[Database]:
     """An empty database of that kind."""
-    if database == "sqlite":
-        yield Database(home, None)
-        return
-    if postgres.binaries() is None:
-        needs_server(postgres.INSTALL)
-    server = postgres.Server(durable=True)
-    try:
-        yield Database(home, server)
-    finally:
-        server.remove()
+    with new_database(database, home) as made:
+        yield made
 
 
 def run(chaos: IcebergChaos) -> None:

@@ -7,8 +7,24 @@ from pathlib import Path
 
 import postgres
 from databases import sqlite_at
+from support import needs_server
 
 _NAME = "chaos"
+
+
+@contextmanager
+def new_database(kind: str, home: Path) -> Iterator["Database"]:
+    """An empty database, in ``home`` if ``kind`` is sqlite, else on a server of its own. Skips without a server."""
+    if kind == "sqlite":
+        yield Database(home, None)
+        return
+    if postgres.binaries() is None:
+        needs_server(postgres.INSTALL)
+    server = postgres.Server(durable=True)
+    try:
+        yield Database(home, server)
+    finally:
+        server.remove()
 
 
 class Database:

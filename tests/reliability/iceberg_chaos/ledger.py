@@ -2,8 +2,8 @@
 """The rows that each snapshot of a table must have, from the writer's notes and the table's metadata files.
 
 Each snapshot of the writer names the number of its act (``ACT``), and the writer notes an act before it begins. So the
-rows of a snapshot are those of its parent after the act, whoever committed in between. Snapshots of lakefold change no
-row. Every metadata file names the one before it, so no change of the table is missed.
+rows of a snapshot are those of its parent after the act. The parent may be a snapshot of another process that committed
+in between. Snapshots of lakefold change no row. Every metadata file names its predecessor, so no change is missed.
 """
 
 import json

@@ -2,8 +2,8 @@
 """A Spark that writes to one Iceberg table and does to it what owners do, in a process of its own.
 
 ``python -m iceberg_chaos.writer SETTINGS FOLDER VERSION SEED START``. It goes on until there is a file ``stop`` in
-FOLDER. ``acts`` in FOLDER is the ledger. SETTINGS is a file with the session's settings as JSON. An act that fails is
-noted with its error; its snapshot may exist all the same.
+FOLDER. ``acts`` in FOLDER is the ledger. SETTINGS is a file with the session's settings as JSON. The error of a failed
+act is noted. The snapshot of the act may exist nevertheless.
 """
 
 import json
