@@ -342,7 +342,13 @@ def test_trap_on_table_version_6_a_request_that_logs_are_named_after_stays_and_i
     assert trips.rows() == before
     assert sum(trips.other_rows()[1].values()) == len(before)
     assert {version.path for version in commit.superseded} == _inputs(plan)
+    with trips.writer() as writer, pytest.raises(Conflict, match="it waits for the next commit"):
+        writer.delete(commit.superseded)  # the newest commit completed before the compaction, and could be saved
+    older = set(trips.data_files())
+    trips.upsert(0, 60, 3, "id % 7 = 0", **six)
+    newer = set(trips.data_files()) - older
+    before = trips.rows()
     with trips.writer() as writer:
         writer.delete(commit.superseded)
-    assert set(trips.data_files()) == logs | {output.path for output in commit.outputs}
+    assert set(trips.data_files()) == logs | newer | {output.path for output in commit.outputs}
     assert trips.rows() == before
