@@ -18,8 +18,7 @@ from service.cli.demo.trips import TRIPS
 
 CATALOG, _NAMESPACE, _TABLE = "lake", "demo", "trips"
 _NAME = f"{CATALOG}.{_NAMESPACE}.{_TABLE}"
-#: packages in the settings of a session replace lakefold's, so that Iceberg is named beside the driver of the catalog
-_PACKAGES = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.1,org.xerial:sqlite-jdbc:3.49.1.0"
+_DRIVER = "org.xerial:sqlite-jdbc:3.49.1.0"
 _POINT = "STRUCT<lat: DOUBLE, lon: DOUBLE>"
 _PROPERTIES = {
     "format-version": "2",
@@ -57,7 +56,8 @@ def catalog_settings(directory: Path) -> dict[str, str]:
         f"{key}.jdbc.schema-version": "V1",
         f"{key}.warehouse": f"{directory}/warehouse",
         f"{key}.cache-enabled": "false",
-        "spark.jars.packages": _PACKAGES,
+        # Packages in the settings of a session replace lakefold's, so Iceberg is named beside the catalog's driver.
+        "spark.jars.packages": ",".join((*load_format("iceberg").session_requirements.packages, _DRIVER)),
     }
 
 
