@@ -23,6 +23,7 @@ from waiting import wait_for
 
 from iceberg_chaos.catalogs import Catalog
 from iceberg_chaos.ledger import Ledger, Snapshot, as_read, difference
+from iceberg_chaos.orphans import Orphans
 from iceberg_chaos.processes import WriterProcess
 from iceberg_chaos.readers import Reader, by_pyiceberg, by_spark, lineage
 from iceberg_chaos.writer import MAX_AGE_SECONDS, MIN_KEPT, TABLE
@@ -140,6 +141,7 @@ class IcebergChaos:
         )
         for key, value in catalog.settings.items():
             spark.conf.set(key, value)
+        self._orphans = Orphans()
         # Commands in this process configure the adapter that they share.
         self._format = observing(dict(catalog.settings))
         self._readers: dict[str, Reader] = {"PyIceberg": by_pyiceberg, "Spark": by_spark(spark, TABLE)}
@@ -250,6 +252,7 @@ class IcebergChaos:
             for one in self.daemons:
                 one.kill()
             self._judge_plans()
+            self._orphans.lose(self.database.url)
             self.database.lose()
             self._installation = self._installed()
             for one in self.daemons:
@@ -330,6 +333,7 @@ class IcebergChaos:
         location = self._location(self._ref)
         if location != self.ledger.location:
             self.ledger.follow(location)
+            self._orphans.follow(self.ledger)
 
     def _location(self, ref: TableRef) -> str:
         """Where the table's metadata is; the catalog's server may have been started just now."""
@@ -443,10 +447,19 @@ class IcebergChaos:
         self.ledger.judge_acts()
         self._judge_plans()
         self._judge_halts()
-        done = self._installation.run("verify", "lake.t", "--rows", expect=None)
-        self._say(f"verify: {done.returncode} {done.stdout[-3000:]} {done.stderr[-1000:]}")
-        if done.returncode:
-            self.wrong(f"lakefold verify exits {done.returncode}: {done.stdout[:2000]}")
+        self._judge_verification()
+
+    def _judge_verification(self) -> None:
+        """``lakefold verify`` finds nothing but files of dead writers and of lost databases."""
+        (found,) = self._installation.json("verify", "lake.t", "--rows", expect=None)
+        self._say(f"verify: {json.dumps(found)[:3000]}")
+        result = found["verification"]
+        unowned = result.pop("unowned")
+        self.counts["files of dead writers or lost databases"] += len(unowned)
+        wrong = {"unowned": self._orphans.wrong(unowned, self.ledger, self.database.url)}
+        wrong |= {name: result[name] for name in ("missing", "wrong_size", "resurrected", "contradictions")}
+        if any(wrong.values()) or result["rows_expected"] not in (None, result["rows"]):
+            self.wrong(f"lakefold verify finds {wrong} in {json.dumps(result)[:1500]}")
 
     def _count(self) -> None:
         self.counts.update(self.ledger.counts)
