@@ -34,8 +34,8 @@ from service.cli.commands import (
     tokens,
 )
 from service.cli.commands.common import remote_url
-from service.cli.commands.output import CommandOutput
 from service.cli.demo import command as demo
+from service.cli.output.command_output import CommandOutput
 from service.problems import USAGE, ExitCode, ProblemError, classify, exit_codes_help
 
 app = typer.Typer(

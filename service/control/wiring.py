@@ -18,7 +18,7 @@ from service.control.config.loader import (
     load_config,
     load_config_for_source,
 )
-from service.control.config.tables import check_rules, global_settings
+from service.control.config.table_settings import check_rules, global_settings
 from service.control.store import Store, StoreError, StoreSettings
 
 AnyStore = TypeVar("AnyStore", bound=Store)

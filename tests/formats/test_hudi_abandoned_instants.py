@@ -32,7 +32,7 @@ from lake.plan import Claim, Plan
 from planner.cost import CostInputs
 from service.cli import main
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.adoption import adopt_pending_actions
 from service.control.store import Store
 

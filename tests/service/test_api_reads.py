@@ -16,7 +16,7 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.scan import scan_and_plan
 from service.control.store import ScanRecord, tables
 from service.text import to_jsonable

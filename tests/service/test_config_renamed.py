@@ -10,7 +10,7 @@ from lake.plan import VerificationLevel
 from planner.policy.policy import SizingPolicy
 from service.control.config.loader import load_config
 from service.control.config.renamed import RENAMED_KEYS
-from service.control.config.tables import check_rules, configure_table
+from service.control.config.table_settings import check_rules, configure_table
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

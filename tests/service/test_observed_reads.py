@@ -16,7 +16,7 @@ from lake.model import TableRef
 from planner.cost import CostInputs, estimate_benefit
 from planner.policy.policy import SizingPolicy
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.observed_reads import (
     SPARK,
     TableIndex,

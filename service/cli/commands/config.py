@@ -7,7 +7,7 @@ import typer
 
 from lake.redaction import redact_database_url
 from service.cli.commands.common import ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
+from service.cli.output.command_output import TableColumn
 from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
 from service.text import join_names, plural
@@ -38,7 +38,7 @@ def check(
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
     from service.control.config.environment import unknown_variables
-    from service.control.config.tables import (
+    from service.control.config.table_settings import (
         check_rules,
         default_policy,
         global_budget,

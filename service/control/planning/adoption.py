@@ -14,7 +14,7 @@ from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
 from planner.cost import CostInputs, estimate_benefit
 from planner.priority import priority_offset
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable

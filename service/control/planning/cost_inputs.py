@@ -4,7 +4,7 @@
 from typing import TYPE_CHECKING
 
 from planner.cost import CostInputs, fit_rates
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 
 if TYPE_CHECKING:
     from service.control.store import Store

@@ -4,7 +4,7 @@
 from typing import Any
 
 from lake.capabilities import LikelyWriter
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.former_names import both_names
 
 

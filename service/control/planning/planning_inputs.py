@@ -12,7 +12,7 @@ from lake.model import Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
 from planner.budgets import PlanSizeLimit, plan_size_limit, table_budget
 from planner.cost import CostInputs
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.cost_inputs import table_cost_inputs
 from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.views import TableState

@@ -12,7 +12,7 @@ from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
 from service import problems
 from service.control.config.loader import Config
-from service.control.config.tables import DEFAULT_ORIGIN, ConfiguredTable
+from service.control.config.table_settings import DEFAULT_ORIGIN, ConfiguredTable
 from service.control.store.views import TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError

@@ -20,7 +20,7 @@ from planner.reasons import Reason
 from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.planning.adoption import adopt_pending_actions
 from service.control.planning.decision_summary import DecisionSummary, make_scan_record
 from service.control.planning.observation import (

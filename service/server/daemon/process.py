@@ -30,7 +30,7 @@ from lake.version import __version__
 from service.control.config.catalog import Catalog
 from service.control.config.environment import unknown_variables
 from service.control.config.loader import Config
-from service.control.config.tables import check_rules, global_settings
+from service.control.config.table_settings import check_rules, global_settings
 from service.control.lake_cache import LakeCache
 from service.control.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
 from service.control.planning.observed_reads import observe_hdfs_reads, observe_spark_reads
