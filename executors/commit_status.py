@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from executors.lease import Lease
-from executors.repeated_calls import poll_for_commit
+from executors.retries import poll_for_commit
 from lake.errors import CommitLost, CommitUnknown, TableGone, one_line
 from lake.plan import Claim, Commit
 from lake.ports import TableFormat

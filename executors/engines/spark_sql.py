@@ -24,7 +24,7 @@ from pyarrow import fs as pafs
 from executors.datafiles import open_data_file
 from executors.datafiles.orc_tail import read_tail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
-from executors.engines.concat import reading_input
+from executors.engines.group_rewrite import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import (

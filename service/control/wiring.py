@@ -10,7 +10,7 @@ from lake.errors import Transient, one_line
 from lake.model import TableRef
 from lake.redaction import add_secrets_of_settings
 from lake.storage import hdfs, s3
-from service.control.config.limits import ConfiguredLimits
+from service.control.config.claim_limits import ConfiguredLimits
 from service.control.config.loader import (
     Config,
     ConfigError,

@@ -22,7 +22,7 @@ from service.control.planning.observed_reads import (
     observe_spark_reads,
     with_observed_reads,
 )
-from service.control.store.reads import ReadLog
+from service.control.store.observed_reads import ReadLog
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from executors.datafiles.orc_tail import OrcTail, read_tail
-from executors.engines.concat import reading_input
+from executors.engines.group_rewrite import reading_input
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.commands.bulk import run_bulk_action
+from service.cli.commands.bulk_actions import run_bulk_action
 from service.cli.commands.common import (
     CommandRun,
     ConfigFile,

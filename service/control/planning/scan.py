@@ -36,13 +36,13 @@ from service.control.planning.outdated_proposals import (
 )
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.planning.planning_inputs import read_planning_inputs
+from service.control.planning.planning_session import PlanningScope, PlanningSession
 from service.control.planning.refusals import (
     missing_required_rules,
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.response import plans_text, scan_response
-from service.control.planning.session import PlanningScope, PlanningSession
+from service.control.planning.scan_response import plans_text, scan_response
 from service.control.store.errors import NotFound
 from service.control.store.views import Request
 from service.modes import PLANNED_MODES

@@ -26,6 +26,7 @@ from service.control.store.errors import (
 )
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
+from service.control.store.observed_reads import Reads
 from service.control.store.partition_locks import PartitionLocks
 from service.control.store.plan_actions import PlanActions
 from service.control.store.plan_creation import PlanCreation
@@ -34,13 +35,12 @@ from service.control.store.plan_queries import PlanQueries
 from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
 from service.control.store.pruning import Pruning
-from service.control.store.reads import Reads
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
 from service.control.store.requests import Requests
-from service.control.store.staged import StagedJournal
-from service.control.store.superseded import SupersededVersions
+from service.control.store.staged_files import StagedJournal
+from service.control.store.superseded_files import SupersededVersions
 from service.control.store.table_list import SourceProblems, TableQueries
 from service.control.store.table_scope import UNRESTRICTED, TableScope
 from service.control.store.tables import PARTITION_SCHEMA, Halts, PartitionLayouts, Tables

@@ -33,7 +33,7 @@ from service.control.store.rows import (
     unpack_slices,
     view_of,
 )
-from service.control.store.staged import staged_by, staged_tokens
+from service.control.store.staged_files import staged_by, staged_tokens
 from service.control.store.tables import service_pause
 from service.control.store.views import (
     ConflictCount,

@@ -17,7 +17,7 @@ from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage
 
 if TYPE_CHECKING:
-    from service.server.api.oidc import OidcProvider
+    from service.server.api.oidc_provider import OidcProvider
 
 #: roles that serve ``/v1`` and the page besides metrics and health
 API_ROLES = ("all", "api")

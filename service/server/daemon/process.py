@@ -20,7 +20,7 @@ from executors.context import RunContext
 from executors.engines import create_engines
 from executors.observer import Observers
 from executors.outcome import RunResult
-from executors.sessions import SparkSessions
+from executors.shared_session import SparkSessions
 from executors.spark import formats_missing_in_session
 from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
@@ -39,7 +39,7 @@ from service.control.wiring import check_store_schema, start_spark, store_settin
 from service.modes import PLANNED_MODES, Role
 from service.problems import ExitCode
 from service.server.api.context import Context
-from service.server.api.oidc import create_provider
+from service.server.api.oidc_provider import create_provider
 from service.server.api.security import check_exposure
 from service.server.api.tokens import TokenCache
 from service.server.daemon import signals

@@ -15,7 +15,7 @@ from service.control.store.models import PlanRow
 from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.partition_locks import release_plan_partitions
 from service.control.store.rows import load_plan
-from service.control.store.staged import clear_committed
+from service.control.store.staged_files import clear_committed
 from service.control.store.tables import record_partition_halt, record_table_halt
 from service.control.store.views import StoreSettings
 from service.control.store.write_reports import schedule_rescan
