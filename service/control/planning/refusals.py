@@ -18,13 +18,13 @@ from service.modes import PLANNED_MODES
 from service.problems import ProblemError
 
 if TYPE_CHECKING:
-    from service.control.store.tables import Tables
+    from service.control.store.pauses import Pauses
 
 #: checks wait for storage more than they compute
 _CHECK_THREADS = 16
 
 
-def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> ProblemError | None:
+def planning_refusal(config: Config, store: "Pauses", table: ConfiguredTable, state: TableState) -> ProblemError | None:
     """Return the reason why this table may not be planned now; None if it may."""
     if table.mode not in PLANNED_MODES:
         where = table.origins["mode"].source

@@ -24,10 +24,10 @@ from service.control.store.budget_ledger import (
 )
 from service.control.store.database import datetime_from_ms, datetime_to_ms, db_now, timedelta_to_ms
 from service.control.store.models import GroupRow, PlanRow, TableRow
+from service.control.store.pauses import is_served
 from service.control.store.plan_filter import claimable_plans, is_approved_or_exempt, is_in_groups, runnable_plans
 from service.control.store.rows import load_plan, obsolete_reason
 from service.control.store.staged_files import staged_by
-from service.control.store.tables import is_served
 
 #: maximum number of tries to claim a plan: a try fails if another executor claims the plan first, which is rare
 _CLAIM_ATTEMPTS = 50
