@@ -27,8 +27,8 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
 from lake.formats.hudi.plans import withdrawal
-from lake.identity import Process
 from lake.plan import Claim, Plan
+from lake.process_identity import Process
 from planner.cost import CostInputs
 from service.cli import main
 from service.control.config.loader import load_config

@@ -16,8 +16,8 @@ from lake import identity as lake_identity
 from lake.formats.hudi.jvm.errors import describe_lock
 from lake.formats.hudi.lock_settings import lock_journal as journal_module
 from lake.formats.hudi.lock_settings.lock_journal import DIRECTORY, LockJournal, OpenLockEntry
-from lake.identity import Process
 from lake.model import Concurrency, TableRef
+from lake.process_identity import Process
 
 DOING = "committing"
 

@@ -12,8 +12,8 @@ from lake.model import Concurrency, OnConflict
 from planner.cost import Prices
 from planner.policy.policy import FIELD_PARSERS
 from service.control.config.claim_limits import ConfiguredLimits
+from service.control.config.config_doc import PAGE, render
 from service.control.config.loader import ConfigError, find_config_file, find_line, load_config
-from service.control.config.reference_doc import PAGE, render
 from service.control.config.table_settings import OverrideError, check_rules, configure_table, default_policy
 from service.control.serializers import table_settings
 

@@ -10,8 +10,8 @@ from typing import Any
 
 from sqlalchemy import Connection, Row, case, func, literal, select, update
 
-from lake.identity import has_executor_ended
 from lake.plan import Claim, PlanState, RewriteProgress
+from lake.process_identity import has_executor_ended
 from planner.budgets import QueuedPlan
 from service.control.store.base import StorePart, fenced_update, record_event, with_row_locks
 from service.control.store.budget_ledger import (

@@ -24,7 +24,7 @@ from executors.shared_session import SparkSessions
 from executors.spark import formats_missing_in_session
 from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
-from lake.identity import executor_name
+from lake.process_identity import executor_name
 from lake.units import format_duration
 from lake.version import __version__
 from service.control.config.catalog import Catalog
