@@ -92,7 +92,7 @@ def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
 
 
 def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
-    """Return why stripes of these files can't be in one file, in words. None if they can."""
+    """Return the reason why stripes of these files can't be in one file. Returns None if they can."""
     (first, one), *others = tails.items()
     if one.is_encrypted:
         return f"{first} is encrypted"

@@ -46,7 +46,7 @@ class PolicyLine:
 class ReplayChart:
     """A chart for browser windows of one width, with one line per policy on a common scale from zero.
 
-    A band for each day has the figures of all policies in words.
+    A band for each day has the figures of all policies as text.
     """
 
     width: float
