@@ -41,7 +41,7 @@ class CommitStatus:
             raise CommitUnknown(unknown) from error
 
     def find_commit_after(self, error: Exception, *, until_found: bool) -> Commit | None:
-        """Return the table's commit after a commit step that ended in ``error``, see ``retry.poll_for_commit``."""
+        """Return the table's commit after a commit step that ended in ``error``, see ``retries.poll_for_commit``."""
         return poll_for_commit(
             self._format, self._claim.plan, error, delays=self._retry_delays, until_found=until_found
         )

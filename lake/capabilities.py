@@ -343,9 +343,9 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Of an instant that a writer has taken over, the files from before are deleted. Also mends what else
-        ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits that
-        another process may drop from the table's log too early.
+        Of an instant that a writer has taken over, the files from before are deleted. Also repairs the other states
+        that ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits
+        that another process may drop from the table's log too early.
         """
 
 
