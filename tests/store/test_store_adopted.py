@@ -15,7 +15,7 @@ from support import needs_server
 from lake.plan import Plan
 from lake.process_identity import Process, executor_name, has_executor_ended
 from service.control.store import ConstraintViolated, Store
-from service.control.store.claims import ADOPTED_GRACE
+from service.control.store.leases import ADOPTED_GRACE
 
 pytestmark = pytest.mark.paired("database_url")
 

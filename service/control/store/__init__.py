@@ -25,6 +25,7 @@ from service.control.store.errors import (
     WrongState,
 )
 from service.control.store.halts import Halts
+from service.control.store.leases import Leases
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
 from service.control.store.observed_reads import Reads
@@ -77,6 +78,7 @@ __all__ = [
 
 class Store(
     Claims,
+    Leases,
     BudgetLedger,
     ClaimedPlans,
     StagedJournal,
