@@ -16,6 +16,7 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from service.cli.commands import (
+    advise,
     audit,
     clean,
     config,
@@ -90,6 +91,7 @@ demo.add_to(app)
 relocated_partitions.add_to(tables.app)
 history.add_to(tables.app)
 replay.add_to(tables.app)
+advise.add_to(tables.app)
 app.add_typer(tables.app, name="tables")
 app.add_typer(plans.app, name="plans")
 simulate.add_to(app)
