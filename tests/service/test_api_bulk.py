@@ -9,7 +9,7 @@ from store_plans import add, claimed, make_plan, sql
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.cli.commands.output import CommandOutput
+from service.cli.output.command_output import CommandOutput
 from service.control.planning import bulk_actions
 from service.control.store import TableScope
 from service.control.store.plan_creation import QueueEntry

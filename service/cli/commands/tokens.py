@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.common import ConfigFile, Json, command_run, current_actor
-from service.cli.commands.output import TableColumn
+from service.cli.output.command_output import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_age
 

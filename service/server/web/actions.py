@@ -12,7 +12,7 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
-from service.control.config.tables import OverrideError
+from service.control.config.table_settings import OverrideError
 from service.control.planning import bulk_actions, requests
 from service.control.planning.plan_request import PlanRequest
 from service.server.api.cache_invalidation import invalidates_lake_cache
