@@ -48,7 +48,6 @@ _DAEMON: Mapping[str, str | int] = {
     "leader_ttl": "6s",
 }
 _POLICY: Mapping[str, str | int] = {
-    "retention": f"{_RETENTION_SECONDS}s",
     "scan_interval": "1s",
     "sweep_interval": "3s",
     "lease": "6s",
@@ -105,6 +104,7 @@ class IcebergChaos:
     """One run of ``seconds`` on a table of a format ``version``; ``problems`` are what must not be.
 
     With ``enough``, the run ends before that once so many plans have committed, if it had the faults of ``chosen``.
+    Such a run has short faults, a short retention and a short time of rest.
     """
 
     def __init__(
@@ -123,6 +123,7 @@ class IcebergChaos:
     ) -> None:
         self.version, self.home, self.catalog, self.database, self.spark = version, home, catalog, database, spark
         self._seconds, self._enough, self._chosen, self._gap = seconds, enough, list(chosen), gap
+        self._retention_seconds, self._quiet_seconds = (4, 3.0) if enough else (_RETENTION_SECONDS, _QUIET_SECONDS)
         self._chance = random.Random(f"faults/{seed}")
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -137,7 +138,7 @@ class IcebergChaos:
         self._doomed: dict[str, str] = {}
         self.daemons: list[Victim] = []
         self.ledger = Ledger(
-            notes=home / "acts", kept_seconds=max(_RETENTION_SECONDS, MAX_AGE_SECONDS), kept_count=MIN_KEPT
+            notes=home / "acts", kept_seconds=max(self._retention_seconds, MAX_AGE_SECONDS), kept_count=MIN_KEPT
         )
         for key, value in catalog.settings.items():
             spark.conf.set(key, value)
@@ -149,7 +150,8 @@ class IcebergChaos:
         self._looked = 0
 
     def _installed(self) -> Any:
-        return iceberg_installation(self.home, self.database.url, self._settings, _DAEMON, **_POLICY)
+        policy = _POLICY | {"retention": f"{self._retention_seconds}s"}
+        return iceberg_installation(self.home, self.database.url, self._settings, _DAEMON, **policy)
 
     def run(self) -> None:
         """The run. Raises AssertionError with all ``problems`` if there are any."""
@@ -157,6 +159,10 @@ class IcebergChaos:
             self.writer.wait()
             for name in ("a", "b") if self.database.has_server else ("a",):
                 self._clocks[name] = RIGHT
+                if self._chosen[:1] == [Fault.POINT]:
+                    # The first process dies itself, which saves the time of a second start.
+                    self.counts[self._chosen.pop(0)] += 1
+                    self._doom(name)
                 self.daemons.append(Victim(name, lambda name=name: self._start(name)))
             self._violent()
             self._say("no more faults")
@@ -165,6 +171,7 @@ class IcebergChaos:
             assert not self.problems + self.ledger.problems, in_short(self.problems + self.ledger.problems)
             self._unname()
             self._rest()
+            self._say("at rest")
             self._last_look()
             for daemon in self.daemons:
                 if (code := daemon.end(90)) not in (0, None):
@@ -207,7 +214,8 @@ class IcebergChaos:
             fault = self._draw()
             if fault is None or self._is_over(end):
                 continue
-            seconds = self._chance.uniform(*(_LONG if self._chance.random() < 0.25 else _SHORT))
+            is_long = not self._enough and self._chance.random() < 0.25
+            seconds = self._chance.uniform(*(_LONG if is_long else _SHORT))
             self._say(f"{fault} for {seconds:.1f} s")
             self._inflict(fault, seconds)
             self.counts[fault] += 1
@@ -267,9 +275,13 @@ class IcebergChaos:
                 self._clocks[daemon.name] = clock
                 self._say(f"the clock of {daemon.name}: {clock}")
             elif fault is Fault.POINT:
-                self._doomed[daemon.name] = self._chance.choice(_POINTS)
-                self._say(f"{daemon.name} is to die: {self._doomed[daemon.name]}")
+                self._doom(daemon.name)
             daemon.restart()
+
+    def _doom(self, name: str) -> None:
+        """Have the next process of a daemon die at a step of a plan."""
+        self._doomed[name] = self._chance.choice(_POINTS)
+        self._say(f"{name} is to die: {self._doomed[name]}")
 
     def _set_right(self) -> None:
         """Give every daemon the right clock, and run everything."""
@@ -419,7 +431,7 @@ class IcebergChaos:
         """Wait until no plan is under way and no replaced file waits, for several scans."""
         restless, deadline = time.monotonic(), time.monotonic() + _REST_SECONDS
         unfinished: list[str] = []
-        while time.monotonic() < restless + _QUIET_SECONDS:
+        while time.monotonic() < restless + self._quiet_seconds:
             unfinished = self._unfinished()
             if unfinished:
                 restless = time.monotonic()
