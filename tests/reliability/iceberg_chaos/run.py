@@ -428,7 +428,7 @@ class IcebergChaos:
         return True
 
     def _rest(self) -> None:
-        """Wait until no plan is under way and no replaced file waits, for several scans."""
+        """Wait until the newest snapshot is scanned, no plan is under way and no replaced file waits."""
         restless, deadline = time.monotonic(), time.monotonic() + _REST_SECONDS
         unfinished: list[str] = []
         while time.monotonic() < restless + self._quiet_seconds:
@@ -448,6 +448,11 @@ class IcebergChaos:
             found += [f"{state} {plan['plan_id']}: {plan['error']}" for plan in plans]
         if waiting := self._status().get("superseded_files", 0):
             found.append(f"{waiting} superseded files")
+        # A daemon that has just started has no plan, since it has not read the table.
+        tables = self._installation.json("tables", "list")
+        scanned = [(one["last_good_scan"] or {}).get("instant") for one in tables]
+        if scanned != [str(self.ledger.head)]:
+            found.append(f"snapshot {self.ledger.head} has not been scanned, the last scan saw {scanned}")
         return found
 
     def _last_look(self) -> None:
