@@ -14,7 +14,7 @@ from service.control.planning import bulk_actions
 from service.control.store import TableScope
 from service.control.store.plan_creation import QueueEntry
 from service.server.api.security import TOKEN_COOKIE
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 
 SALES, OPS = (TableRef(name=name, format="hudi", location=f"/lake/{name}") for name in ("sales.orders", "ops.jobs"))
 

@@ -17,7 +17,8 @@ from cli_commands import every_command
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, SkippedGroup
-from service.cli.output.command_output import CommandOutput, TableColumn, bar_chart, fit_columns
+from service.cli.output.column_widths import TableColumn, fit_columns
+from service.cli.output.command_output import CommandOutput, bar_chart
 from service.control.config.loader import ConfigError, load_config
 from service.control.config.table_settings import OverrideError
 from service.control.store import (

@@ -8,7 +8,7 @@ import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run
 from service.cli.commands.replay import Days
-from service.cli.output.command_output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_percent, format_size
 

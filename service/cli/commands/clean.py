@@ -7,7 +7,7 @@ import typer
 
 from lake.units import format_duration
 from service.cli.commands.common import CommandRun, ConfigFile, Json, OptionalTable, command_run, current_actor
-from service.cli.output.command_output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.control.leadership import CLEAN_ROLE, leader_lease
 from service.former_names import both_names
 from service.problems import TRANSIENT, ExitCode, ProblemError, exit_codes_help

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.commands.common import ConfigFile, Json, command_run
-from service.cli.output.command_output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
 from service.text import join_names, plural

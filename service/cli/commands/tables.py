@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
-from service.cli.output.command_output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.cli.output.tables import format_share, print_files, print_reasons, print_table, print_tables
 from service.former_names import FORMER_STATES, present_order
 from service.modes import MODES, PLANNED_MODES

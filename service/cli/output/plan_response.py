@@ -4,7 +4,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.cli.output.command_output import CommandOutput, TableColumn
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput
 from service.text import format_size, partition_name, plural
 
 if TYPE_CHECKING:

@@ -5,7 +5,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.output.command_output import CommandOutput, TableColumn
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput
 from service.control import serializers
 from service.text import cause_first, format_age, format_size, parse_timestamp, partition_name, plural, short_id
 

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.output.command_output import CommandOutput, TableColumn, bar_chart
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput, bar_chart
 from service.control import serializers
 from service.modes import PLANNED_MODES
 from service.text import (

@@ -25,6 +25,7 @@ from service.control.store.errors import (
     WrongState,
 )
 from service.control.store.halts import Halts
+from service.control.store.lease_takeover import LeaseTakeover
 from service.control.store.leases import Leases
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
@@ -79,6 +80,7 @@ __all__ = [
 class Store(
     Claims,
     Leases,
+    LeaseTakeover,
     BudgetLedger,
     ClaimedPlans,
     StagedJournal,

@@ -12,7 +12,7 @@ from service.control.config.table_settings import ConfiguredTable, configure_tab
 from service.control.lake_cache import LakeCache
 from service.control.serializers import load_plan_sizes
 from service.control.store import Store, TableScope, TableState
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage
 

@@ -41,7 +41,7 @@ from service.problems import ExitCode
 from service.server.api.context import Context
 from service.server.api.oidc_provider import create_provider
 from service.server.api.security import check_exposure
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.server.daemon import signals
 from service.server.daemon.config_reload import ConfigReload
 from service.server.daemon.instrumented_store import ExecutorSlots, InstrumentedStore, OutageLog
