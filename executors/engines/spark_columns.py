@@ -22,7 +22,7 @@ _MAX_DIGITS_OF_INTEGERS = 18
 
 
 def find_unsupported_column(one: ParquetInput) -> str | None:
-    """Return the first column of a file that Spark can't read or would write as another type, in words, or None.
+    """Return a phrase about the first column of a file that Spark can't read or would write otherwise, or None.
 
     Raises ``pa.ArrowInvalid`` for a broken footer.
     """

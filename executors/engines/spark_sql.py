@@ -25,7 +25,7 @@ from pyarrow import fs as pafs
 from executors.datafiles import open_data_file
 from executors.datafiles.orc_tail import read_tail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
-from executors.engines.concat import reading_input
+from executors.engines.group_rewrite import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, read_footers
 from executors.engines.spark_columns import find_unsupported_column, instant_unit
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
@@ -176,7 +176,7 @@ class SparkEngine:
 
 
 def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """Return the first column of some files that the table's schema lacks, in words, or None."""
+    """Return a phrase about the first column of some files that the table's schema lacks, or None."""
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (
