@@ -102,7 +102,7 @@ class RunFailure:
         return self._outcome(RunResult.LEASE_LOST, error)
 
     def _withdraw_own(self) -> None:
-        """Withdraw the instant of this run, unless it may be committed; then the new owner or the sweep ends the plan."""
+        """Withdraw the instant of this run. If it may be committed, the new owner or the sweep ends the plan."""
         if self._commit_status.can_withdraw_unowned:
             self._uncommitted.withdraw_own()
 
