@@ -153,8 +153,8 @@ class RelocationHistory:
     """All relocations of a partition, from the first to the last.
 
     ``discarded`` are relocations that were begun and not made. Their ``previous_location`` is the location to which
-    they would have led, since the sweep checks it like a previous location. They are ``is_cleaned_up`` if they were discarded
-    long ago.
+    they would have led, since the sweep checks it like a previous location. They are ``is_cleaned_up`` if they were
+    discarded long ago.
     """
 
     partition: str
