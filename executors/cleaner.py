@@ -117,8 +117,8 @@ class _TableCleaning:
         self._no_longer_awaiting: list[KeptVersion] = []
         self._relocations = context.relocations if isinstance(format_, RelocatesPartitions) else None
         # If the format relocates partitions, a plan locks its partitions right before its commit (``begin_commit``). So
-        # files may be deleted there while the plan waits for an executor. For other formats, no file is deleted in the
-        # partitions of a live plan.
+        # files may be deleted there while the plan waits for an executor. For other formats without a table lock, no
+        # file is deleted in the partitions of a live plan.
         alone_at_commits = self._relocations is not None
         self._locks = PartitionLock(
             LockOwnerKind.CLEANER, job.table, format_, context.store, alongside_plans=alone_at_commits

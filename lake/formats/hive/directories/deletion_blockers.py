@@ -20,7 +20,7 @@ def parent_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> 
 def files_in_use(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Return the files, by path, in whose directory a partition may be read, each with the reason why it must stay."""
+    """Return the files from whose directory a partition may be read, by path, each with the reason why it stays."""
     locations, reasons, found = _PartitionLocations(partitions), {}, {}
     for directory in parent_directories(ref, versions):
         if (reason := locations.find_reader(directory)) is not None:
