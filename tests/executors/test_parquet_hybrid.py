@@ -8,7 +8,6 @@ from dataclasses import dataclass, field, replace
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
@@ -22,9 +21,11 @@ from test_parquet_stitch import task_of, text, write
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.inputs import UnsupportedInput
+from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.hybrid import Run, divide_runs, merged_row_group_rows
-from executors.engines.stitch.parquet import SourceGroup, source_groups
+from executors.engines.stitch.parquet import SourceGroup, read_inputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
@@ -262,8 +263,12 @@ def test_auto_reads_no_footer_of_a_group_that_is_smaller_than_one_large_row_grou
     assert reason == "no row groups of less than 19.5 KiB (min_row_group) follow another"
 
 
+def row_group(number: int, *, rows: int, size: int) -> RowGroup:
+    return RowGroup(number, 0, 0, rows, (), (), size, frozenset())
+
+
 def test_runs_keep_the_order_of_all_row_groups():
-    file = SimpleNamespace(row_groups=[RowGroup(number, 0, 0, 1, [], []) for number in range(5)])
+    file = SimpleNamespace(row_groups=[row_group(number, rows=1, size=0) for number in range(5)])
     groups = source_groups([file])  # type: ignore[list-item]
     (run,) = divide_runs(groups, 1)
     assert run.is_merged
@@ -274,10 +279,29 @@ def test_runs_keep_the_order_of_all_row_groups():
 
 def test_row_groups_that_are_merged_have_their_size_per_file_however_many_files_a_run_becomes():
     # The writer holds a row group in memory until it is complete.
-    groups = [SourceGroup(None, RowGroup(0, 0, 0, 1_000, (), ())) for _ in range(2_000)]  # type: ignore[arg-type]
-    with patch.object(RowGroup, "bytes", 1 << 20):
-        run = Run(groups, True)
-        for outputs in (1, 2, 4):
-            assert merged_row_group_rows(run, outputs, run.bytes) == run.rows // (10 * outputs)
-        assert merged_row_group_rows(run, 1, 5 * run.bytes) == run.rows // 10
-        assert merged_row_group_rows(Run(groups[:12], True), 1, 12 << 20) == 12_000
+    groups = [SourceGroup(None, row_group(0, rows=1_000, size=1 << 20)) for _ in range(2_000)]  # type: ignore[arg-type]
+    run = Run(groups, True)
+    for outputs in (1, 2, 4):
+        assert merged_row_group_rows(run, outputs, run.bytes) == run.rows // (10 * outputs)
+    assert merged_row_group_rows(run, 1, 5 * run.bytes) == run.rows // 10
+    assert merged_row_group_rows(Run(groups[:12], True), 1, 12 << 20) == 12_000
+
+
+def test_positions_in_files_of_small_row_groups_are_left_out_until_one_of_them_is_copied(tmp_path: Path):
+    paths = [write(tmp_path / f"{rows}.parquet", numbers(0, rows), row_groups=2) for rows in (40, 20_000)]
+    whole = [RawParquetFile.read(path) for path in paths]
+    small, large = read_inputs(task_of(paths, tmp_path), LEAST)
+    assert large == whole[1]
+    assert [(list(group.chunks), list(group.found)) for group in small.row_groups] == [([], []), ([], [])]
+    assert [(group.bytes, group.rows) for group in small.row_groups] == [
+        (group.bytes, group.rows) for group in whole[0].row_groups
+    ]
+    assert small.with_positions() == whole[0]
+
+
+def test_an_offset_index_in_some_files_of_small_row_groups_only_is_a_reason_to_refuse_them(tmp_path: Path):
+    paths = [str(tmp_path / f"{index}.parquet") for index in (True, False)]
+    for path, index in zip(paths, (True, False), strict=True):
+        pq.write_table(numbers(0, 40), path, write_page_index=index)
+    with pytest.raises(UnsupportedInput, match="have an offset index and others do not"):
+        verify_compatible(read_inputs(task_of(paths, tmp_path), LEAST))
