@@ -5,6 +5,7 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -29,7 +30,7 @@ from executors.engines.stitch.parquet import SourceGroup, read_inputs, source_gr
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
-from lake.errors import CancelRequested, Conflict
+from lake.errors import CancelRequested, Conflict, Transient
 from lake.plan import AUTO, RewriteOptions
 
 LEAST = 20_000
@@ -227,6 +228,38 @@ def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Pa
     (skipped,) = raised.value.args[1]
     assert skipped.quarantine == (paths[2],), skipped.reason
     assert list((tmp_path / "new").iterdir()) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+@settings(max_examples=600 if SOAK else 60, deadline=timedelta(seconds=10))
+@given(data=st.data())
+def test_page_headers_with_other_bytes_are_refused_or_read_as_before(
+    tmp_path_factory: pytest.TempPathFactory, kind: type[ParquetStitchEngine], data: st.DataObject
+):
+    folder = tmp_path_factory.mktemp("mutated")
+    paths = [write(folder / f"{number}.parquet", numbers(0, 300), row_groups=2) for number in range(2)]
+    content = bytearray(Path(paths[1]).read_bytes())
+    found = pq.ParquetFile(paths[1]).metadata
+    columns = [found.row_group(group).column(column) for group in range(2) for column in range(2)]
+    headers = [at for one in columns for at in (one.dictionary_page_offset, one.data_page_offset) if at is not None]
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 24))] = data.draw(st.integers(0, 255))
+    Path(paths[1]).write_bytes(bytes(content))
+    engine, task = kind(InProcessBackend(1)), task_of(paths, folder)
+    try:
+        assert engine.unsupported_reason(task, OPTIONS) is None
+        (written,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    except (Conflict, Transient):
+        assert list((folder / "new").iterdir()) == []
+        return
+    finally:
+        assert Path(paths[1]).read_bytes() == bytes(content)
+    try:
+        before = text(paths)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return
+    assert text([written.path]) == before
 
 
 def test_a_cancelled_merge_leaves_nothing(tmp_path: Path):
