@@ -17,8 +17,9 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parquet_footers import footer, with_footer
 from support import SOAK
-from test_parquet_stitch import task_of, text, write
+from test_parquet_stitch import _CHUNKS, _META, _ROW_GROUPS, _SIZE, task_of, text, write
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
@@ -28,6 +29,7 @@ from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.hybrid import Run, divide_runs, merged_row_group_rows
 from executors.engines.stitch.parquet import SourceGroup, read_inputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
+from executors.engines.thrift import I64
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient
@@ -53,6 +55,12 @@ def rewritten(task: RewriteTask, options: RewriteOptions = OPTIONS) -> list[str]
 def numbers(start: int, end: int) -> pa.Table:
     ids = pa.array(range(start, end), pa.int64())
     return pa.table({"id": ids, "s": [f"value {number * 7919 % 10007}" for number in range(start, end)]})
+
+
+def resident_bytes(key: str) -> int:
+    """The resident memory of this process now (VmRSS), or its maximum since the last reset (VmHWM)."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key)]
+    return int(line.split()[1]) * 1024
 
 
 def chunks(path: str) -> list[tuple[int, bytes]]:
@@ -260,6 +268,39 @@ def test_page_headers_with_other_bytes_are_refused_or_read_as_before(
     except (pa.ArrowException, OSError, UnicodeDecodeError):
         return
     assert text([written.path]) == before
+
+
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+def test_a_column_chunk_with_a_hole_of_4_gb_takes_little_memory_and_is_refused_or_read_as_before(
+    tmp_path: Path, kind: type[ParquetStitchEngine]
+):
+    paths = [write(tmp_path / f"{number}.parquet", numbers(0, 300), row_groups=1) for number in range(2)]
+    rows, hole = text(paths), 4 << 30
+    content = Path(paths[1]).read_bytes()
+    data = content[: -int.from_bytes(content[-8:-4], "little") - 8]
+    fields = footer(paths[1])
+    *_, last = fields[_ROW_GROUPS][1][1][0][_CHUNKS][1][1]
+    last[_META][1][_SIZE] = (I64, last[_META][1][_SIZE][1] + hole)
+    changed = Path(with_footer(paths[1], fields)).read_bytes()
+    with open(paths[1], "wb") as file:
+        file.write(data)
+        file.seek(hole, os.SEEK_CUR)
+        file.write(changed[len(data) :])
+    engine, task = kind(InProcessBackend(1)), task_of(paths, tmp_path)
+    options = replace(OPTIONS, target_file_max_bytes=2 * hole)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident_bytes("VmRSS")
+    try:
+        assert engine.unsupported_reason(task, options) is None
+        (written,) = engine.rewrite([task], options, lambda _: None, threading.Event())
+    except Conflict as error:
+        (skipped,) = error.args[1]
+        assert skipped.quarantine == (paths[1],)
+        assert list((tmp_path / "new").iterdir()) == []
+    else:
+        assert text([written.path]) == rows
+    assert resident_bytes("VmHWM") - before < 256 << 20
+    assert Path(paths[1]).stat().st_size == len(changed) + hole
 
 
 def test_a_cancelled_merge_leaves_nothing(tmp_path: Path):
