@@ -271,6 +271,20 @@ def test_page_headers_with_other_bytes_are_refused_or_read_as_before(
 
 
 @pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+def test_columns_of_one_name_keep_their_values(tmp_path: Path, kind: type[ParquetStitchEngine]):
+    first, second = list(range(5)), list(range(5, 10))
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path in paths:
+        pq.write_table(pa.Table.from_arrays([pa.array(first), pa.array(second)], ["a", "a"]), path)
+    engine, task = kind(InProcessBackend(1)), task_of(paths, tmp_path)
+    assert engine.unsupported_reason(task, OPTIONS) is None
+    (written,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    file = pq.ParquetFile(written.path)
+    found = pa.concat_tables([file.read_row_group(number) for number in range(file.num_row_groups)])
+    assert [column.to_pylist() for column in found.columns] == [first * 2, second * 2]
+
+
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
 def test_a_column_chunk_with_a_hole_of_4_gb_takes_little_memory_and_is_refused_or_read_as_before(
     tmp_path: Path, kind: type[ParquetStitchEngine]
 ):
