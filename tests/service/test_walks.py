@@ -28,13 +28,16 @@ def described(before: str) -> list[str]:
 
 
 def called(call: Callable[[], Any], functions: list[str]) -> list[str]:
-    """Call ``call`` and return which of ``functions`` this thread called meanwhile, in order."""
-    wanted, found = {str(ROOT / name): name for name in functions}, list[str]()
+    """Call ``call`` and return which of ``functions`` this thread called meanwhile, in order.
+
+    A generator that continues was not called again.
+    """
+    wanted, found = {str(ROOT / name): name for name in functions}, dict[FrameType, str]()
 
     def note(frame: FrameType, event: str, _: object) -> None:
         name = wanted.get(f"{frame.f_code.co_filename}:{frame.f_code.co_qualname}")
         if event == "call" and name is not None:
-            found.append(name)
+            found.setdefault(frame, name)
 
     before = sys.getprofile()
     sys.setprofile(note)
@@ -42,7 +45,7 @@ def called(call: Callable[[], Any], functions: list[str]) -> list[str]:
         call()
     finally:
         sys.setprofile(before)
-    return found
+    return list(found.values())
 
 
 def test_a_scan_and_a_run_call_each_step_in_the_described_order_and_once(toys, tmp_path, store):
