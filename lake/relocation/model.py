@@ -336,7 +336,7 @@ class PartitionState:
     #: the name under which a later relocation has moved the renamed partition from ``location``, which is one of its
     #: own previous locations now; None if the partition is there
     moved_on_as: str | None = None
-    #: the partition that has the name now was relocated under another name, and then renamed
+    #: the partition that has the name now was relocated under another name, and then renamed; no late file concerns it
     is_another: bool = False
 
     @property
