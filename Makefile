@@ -99,7 +99,7 @@ metrics-doc: $(READY) ## renew docs/metrics.md
 	@$(BIN)/python -m service.server.observability.metrics_doc
 
 config-doc: $(READY) ## renew the tables of docs/configuration.md
-	@$(BIN)/python -m service.control.config.reference_doc
+	@$(BIN)/python -m service.control.config.config_doc
 
 formats-doc: $(READY) ## renew the feature matrix of docs/formats.md
 	@$(BIN)/python -m lake.formats_doc

@@ -45,7 +45,7 @@ from service.control.store.database import Database
 from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, SupersededRow, TableRow, TrendRow
 from service.control.store.rows import pack_slices
 from service.control.store.schema import create_trigger_statements, drop_trigger_statements
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage
 

@@ -29,11 +29,11 @@ from sqlalchemy import func, insert, select, update
 
 from bench.processes import memory
 from executors.context import RunContext
-from executors.reconcile import record_discovered_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.search import RelocationSearch
 from executors.relocation.watch import PartitionWatch
 from executors.sweep import sweep_table
+from executors.unrecorded_commits import record_discovered_relocations
 from lake.errors import LakefoldError
 from lake.formats.hive import FORMAT
 from lake.formats.hive.commit import commit_record

@@ -4,7 +4,7 @@
 from collections.abc import Sequence
 
 from executors.lease import Lease
-from executors.repeated_calls import poll_for_commit
+from executors.retries import poll_for_commit
 from lake.errors import CommitLost, CommitUnknown, TableGone, one_line
 from lake.plan import Claim, Commit
 from lake.ports import TableFormat
@@ -41,7 +41,7 @@ class CommitStatus:
             raise CommitUnknown(unknown) from error
 
     def find_commit_after(self, error: Exception, *, until_found: bool) -> Commit | None:
-        """Return the table's commit after a commit step that ended in ``error``, see ``retry.poll_for_commit``."""
+        """Return the table's commit after a commit step that ended in ``error``, see ``retries.poll_for_commit``."""
         return poll_for_commit(
             self._format, self._claim.plan, error, delays=self._retry_delays, until_found=until_found
         )

@@ -12,8 +12,8 @@ from executors.commit_status import CommitStatus
 from executors.context import RunContext
 from executors.lease import CANCEL_REASON, Lease
 from executors.outcome import RunOutcome, RunResult
-from executors.repeated_calls import retry_store_call
-from executors.uncommitted import UncommittedWork
+from executors.retries import retry_store_call
+from executors.uncommitted_work import UncommittedWork
 from lake.errors import (
     CancelRequested,
     CommitLost,

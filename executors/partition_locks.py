@@ -11,11 +11,11 @@ from datetime import timedelta
 from functools import partial
 
 from lake.errors import LeaseLost, one_line
-from lake.identity import executor_name
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwner, LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import Capability, TableFormat
+from lake.process_identity import executor_name
 from lake.relocation_store import RelocationStore
 from lake.renewal import Renewer
 

@@ -28,10 +28,10 @@ from executors.failed_run import RunFailure
 from executors.lease import Lease
 from executors.observer import run_observed
 from executors.outcome import RunOutcome, RunResult, completion_message, partition_figures, unreadable_groups
-from executors.reconcile import record_discovered_relocations
 from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
-from executors.repeated_calls import retry_store_call
-from executors.uncommitted import uncommitted_work_of
+from executors.retries import retry_store_call
+from executors.uncommitted_work import uncommitted_work_of
+from executors.unrecorded_commits import record_discovered_relocations
 from executors.verification import verify_rewrite
 from lake.capabilities import Fenced, RelocatesPartitions, recreated_reason, with_identity
 from lake.errors import (

@@ -7,10 +7,10 @@ from collections.abc import Mapping, Sequence
 
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
-from executors.reconcile import record_discovered_relocations, record_unrecorded_commits
 from executors.relocation.search import RelocationSearch
 from executors.relocation.sweep import sweep_partitions
 from executors.relocation.watch import PartitionWatch
+from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
 from lake.capabilities import (
     FindsStaged,
     FindsStragglers,

@@ -15,9 +15,9 @@ from executors.run import run_plan
 from executors.spark import drop_dead_session
 from executors.take_over import take_over_one, unserved_outcome
 from lake.errors import Rejected, one_line
-from lake.identity import executor_name
 from lake.logfields import claim_log_fields
 from lake.plan import Claim
+from lake.process_identity import executor_name
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ class PendingAction:
     touched. ``plan_id`` is the lakefold plan that the action carries, None for an action of another program. A
     scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` is the reason why
     lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold, so it can't be withdrawn
-    and has to be executed. ``has_live_owner``: a lakefold process has signed the action and may be alive; None if the
+    and has to be executed. ``has_live_owner``: the lakefold process that works on the action may be alive; None if the
     table does not distinguish this from other traces. ``is_rolled_back``: a process may be rolling the action back now.
     """
 
@@ -343,9 +343,9 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Of an instant that a writer has taken over, the files from before are deleted. Also mends what else
-        ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits that
-        another process may drop from the table's log too early.
+        Of an instant that a writer has taken over, the files from before are deleted. Also repairs the other states
+        that ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits
+        that another process may drop from the table's log too early.
         """
 
 
@@ -360,10 +360,14 @@ class FindsStragglers(Protocol):
     def instants_with_stragglers(self, table: TableRef) -> Collection[str]:
         """Return the ended instants of lakefold plans, in any database, that have files of no commit.
 
-        Also returns instants whose withdrawal was interrupted after it had removed them from the table's timeline, and
-        instants that a writer has taken over, if they have files from before, instants that a writer began while their
-        plan was being removed, and commits whose superseded files another process counts as deleted. Every sweep calls
-        this, so it must be cheap: each ended instant is checked at growing intervals, then no longer.
+        Also returns four other kinds of instants:
+
+        - instants whose withdrawal was interrupted after it had removed them from the table's timeline;
+        - instants that a writer has taken over, if they have files from before;
+        - instants that a writer began while their plan was being removed;
+        - commits whose superseded files another process counts as deleted.
+
+        Every sweep calls this, so it must be cheap: each ended instant is checked at growing intervals, then no longer.
         """
 
 
@@ -425,7 +429,7 @@ class RelocatesPartitions(Protocol):
     def other_readers(
         self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
-        """Return the partitions whose location another partition or table is read from, each with that one, in words.
+        """Return the partitions whose location another partition or table is read from, with a phrase that names it.
 
         ``locations`` has a location of each partition to check, by the partition's name. The partitions of the
         table are read at each call. Those of other tables were read at most ``max_age`` ago; without it, at most some

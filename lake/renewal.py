@@ -122,8 +122,8 @@ class Renewer:
     def renew_now(self, renew: Callable[[], str | None] | None = None) -> str | None:
         """Send one request from this thread, or ``renew`` in its place. Returns ``loss_reason``.
 
-        Raises what the request raises: then it is unknown whether it was granted. Once the thing is lost, nothing is
-        sent.
+        Raises the error of the request: then it is unknown whether the request was granted. Once the thing is lost,
+        nothing is sent.
         """
         if self.loss_reason is None:
             with self._request_lock:

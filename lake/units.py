@@ -93,7 +93,7 @@ def format_rough_duration(span: timedelta | float) -> str:
 
 
 def format_until(moment: datetime, now: datetime) -> str:
-    """Return a time to come in UTC, never too early: to the minute, or to the second if it is within two minutes.
+    """Return a future time in UTC, rounded up to the minute, or to the second if it is within two minutes.
 
     The date is included if it is not that of ``now``.
     """

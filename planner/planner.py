@@ -15,10 +15,10 @@ from lake.model import Snapshot
 from planner.budgets import PlanSizeLimit
 from planner.candidates import PlanningConstraints
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs, estimate_benefit
+from planner.plan_selection import explain_budget, select_next_plan
 from planner.policy.fields import PlanningSettings
 from planner.preparation import UNCONSTRAINED, PreparedTable, prepare_table
 from planner.result import PlanningResult, decision_table, estimate_effect, selected_plan
-from planner.selection import explain_budget, select_next_plan
 
 
 def plan_table(

@@ -18,9 +18,9 @@ from planner.budgets import PlanSizeLimit
 from planner.candidates import Candidates, Ints, Mask, PlanningConstraints
 from planner.cost import Benefit
 from planner.groups import Groups
+from planner.plan_selection import Selection
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, Reason, reason_text
-from planner.selection import Selection
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

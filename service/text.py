@@ -108,7 +108,7 @@ def describe_file_changes(changes: Mapping[str, Any]) -> str:
 
 
 def describe_figures(figures: Mapping[str, int]) -> str:
-    """Return the figures of a message in words: ``812 input files, 2.00 GiB input bytes``."""
+    """Return the figures of a message as text: ``812 input files, 2.00 GiB input bytes``."""
     return ", ".join(
         f"{format_size(value) if 'bytes' in name else format(value, ',')} {name.replace('_', ' ')}"
         for name, value in figures.items()

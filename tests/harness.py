@@ -21,7 +21,7 @@ from support import HEAP
 from executors.context import RunContext
 from executors.engines import create_engines
 from executors.worker import Worker, WorkerSettings
-from service.control.config.tables import default_policy
+from service.control.config.table_settings import default_policy
 from service.control.wiring import open_config, open_store
 
 LAKEFOLD = [str(Path(sys.executable).with_name("lakefold"))]

@@ -11,9 +11,9 @@ from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.candidates import PlanningConstraints, find_candidates
 from planner.groups import form_groups
+from planner.plan_selection import _order_of_preference
 from planner.policy.policy import SizingPolicy
 from planner.result import clustering_groups
-from planner.selection import _order_of_preference
 
 
 def hudi_groups(

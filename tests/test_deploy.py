@@ -18,7 +18,7 @@ import yaml
 from service.cli.demo.hudi import HudiLake
 from service.cli.demo.settings import config_text
 from service.control.config.loader import load_config
-from service.control.config.tables import check_rules
+from service.control.config.table_settings import check_rules
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ import pytest
 
 from service.cli import main
 from service.control.config.loader import load_config
-from service.control.config.tables import check_rules
+from service.control.config.table_settings import check_rules
 
 ROOT = Path(__file__).parent.parent
 BIN = Path(sys.executable).parent

@@ -109,7 +109,7 @@ class LeafStatistics:
         return all(mine.has_comparable_bounds(theirs) for mine in self.types for theirs in other.types)
 
     def conflicting_field_ids(self, other: "LeafStatistics") -> tuple[str, str] | None:
-        """Return the field ids of both columns, in words, if the name means another column in files of ``other``.
+        """Return the field ids of both columns as text if the name means another column in files of ``other``.
 
         Returns None if it means the same column. Each id of ``other`` must be one of this column's ids. Each id of this
         column must be in ``other``, unless some files of ``other`` have no ids. If one side has no ids at all, there is
@@ -152,7 +152,7 @@ class FileStatistics:
 
 
 def render_bound(kind: LeafType, bound: Any) -> str:
-    """Return a bound in words."""
+    """Return a bound as text."""
     if bound is None:
         return "no value"
     if kind.family == "decimal":

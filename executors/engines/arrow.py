@@ -4,7 +4,7 @@
 import pyarrow as pa
 
 from executors.engines.backends import RewriteBackend
-from executors.engines.concat import rewrite_task, row_group_rows, write_settings
+from executors.engines.group_rewrite import rewrite_task, row_group_rows, write_settings
 from executors.engines.inputs import UnsupportedInput, adapt_inputs, common_layout, read_footers, unify_schemas
 from executors.engines.layout.sorting import sort_column_names
 from executors.engines.task_engine import TaskEngine

@@ -384,7 +384,7 @@ def _calendar_era(version: bytes) -> bytes:
 
 
 def _first_difference(one: dict[bytes, bytes], other: dict[bytes, bytes]) -> str | None:
-    """Return the first key whose value differs, in words. None if all are equal."""
+    """Return a phrase that names the first key whose value differs. Returns None if all are equal."""
     names = sorted(one.keys() | other.keys())
     return next(
         (f"metadata {name.decode(errors='replace')}" for name in names if one.get(name) != other.get(name)), None

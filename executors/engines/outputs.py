@@ -210,7 +210,7 @@ def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
 
 
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:
-    """Return a writer's option; of a mapping or list of columns, only the entries of ``columns``."""
+    """Return a writer's option. If it is a mapping or a list of columns, return only its entries for ``columns``."""
     if isinstance(option, dict):
         return {name: value for name, value in option.items() if name in columns} or None
     return [name for name in option if name in columns] if isinstance(option, list) else option
@@ -240,7 +240,7 @@ def _stored(shape: CommonLayout) -> pa.Schema:
 
 
 def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:
-    """Return the first column that pyarrow would store differently, in words. None if no column differs."""
+    """Return a phrase about the first column that pyarrow would store differently. Returns None if none differs."""
     if len(wanted) != len(written):
         return f"pyarrow would write {len(written)} columns instead of {len(wanted)}"
     for index in range(len(wanted)):

@@ -43,7 +43,7 @@ _VERSION = b"org.apache.spark.version"
 def find_conversion(
     schema: str, path: str, leaves: Mapping[str, LeafStatistics], *, in_orc: bool = False
 ) -> str | None:
-    """Return the first column of a file whose values Spark would convert, in words. None if Spark reads all unchanged.
+    """Return a phrase about the first column of a file whose values Spark would convert. None if it converts none.
 
     ``leaves`` are the columns of the file at ``path``.
     """
@@ -175,7 +175,7 @@ def _minimums(array: pa.Array) -> Iterable[int]:
 
 
 def find_orc_conversion(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | None:
-    """Return why Spark would change values of the ORC file at ``path``, in words. None if it would not.
+    """Return the reason why Spark would change values of the ORC file at ``path``. None if it would not.
 
     ``zone`` returns the time zone of Spark's JVM, by which Spark reads and writes timestamps.
     """

@@ -48,7 +48,7 @@ def has_field_ids(schema: str) -> bool:
 
 
 def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """Return the first column whose field id differs between some of ``files`` and ``schema``, in words, or None.
+    """Return a phrase about the first column whose field id differs between ``files`` and ``schema``, or None.
 
     ``files`` are paths with their columns. A column without an id differs from one with an id. If the schema has no
     ids, the files have to agree among themselves.

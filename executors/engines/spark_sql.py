@@ -24,7 +24,7 @@ from pyarrow import fs as pafs
 from executors.datafiles import open_data_file
 from executors.datafiles.orc_tail import read_tail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
-from executors.engines.concat import reading_input
+from executors.engines.group_rewrite import reading_input
 from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import (
@@ -150,7 +150,7 @@ class SparkEngine:
 
 
 def _unsupported_column(one: ParquetInput) -> str | None:
-    """Return the first column of a file that Spark can't read or would change, in words, or None."""
+    """Return a phrase about the first column of a file that Spark can't read or would change, or None."""
     if has_foreign_int96(one.metadata):
         return f"{one.path} has INT96 timestamps of another writer; they may have nanoseconds, which Spark would drop"
     for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
@@ -164,7 +164,7 @@ def _unsupported_column(one: ParquetInput) -> str | None:
 
 
 def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
-    """Return the first column of some files that the table's schema lacks, in words, or None."""
+    """Return a phrase about the first column of some files that the table's schema lacks, or None."""
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
     return next(
         (

@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Protocol
 
 from executors.partition_locks import PartitionLock
-from executors.reconcile import record_discovered_relocations, record_unrecorded_commits
+from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
 from lake.capabilities import CopiesLateFiles, Fenced, RelocatesPartitions
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint

@@ -37,7 +37,7 @@ def mount_with_host_locks(path: str) -> str | None:
 
 
 def _mount_of(path: str) -> tuple[str, list[str]]:
-    """Return kind and options of the mount that ``path`` is on; '' and none if the kernel does not show it."""
+    """Return kind and options of the mount that ``path`` is on; '' and no options if the kernel does not show it."""
     try:
         lines = Path("/proc/self/mountinfo").read_text().splitlines()
     except OSError:

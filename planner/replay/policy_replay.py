@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The replay of one policy over a history: writers write, and the planner plans at each tick of the scan interval.
 
-Planning uses ``planner.worthwhile`` and ``planner.selection`` on the files of partitions whose result may have
+Planning uses ``planner.worthwhile`` and ``planner.plan_selection`` on the files of partitions whose result may have
 changed. A partition is planned in three cases: its existing files have changed, one of its files has reached the age
 that planning requires, or some of its worthwhile files exceeded the limits of the previous plan. A plan is executed at
 its tick.
@@ -22,6 +22,7 @@ from planner.candidates import Candidates, Ints, decide_large, decide_recent
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs
 from planner.groups import min_group_files
 from planner.partition_selection import select_partitions
+from planner.plan_selection import Selection, select_next_plan
 from planner.policy.enums import PartitionFilter
 from planner.policy.policy import SizingPolicy
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
@@ -36,7 +37,6 @@ from planner.replay.events import (
     from_microseconds,
 )
 from planner.replay.layout import LayoutTotals, ReplayLayout
-from planner.selection import Selection, select_next_plan
 from planner.worthwhile import find_worthwhile
 
 

@@ -16,15 +16,17 @@ from typer.core import TyperGroup
 from typer.exceptions import TyperException
 
 from service.cli.commands import (
+    advise,
     audit,
     clean,
     config,
+    db,
     history,
     init,
     notifications,
     pause,
     plans,
-    relocate,
+    relocated_partitions,
     replay,
     report,
     serve,
@@ -32,10 +34,11 @@ from service.cli.commands import (
     status,
     tables,
     tokens,
+    verify,
 )
 from service.cli.commands.common import remote_url
-from service.cli.commands.output import CommandOutput
 from service.cli.demo import command as demo
+from service.cli.output.command_output import CommandOutput
 from service.problems import USAGE, ExitCode, ProblemError, classify, exit_codes_help
 
 app = typer.Typer(
@@ -85,17 +88,19 @@ status.add_to(app)
 report.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
-relocate.add_to(tables.app)
+relocated_partitions.add_to(tables.app)
 history.add_to(tables.app)
 replay.add_to(tables.app)
+advise.add_to(tables.app)
 app.add_typer(tables.app, name="tables")
 app.add_typer(plans.app, name="plans")
 simulate.add_to(app)
 clean.add_to(app)
+verify.add_to(app)
 app.add_typer(notifications.app, name="notifications")
 audit.add_to(app)
-app.add_typer(config.config_app, name="config")
-app.add_typer(config.db_app, name="db")
+app.add_typer(config.app, name="config")
+app.add_typer(db.app, name="db")
 app.add_typer(tokens.app, name="tokens")
 
 

@@ -10,7 +10,7 @@ from lake.errors import Transient, one_line
 from lake.model import TableRef
 from lake.redaction import add_secrets_of_settings
 from lake.storage import hdfs, s3
-from service.control.config.limits import ConfiguredLimits
+from service.control.config.claim_limits import ConfiguredLimits
 from service.control.config.loader import (
     Config,
     ConfigError,
@@ -18,7 +18,7 @@ from service.control.config.loader import (
     load_config,
     load_config_for_source,
 )
-from service.control.config.tables import check_rules, global_settings
+from service.control.config.table_settings import check_rules, global_settings
 from service.control.store import Store, StoreError, StoreSettings
 
 AnyStore = TypeVar("AnyStore", bound=Store)

@@ -16,7 +16,7 @@ from answers.cases import IDS, Batch
 from answers.kinds import Predicate
 from answers.readers import Answer, answers, of_each_row
 from answers.writers import written_by_duckdb, written_by_pyarrow
-from executors.engines import concat
+from executors.engines import group_rewrite
 from lake.engines import RewriteEngine, RewriteTask
 from lake.plan import RewriteOptions
 
@@ -176,7 +176,7 @@ class Written:
                 made[number] = replace(old, engine=engine.name, paths=outputs)
                 tasks.setdefault(engine.name, []).append(task)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(concat, "_ROW_GROUP_BYTES", self._random.choice([1, 8 << 20]))
+            patch.setattr(group_rewrite, "_ROW_GROUP_BYTES", self._random.choice([1, 8 << 20]))
             for engine in engines:
                 some = tasks.get(engine.name, [])
                 written = list(engine.rewrite(some, OPTIONS, lambda _: None, threading.Event())) if some else []

@@ -26,7 +26,7 @@ from contract.test_contract_staged import (
 from lake.errors import Conflict
 from lake.plan import StagedWork, SupersededVersion
 from lake.ports import Capability, DeletionResult
-from service.control.store import superseded
+from service.control.store import superseded_files
 from service.control.store.models import SupersededRow
 
 PORT, RUN = PortContract(), RunContract()
@@ -109,9 +109,9 @@ def test_a_commit_without_its_epoch_is_found(bench: Bench, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("bench", ["versions-sqlite"], indirect=True)
 def test_an_order_by_the_text_of_commits_is_found(bench: Bench, monkeypatch: pytest.MonkeyPatch):
-    waiting = superseded._undeleted
+    waiting = superseded_files._undeleted
     monkeypatch.setattr(
-        superseded, "_undeleted", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
+        superseded_files, "_undeleted", lambda table: waiting(table).order_by(None).order_by(SupersededRow.instant)
     )
     with red("At index 0 diff"):
         RUN.test_files_are_deleted_in_the_order_of_replacement_for_any_names_of_commits(bench, monkeypatch)

@@ -12,7 +12,7 @@ from answers.readers import files, in_duckdb, in_duckdb_unskipped, in_pyarrow, i
 from answers.writers import written_by_duckdb, written_by_pyarrow
 from support import SOAK
 
-from executors.engines import concat
+from executors.engines import group_rewrite
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from lake.engines import RewriteTask
@@ -31,7 +31,7 @@ def different(folder: Path, seed: int) -> Iterator[str]:
     by_duckdb = random.random() < 0.4
     paths = written_by_duckdb(folder, tables) if by_duckdb else written_by_pyarrow(random, folder, tables)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(concat, "_ROW_GROUP_BYTES", random.choice([1, 8 << 20]))
+        patch.setattr(group_rewrite, "_ROW_GROUP_BYTES", random.choice([1, 8 << 20]))
         new = rewritten(folder, paths, random.choice([1, 2]))
     yield from compared(drawn, new, f"seed {seed}, written by {'DuckDB' if by_duckdb else 'pyarrow'}")
 

@@ -27,7 +27,7 @@ OPTIONS = RewriteOptions(target_file_max_bytes=1 << 30)
 _MEASURE = """
 import re, sys
 from pathlib import Path
-from executors.engines.concat import rewrite_task
+from executors.engines.group_rewrite import rewrite_task
 from executors.engines.spark_tasks import rewrite_bundle
 from lake.engines import RewriteTask
 from lake.plan import RewriteOptions

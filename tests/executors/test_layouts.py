@@ -18,7 +18,7 @@ from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from executors.engines import concat
+from executors.engines import group_rewrite
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.layout import sorting
@@ -312,8 +312,8 @@ def held(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     monkeypatch.setattr(sorting, "_MAX_HELD_BYTES", 16 << 10)
     monkeypatch.setattr(sorting, "_BATCH_BYTES", 32 << 10)
     monkeypatch.setattr(sorting, "_SAMPLE_ROWS", 500)
-    monkeypatch.setattr(concat, "_BATCH_ROWS", 300)
-    monkeypatch.setattr(concat, "_BATCH_BYTES", 1 << 12)
+    monkeypatch.setattr(group_rewrite, "_BATCH_ROWS", 300)
+    monkeypatch.setattr(group_rewrite, "_BATCH_BYTES", 1 << 12)
     counts: list[int] = []
     in_memory = sorting._ExternalSort._sorted_in_memory
 

@@ -5,8 +5,8 @@ import subprocess
 from types import SimpleNamespace
 
 import lake.formats
-from executors import sessions, spark
-from executors.sessions import SparkSessions
+from executors import shared_session, spark
+from executors.shared_session import SparkSessions
 from lake.ports import SessionRequirements
 
 
@@ -17,7 +17,7 @@ def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatc
         jvms.append(subprocess.Popen(["sleep", "60"]))
         return object()
 
-    monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
+    monkeypatch.setattr(shared_session, "jvm_process", lambda: jvms[-1])
     found = SparkSessions(start)
     try:
         assert (found.state, found.failure) == ("none", None)
@@ -36,8 +36,8 @@ def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatc
 
 def test_a_session_that_lacks_a_format_of_waiting_work_ends_as_soon_as_no_plan_runs(monkeypatch):
     started, ended, busy, lacks = [], [], [True], []
-    monkeypatch.setattr(sessions, "jvm_process", lambda: None)
-    monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
+    monkeypatch.setattr(shared_session, "jvm_process", lambda: None)
+    monkeypatch.setattr(shared_session, "end_session", lambda: ended.append(len(started)))
     found = SparkSessions(lambda: started.append(1) or object(), missing_formats=lambda: lacks, is_busy=lambda: busy[0])
     lacks.append("delta")
     assert found.ensure_usable(), "one that is not started yet lacks nothing"
@@ -52,8 +52,8 @@ def test_a_session_that_lacks_a_format_of_waiting_work_ends_as_soon_as_no_plan_r
 
 def test_a_spoiled_session_ends_as_soon_as_no_plan_runs_and_another_one_is_started(monkeypatch):
     started, ended, busy = [], [], [True]
-    monkeypatch.setattr(sessions, "jvm_process", lambda: None)
-    monkeypatch.setattr(sessions, "end_session", lambda: ended.append(len(started)))
+    monkeypatch.setattr(shared_session, "jvm_process", lambda: None)
+    monkeypatch.setattr(shared_session, "end_session", lambda: ended.append(len(started)))
     found = SparkSessions(lambda: started.append(1) or object(), is_busy=lambda: busy[0])
     observer = found.observer()
     observer.clean_failed("t", "SessionSpoiled")

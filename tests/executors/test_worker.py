@@ -20,7 +20,7 @@ from executors.outcome import RunResult
 from executors.worker import Worker, WorkerSettings
 from lake.errors import EarlierAttemptPending, Rejected, SessionSpoiled, Transient
 from lake.failpoints import failpoint
-from lake.identity import executor_name
+from lake.process_identity import executor_name
 
 BEAT = timedelta(seconds=0.05)
 FAST = {

@@ -27,12 +27,12 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import DIRECTORY, RunningAttempt
 from lake.formats.hudi.plans import withdrawal
-from lake.identity import Process
 from lake.plan import Claim, Plan
+from lake.process_identity import Process
 from planner.cost import CostInputs
 from service.cli import main
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.adoption import adopt_pending_actions
 from service.control.store import Store
 

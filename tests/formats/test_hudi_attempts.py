@@ -30,8 +30,8 @@ from lake.formats.hudi.plans import adoption, compaction
 from lake.formats.hudi.plans.withdrawal import withdraw_plan
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
 from lake.formats.hudi.writer import HudiWriter
-from lake.identity import Process
 from lake.plan import Plan, PlanKind, RewriteOptions, StagedWork
+from lake.process_identity import Process
 
 
 @pytest.fixture

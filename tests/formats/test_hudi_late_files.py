@@ -25,7 +25,7 @@ from lake.formats.hudi.pending.late_files import (
     record_instant,
     record_path,
 )
-from lake.formats.hudi.pending.markers import write_rollback_guard
+from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
 from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan

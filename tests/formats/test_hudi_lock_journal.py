@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from lake import identity as lake_identity
+from lake import process_identity
 from lake.formats.hudi.jvm.errors import describe_lock
 from lake.formats.hudi.lock_settings import lock_journal as journal_module
 from lake.formats.hudi.lock_settings.lock_journal import DIRECTORY, LockJournal, OpenLockEntry
-from lake.identity import Process
 from lake.model import Concurrency, TableRef
+from lake.process_identity import Process
 
 DOING = "committing"
 
@@ -243,11 +243,11 @@ def test_a_lock_that_is_not_free_is_reported_with_its_location(
 def test_without_the_kernels_answer_nothing_is_proved(
     monkeypatch: pytest.MonkeyPatch, holder: "subprocess.Popen[bytes]"
 ) -> None:
-    known: Callable[[], object] = lake_identity._current_namespace
+    known: Callable[[], object] = process_identity._current_namespace
     process = identity(holder.pid)
-    monkeypatch.setattr(lake_identity, "_current_namespace", lambda: None)
+    monkeypatch.setattr(process_identity, "_current_namespace", lambda: None)
     assert Process.of(holder.pid) is None
     kill(holder)
     assert not process.is_dead
-    monkeypatch.setattr(lake_identity, "_current_namespace", known)
+    monkeypatch.setattr(process_identity, "_current_namespace", known)
     assert process.is_dead

@@ -20,7 +20,7 @@ from executors.outcome import RunResult
 from executors.run import run_plan
 from lake.model import TableRef
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.store import Store
 from service.server.daemon.maintenance import Maintenance
 from service.server.observability.metrics import Metrics

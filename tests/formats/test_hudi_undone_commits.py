@@ -17,8 +17,8 @@ from test_hudi_attempts import stamp
 from test_hudi_pending_actions import ROLLBACK
 
 from executors.context import RunContext
-from executors.reconcile import record_unrecorded_commits
 from executors.sweep import sweep_table
+from executors.unrecorded_commits import record_unrecorded_commits
 from lake.errors import CommitLost, Rejected, Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage

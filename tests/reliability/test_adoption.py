@@ -16,7 +16,7 @@ from executors.worker import Worker
 from lake.formats import load_format
 from lake.plan import PlanState
 from service.control.config.loader import load_config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.planning.scan import scan_and_plan
 from service.control.wiring import create_store
 

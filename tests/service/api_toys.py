@@ -13,7 +13,7 @@ from service.control.config.loader import load_config
 from service.control.lake_cache import LakeCache
 from service.control.store import Store
 from service.server.api.context import Context
-from service.server.api.tokens import TokenCache, new_token, token_digest
+from service.server.api.token_cache import TokenCache, new_token, token_digest
 from service.server.http.app import create_app
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage

@@ -7,7 +7,7 @@ import pytest
 
 from lake.model import TableRef
 from service.control.config.loader import ConfigError, load_config
-from service.control.config.tables import check_rules
+from service.control.config.table_settings import check_rules
 
 MIB = 1 << 20
 ORDERS = TableRef(name="sales.orders", format="hudi", location="/lake/sales/orders")

@@ -24,7 +24,7 @@ from lake.plan import Plan, PlanKind, PlanState
 from planner.cost import CostInputs
 from service.cli.commands.tables import _check_rollback
 from service.control.config.loader import load_config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.planning import adoption
 from service.control.planning.adoption import AbandonedActionLog, abandoned_actions, adopt_pending_actions
 from service.control.store import PlanView, Store

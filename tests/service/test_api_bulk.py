@@ -9,12 +9,12 @@ from store_plans import add, claimed, make_plan, sql
 
 from lake.model import TableRef
 from lake.plan import PlanState
-from service.cli.commands.output import CommandOutput
+from service.cli.output.command_output import CommandOutput
 from service.control.planning import bulk_actions
 from service.control.store import TableScope
 from service.control.store.plan_creation import QueueEntry
 from service.server.api.security import TOKEN_COOKIE
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 
 SALES, OPS = (TableRef(name=name, format="hudi", location=f"/lake/{name}") for name in ("sales.orders", "ops.jobs"))
 

@@ -14,13 +14,13 @@ from waiting import wait_for
 
 from lake.plan import RewriteProgress, Step
 from service.control.config.http import HttpSettings
-from service.server.api import progress, tokens
+from service.server.api import progress, token_cache
 from service.server.http import server as http_server
 from service.server.http.app import create_app
 from service.server.http.server import HttpServer
 
 #: how long after its revocation a token may be heard at most
-LATEST = tokens._CACHE_SECONDS + progress._POLL_SECONDS
+LATEST = token_cache._CACHE_SECONDS + progress._POLL_SECONDS
 ROUND = 0.02
 
 
@@ -179,7 +179,7 @@ def test_a_short_database_outage_ends_no_stream(context, server, monkeypatch):
 
 
 def test_a_stream_ends_with_its_token_and_streams_of_other_tokens_continue(context, server, monkeypatch):
-    monkeypatch.setattr(tokens, "_CACHE_SECONDS", 0.1)
+    monkeypatch.setattr(token_cache, "_CACHE_SECONDS", 0.1)
     plan = add(context.store, "dt=1")
     listeners = {
         name: Listener(server, plan.plan_id, Authorization=f"Bearer {add_token(context.store, 'read', name)}")

@@ -16,9 +16,9 @@ from uuid_utils import uuid7
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.scan import scan_and_plan
-from service.control.store import ScanRecord, tables
+from service.control.store import ScanRecord, scans
 from service.text import to_jsonable
 
 RULES = '[defaults]\nsmall_file_limit = "1MiB"\nquiet_period = "0s"\n'
@@ -274,8 +274,8 @@ def test_a_page_of_tables_reads_the_scans_of_no_other(lake, monkeypatch):
         name = f"sales.t{number:02d}"
         context.store.register_table(TableRef(name=name, format="toy", location=f"/lake/{name}"), "observe")
         context.store.record_scan(ScanRecord(table=name, taken_at=datetime.now(UTC), reducible_bytes=2**40 + number))
-    read, rows = tables._cached_scan_from_json, []
-    monkeypatch.setattr(tables, "_cached_scan_from_json", lambda record, at: rows.append(1) or read(record, at))
+    read, rows = scans._cached_scan_from_json, []
+    monkeypatch.setattr(scans, "_cached_scan_from_json", lambda record, at: rows.append(1) or read(record, at))
     whole = pages(client, "/v1/tables")
     assert len(rows) == len(whole) == 31
     rows.clear()

@@ -22,7 +22,7 @@ from lake.storage.locations import location_identity
 from service.control import serializers
 from service.control.config.catalog import Catalog
 from service.control.config.loader import load_config
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.lake_cache import LakeState, read_lake_state
 from service.control.store import StoreError, TableScope
 from service.problems import ExitCode, ProblemError

@@ -17,9 +17,10 @@ from cli_commands import every_command
 from lake.errors import CommitUnknown, Conflict, Integrity, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, SkippedGroup
-from service.cli.commands.output import CommandOutput, TableColumn, bar_chart, fit_columns
+from service.cli.output.column_widths import TableColumn, fit_columns
+from service.cli.output.command_output import CommandOutput, bar_chart
 from service.control.config.loader import ConfigError, load_config
-from service.control.config.tables import OverrideError
+from service.control.config.table_settings import OverrideError
 from service.control.store import (
     AmbiguousId,
     DatabaseUnreachable,
@@ -409,7 +410,7 @@ def test_every_exit_code_and_command_is_in_the_scripting_page():
 def test_the_example_of_the_configuration_page_is_right(home):
     page = (ROOT / "docs/configuration.md").read_text()
     (home / "lakefold.toml").write_text(re.findall(r"```toml\n(.*?)```", page, re.DOTALL)[0])
-    from service.control.config.tables import check_rules
+    from service.control.config.table_settings import check_rules
 
     check_rules(load_config())
 

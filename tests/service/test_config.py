@@ -11,10 +11,10 @@ from config_files import MIB, ORDERS, refused, written
 from lake.model import Concurrency, OnConflict
 from planner.cost import Prices
 from planner.policy.policy import FIELD_PARSERS
-from service.control.config.limits import ConfiguredLimits
+from service.control.config.claim_limits import ConfiguredLimits
+from service.control.config.config_doc import PAGE, render
 from service.control.config.loader import ConfigError, find_config_file, find_line, load_config
-from service.control.config.reference_doc import PAGE, render
-from service.control.config.tables import OverrideError, check_rules, configure_table, default_policy
+from service.control.config.table_settings import OverrideError, check_rules, configure_table, default_policy
 from service.control.serializers import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

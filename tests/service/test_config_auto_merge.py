@@ -7,7 +7,7 @@ import pytest
 from config_files import MIB, ORDERS, written
 
 from service.control.config.loader import ConfigError, load_config
-from service.control.config.tables import OverrideError, configure_table
+from service.control.config.table_settings import OverrideError, configure_table
 from service.control.serializers import table_settings
 
 pytestmark = pytest.mark.usefixtures("clean_environment")

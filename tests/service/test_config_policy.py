@@ -14,7 +14,7 @@ from lake.model import TableRef
 from planner.policy.fields import GLOBAL_FIELDS
 from planner.policy.policy import DEFAULTS, FIELD_PARSERS, setting_name
 from service.control.config.loader import ConfigError, load_config
-from service.control.config.tables import (
+from service.control.config.table_settings import (
     CLAIM_TIME_FIELDS,
     OBJECTIVE_FIELDS,
     OverrideError,

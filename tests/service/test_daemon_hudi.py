@@ -22,7 +22,7 @@ from waiting import wait_for
 from lake.plan import PlanState, Step
 from lake.version import __version__
 from service.server.observability.metric_specs import SPECS
-from service.server.observability.stored_metrics import BUCKET_EDGES_BYTES
+from service.server.observability.scan_gauges import BUCKET_EDGES_BYTES
 
 #: the database has the names that earlier releases gave these steps
 _STORED_STEPS = {Step.FIND_COMMIT: "ask", Step.VERIFY: "receipt"}

@@ -13,7 +13,7 @@ from toys.timeline import ToyFormat
 from toys.timeline_tables import create
 from waiting import wait_for
 
-from executors import sessions
+from executors import shared_session
 from lake.errors import Transient
 from lake.plan import PlanState
 from service.control import serializers
@@ -61,7 +61,7 @@ def test_c1_without_spark_a_daemon_takes_no_plan_gives_up_cleaning_and_sweeping_
         return Mock(sparkContext=Mock(uiWebUrl="http://127.0.0.1:4040"))
 
     monkeypatch.setattr("service.server.daemon.process.start_spark", start)
-    monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
+    monkeypatch.setattr(shared_session, "_BACKOFF_SECONDS", 0.2)
     config = load_config(write_config(tmp_path, policy={"backoff": "1s", "max_attempts": 100}))
     if role == "executor":
         with Daemon(config, "scheduler") as scheduler:
@@ -114,8 +114,8 @@ def test_c1_a_jvm_that_ends_later_on_makes_the_process_not_ready_until_another_o
         return Mock(sparkContext=Mock(uiWebUrl=None))
 
     monkeypatch.setattr("service.server.daemon.process.start_spark", start)
-    monkeypatch.setattr(sessions, "jvm_process", lambda: jvms[-1])
-    monkeypatch.setattr(sessions, "_BACKOFF_SECONDS", 0.2)
+    monkeypatch.setattr(shared_session, "jvm_process", lambda: jvms[-1])
+    monkeypatch.setattr(shared_session, "_BACKOFF_SECONDS", 0.2)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     try:

@@ -16,7 +16,7 @@ from toys.timeline_tables import create
 
 from lake.errors import Rejected, Transient
 from lake.plan import PlanState
-from service.control.config import tables
+from service.control.config import table_settings
 from service.control.config.loader import load_config
 from service.server.daemon.process import Daemon
 
@@ -96,7 +96,7 @@ def test_f8_a_failed_plan_is_planned_again_after_a_change_or_a_request(home, toy
         other = dataclasses.replace(home.ref, write_options={"merger": "another"})
         monkeypatch.setattr(toys, "discover", lambda location: iter([other]))
     elif lift == "version":
-        monkeypatch.setattr(tables, "__version__", "99")
+        monkeypatch.setattr(table_settings, "__version__", "99")
     elif lift == "retry":
         home.store.retry(failed, "ada")
     else:

@@ -13,7 +13,7 @@ from databases import store_at
 
 from lake.model import TableRef
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.hdfs_audit_logs import HdfsPaths
 from service.control.planning.observed_reads import (
     SPARK,
@@ -22,7 +22,7 @@ from service.control.planning.observed_reads import (
     observe_spark_reads,
     with_observed_reads,
 )
-from service.control.store.reads import ReadLog
+from service.control.store.observed_reads import ReadLog
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

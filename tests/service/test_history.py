@@ -209,12 +209,12 @@ def test_a_table_of_a_format_that_shows_no_actions_is_refused(tmp_path: Path, mo
 
     from lake.errors import Rejected
     from service.control.config.loader import load_config
-    from service.control.config.tables import configure_table
+    from service.control.config.table_settings import configure_table
     from service.control.planning.table_history import load_actions
 
     config = tmp_path / "lakefold.toml"
     config.write_text("[database]\nurl = 'sqlite://'\n")
     found = configure_table(load_config(config), TableRef(name="m", format="minimal", location=str(tmp_path)))
-    monkeypatch.setattr("service.control.config.tables.load_format", lambda _: MinimalFormat())
+    monkeypatch.setattr("service.control.config.table_settings.load_format", lambda _: MinimalFormat())
     with pytest.raises(Rejected, match="m: minimal tables do not show the actions on them"):
         load_actions(None, found, limit=5)  # type: ignore[arg-type]

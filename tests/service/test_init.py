@@ -17,7 +17,7 @@ from s3_server import policy
 
 from service.cli.commands import init
 from service.control.config.loader import load_config
-from service.control.config.tables import check_rules
+from service.control.config.table_settings import check_rules
 
 
 @pytest.fixture(autouse=True)

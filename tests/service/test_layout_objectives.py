@@ -13,7 +13,7 @@ from toys.timeline_tables import create, table_rows
 from lake.plan import PlanState
 from service.control import serializers
 from service.control.config.loader import ConfigError, load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.lake_cache import read_lake_state
 from service.control.serializers import queries
 from service.problems import ExitCode

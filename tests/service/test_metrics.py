@@ -41,7 +41,7 @@ from service.server.observability.former_metrics import FORMER_METRICS
 from service.server.observability.metric_specs import SPECS
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_doc import render
-from service.server.observability.stored_metrics import BUCKET_EDGES_BYTES
+from service.server.observability.scan_gauges import BUCKET_EDGES_BYTES
 
 
 def test_layout_gauges_equal_the_last_scan_of_the_table(metrics, store):

@@ -16,7 +16,7 @@ from lake.model import TableRef
 from planner.cost import CostInputs, estimate_benefit
 from planner.policy.policy import SizingPolicy
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.observed_reads import (
     SPARK,
     TableIndex,
@@ -27,7 +27,7 @@ from service.control.planning.observed_reads import (
 )
 from service.control.planning.spark_event_logs import LogReading, TableScan, read_scans
 from service.control.serializers import describe_cost
-from service.control.store.reads import ReadLog
+from service.control.store.observed_reads import ReadLog
 from service.former_names import both_names
 from service.text import to_jsonable
 

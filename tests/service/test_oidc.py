@@ -26,8 +26,8 @@ from lake.model import TableRef
 from service.control.config.loader import ConfigError, load_config
 from service.control.config.oidc import OidcSettings
 from service.problems import ProblemError
-from service.server.api.oidc import OidcProvider, PendingSignIn, create_provider
-from service.server.web.oidc import SIGN_IN_COOKIE
+from service.server.api.oidc_provider import OidcProvider, PendingSignIn, create_provider
+from service.server.web.oidc_sign_in import SIGN_IN_COOKIE
 
 HERE = Path(__file__).parent.parent
 INSTALLED = HERE.parent / ".venv" / "oidc"

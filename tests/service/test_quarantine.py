@@ -12,9 +12,9 @@ from toys.files import rows
 
 from executors.outcome import RunResult
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.planning_inputs import read_planning_inputs
-from service.control.planning.session import PlanningScope, PlanningSession
+from service.control.planning.planning_session import PlanningScope, PlanningSession
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

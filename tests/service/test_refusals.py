@@ -8,7 +8,7 @@ from toys.versions import VersionsFormat
 
 from lake.model import TableRef
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.refusals import missing_required_rules, required_rule_setting
 from service.control.serializers import table_settings
 

@@ -18,7 +18,7 @@ from lake.errors import Transient
 from lake.model import Concurrency, TableRef
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config, load_config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.server.daemon.maintenance import Maintenance
 from service.server.daemon.scheduler import Scheduler
 from service.server.observability.metrics import Metrics

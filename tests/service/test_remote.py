@@ -17,8 +17,9 @@ from toys.timeline_tables import create
 from waiting import wait_for
 
 from lake.plan import PlanState
-from service.cli.commands import audit, notifications, plan_text, plans, status, table_text
-from service.cli.commands.output import CommandOutput
+from service.cli import output
+from service.cli.commands import audit, notifications, plans, status
+from service.cli.output.command_output import CommandOutput
 from service.control.config.loader import load_config
 from service.control.store import NotificationState, Store, StoreSettings
 from service.server.daemon.process import Daemon
@@ -70,7 +71,7 @@ class Service:
 
 @pytest.fixture
 def service(toys, tmp_path, store, monkeypatch, run):
-    for module in (audit, notifications, status, plan_text, plans, table_text):
+    for module in (audit, notifications, plans, status, output.plans, output.tables):
         monkeypatch.setattr(module, "datetime", Later)
     for name in ("t1", "t2"):
         create(tmp_path / "lake" / name, name=name)

@@ -9,7 +9,7 @@ from api_toys import client_of, context_at
 from store_plans import finish
 
 from lake.model import TableRef
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.serializers import table_settings
 from service.control.store import ScanRecord
 

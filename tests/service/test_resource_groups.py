@@ -11,7 +11,7 @@ from databases import store_at
 from store_plans import TRIPS, add, lease_runs_out
 
 from service.control.config.loader import ConfigError, load_config, with_resource_groups
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.store import ProcessFacts, StoreSettings
 from service.control.wiring import store_settings
 

@@ -16,7 +16,7 @@ from executors.worker import Worker
 from lake.errors import Rejected
 from lake.plan import PlanKind, PlanState
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.scan import scan_and_plan
 
 

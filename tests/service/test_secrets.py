@@ -19,7 +19,7 @@ from service.control.store import Store
 from service.control.wiring import open_config, open_store
 from service.problems import problem_document
 from service.server.api.context import Context
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.server.observability.logs import JsonFormatter, TextFormatter
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage

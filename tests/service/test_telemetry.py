@@ -30,7 +30,7 @@ from lake.plan import Claim, Plan, PlanKind, PlanState, RewriteOptions
 from lake.trace import current_traceparent, traced
 from service.control.config.loader import ConfigError, load_config
 from service.server.daemon.process import Daemon
-from service.server.observability.background import BackgroundQueue
+from service.server.observability.background_queue import BackgroundQueue
 from service.server.observability.lineage import dataset_id, run_id
 from service.server.observability.telemetry import Telemetry
 

@@ -19,7 +19,7 @@ from lake.model import FileSlice, SizeHistogram, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions
 from service.cli.main import run
 from service.control.store import ScanRecord, Store, TableScope
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 from service.server.http.app import create_bare_app
 
 RULES = '[[tables]]\nmatch = "*"\nmode = "compact"\nconcurrency = "single_writer"\n'

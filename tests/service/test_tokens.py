@@ -9,7 +9,7 @@ from api_toys import add_token, client_of, context_at
 
 from service.cli.main import run
 from service.control.store import Bearer, NotFound, Store, WrongState
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 
 
 @pytest.fixture

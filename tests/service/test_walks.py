@@ -15,7 +15,7 @@ from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.worker import Worker
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.scan import scan_and_plan
 
 ROOT = Path(__file__).parents[2]

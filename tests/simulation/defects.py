@@ -10,7 +10,7 @@ from unittest.mock import patch
 import executors.commit_status
 import executors.run
 import executors.sweep
-from executors.uncommitted import UncommittedWork
+from executors.uncommitted_work import UncommittedWork
 from lake.errors import LeaseLost
 from lake.plan import Commit, PlanState
 from simulation.daemons import Daemon

@@ -70,8 +70,14 @@ def test_a_seed_gives_the_same_run_each_time():
 
 
 def test_no_part_of_a_plans_run_keeps_real_time_or_real_threads():
-    # sessions, their jars, receipts and engines are not simulated; another test of this process may have imported them
-    without = ("executors.spark", "executors.sessions", "executors.jars", "executors.verification", "executors.engines")
+    # sessions, jars, verification and engines are not simulated; another test may have imported these modules
+    without = (
+        "executors.spark",
+        "executors.shared_session",
+        "executors.jars",
+        "executors.verification",
+        "executors.engines",
+    )
     with simulated():
         real = [
             name

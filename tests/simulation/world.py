@@ -17,7 +17,7 @@ import executors.failed_run
 import executors.lease
 import executors.partition_locks
 import executors.relocation.search
-import executors.repeated_calls
+import executors.retries
 import executors.run
 import executors.sweep
 import executors.take_over
@@ -48,7 +48,7 @@ _CORE = (
     executors.cleaner,
     executors.partition_locks,
     executors.lease,
-    executors.repeated_calls,
+    executors.retries,
     executors.failed_run,
     executors.sweep,
     executors.relocation.search,

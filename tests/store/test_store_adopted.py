@@ -12,10 +12,10 @@ import pytest
 from store_plans import TRIPS, make_plan, sql
 from support import needs_server
 
-from lake.identity import Process, executor_name, has_executor_ended
 from lake.plan import Plan
+from lake.process_identity import Process, executor_name, has_executor_ended
 from service.control.store import ConstraintViolated, Store
-from service.control.store.claims import ADOPTED_GRACE
+from service.control.store.leases import ADOPTED_GRACE
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -125,7 +125,7 @@ def test_a_process_is_gone_when_it_ended_or_its_number_was_given_to_a_younger_on
 
 def test_plus_an_executor_in_another_container_with_the_same_host_name_does_not_count_as_dead() -> None:
     """Real processes in a process namespace of their own, where ids begin at 1 again, and the same host name."""
-    own = "import lake.identity as i; print(i.executor_name(), flush=True); input()"
+    own = "import lake.process_identity as i; print(i.executor_name(), flush=True); input()"
     command = ["unshare", "--user", "--map-root-user", "--pid", "--fork", "--mount-proc", sys.executable, "-c", own]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as container:
         assert container.stdin is not None
@@ -137,7 +137,7 @@ def test_plus_an_executor_in_another_container_with_the_same_host_name_does_not_
         assert (host, pid) == (socket.gethostname(), "1")
         assert not has_executor_ended(name)
         # And from inside: this process has an id that no process has there.
-        ask = f"import lake.identity as i; print(i.has_executor_ended({executor_name()!r}))"
+        ask = f"import lake.process_identity as i; print(i.has_executor_ended({executor_name()!r}))"
         inside = subprocess.run([*command[:-1], ask], capture_output=True, text=True, check=True)
         assert inside.stdout.strip() == "False"
         assert has_executor_ended(executor_name().replace(f"/{os.getpid()}/", "/1/")), "what its name would mean here"

@@ -67,7 +67,8 @@ def test_the_chart_of_a_replay_has_the_figures_of_the_api_on_every_day(page):
     ]
     assert titles == expected * 2, "the chart for wide windows, and the one for narrow windows"
     dates = re.findall(r'<text class="axis middle"[^>]*>(\d+ \w{3})</text>', html)
-    assert len(set(dates)) >= 3, "more than the first day and the last one"
+    # A midnight near an edge has no mark: its text would extend beyond the picture.
+    assert len(set(dates)) >= 2, "several days have a mark"
     words = read(page, f"/replay?table=sales.returns&{query}").words
     for day in range(days):
         counts = " ".join(f"{policy['by_day'][day]['files']:,}" for policy in policies)

@@ -21,8 +21,8 @@ import pyarrow as pa
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput
 from executors.engines.layout.keys import Indices, KeyPlaces, is_sortable, is_sorted, sort_indices
 from executors.engines.layout.ordering import LINEAR, CellCounts, RankCurve, equal_shares
-from executors.engines.local_disk import directory_setting, temporary_directory
 from executors.engines.plain_types import without_dictionaries, without_views
+from executors.engines.temporary_directory import directory_setting, temporary_directory
 from lake.engines import RewriteTask
 from lake.errors import Transient, first_line
 from lake.plan import RewriteOptions

@@ -12,7 +12,7 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.types as pat
 
-from executors.engines.concat import writing_output
+from executors.engines.group_rewrite import writing_output
 from executors.engines.inputs import CommonLayout, UnsupportedInput
 from executors.engines.outputs import ParquetWriteSettings, stored_rows
 from executors.engines.stitch.decoding import RowDecoder
@@ -43,7 +43,7 @@ def add_to_file(
 ) -> AddedFile:
     """Create the format's addition for ``path``, and write the replaced columns of its row groups to ``folder``.
 
-    Raises the errors of ``executors.engines.concat.rewrite_task``.
+    Raises the errors of ``executors.engines.group_rewrite.rewrite_task``.
     """
     layout = decoder.layout
     names = [name for name in layout.schema.names if name in additions.replaced_columns]

@@ -7,7 +7,7 @@ from itertools import groupby
 
 import pyarrow as pa
 
-from executors.engines.concat import read_row_groups, reading_input
+from executors.engines.group_rewrite import read_row_groups, reading_input
 from executors.engines.inputs import CommonLayout, ParquetInput, adapt_inputs, common_layout
 from executors.engines.stitch.parquet import SourceGroup
 from executors.engines.stitch.raw_file import RawParquetFile
@@ -31,7 +31,7 @@ class RowDecoder:
             return common_layout(adapt_inputs(inputs, self._task.additions))
 
     def rows(self, groups: Sequence[SourceGroup], columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of ``groups``; see ``executors.engines.concat.read_row_groups``."""
+        """Yield the rows of ``groups``; see ``executors.engines.group_rewrite.read_row_groups``."""
         for _, part in groupby(groups, key=lambda one: one.file.path):
             of_file = list(part)
             numbers = [one.group.number for one in of_file]

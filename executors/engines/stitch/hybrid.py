@@ -16,15 +16,15 @@ from pathlib import Path
 
 import pyarrow as pa
 
-from executors.engines.concat import attempt_path, reading_input, skipping_changed, write_rows, writing_output
+from executors.engines.group_rewrite import attempt_path, reading_input, skipping_changed, write_rows, writing_output
 from executors.engines.inputs import CommonLayout, UnsupportedInput
-from executors.engines.local_disk import temporary_directory
 from executors.engines.outputs import ParquetWriteSettings
 from executors.engines.stitch.additions import add_to_file, verify_replaceable
 from executors.engines.stitch.compatibility import adapt_files, footer_difference, verify_compatible
 from executors.engines.stitch.decoding import RowDecoder
 from executors.engines.stitch.parquet import SourceGroup, plan_outputs, read_inputs, source_groups, write_output
 from executors.engines.stitch.raw_file import RawParquetFile
+from executors.engines.temporary_directory import temporary_directory
 from lake.engines import EngineOutput, FileAdditions, RewriteTask
 from lake.plan import MIN_ROW_GROUP_BYTES, RewriteOptions
 from lake.storage.filesystems import filesystem_of

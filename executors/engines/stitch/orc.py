@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from executors.datafiles.orc_tail import OrcTail, read_tail
-from executors.engines.concat import reading_input
+from executors.engines.group_rewrite import reading_input
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient, one_line
 from lake.plan import RewriteOptions, RewriteProgress, SkippedGroup
@@ -92,7 +92,7 @@ def read_tails(paths: Sequence[str]) -> Mapping[str, OrcTail]:
 
 
 def stitching_obstacle(tails: Mapping[str, OrcTail]) -> str | None:
-    """Return why stripes of these files can't be in one file, in words. None if they can."""
+    """Return the reason why stripes of these files can't be in one file. Returns None if they can."""
     (first, one), *others = tails.items()
     if one.is_encrypted:
         return f"{first} is encrypted"

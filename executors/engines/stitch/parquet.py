@@ -19,8 +19,8 @@ from operator import itemgetter
 import pyarrow as pa
 from pyarrow import fs as pafs
 
-from executors.engines.concat import attempt_path, reading_input, skipping_changed
 from executors.engines.footer import MAGIC, RawParquetFooter
+from executors.engines.group_rewrite import attempt_path, reading_input, skipping_changed
 from executors.engines.inputs import UnsupportedInput, map_files
 from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.copying import RangeReader, RangeWriter
@@ -187,7 +187,7 @@ def write_output(
         added.addition.verify_wanted()
         path = added.addition.path
     elif not isinstance(filesystem_of(path)[0], pafs.S3FileSystem):
-        path = attempt_path(path)  # see executors.engines.concat
+        path = attempt_path(path)  # see executors.engines.group_rewrite
     filesystem, fs_path = filesystem_of(path)
     with RangeWriter(filesystem, fs_path, check) as sink:
         copied = _copy_all(task, part, sink, added)

@@ -18,7 +18,7 @@ from lake.formats.hive.commit.version_names import (
     location_of_archive,
     version_of_directory,
 )
-from lake.formats.hive.directories.in_use import files_in_use, parent_directories
+from lake.formats.hive.directories.deletion_blockers import files_in_use, parent_directories
 from lake.formats.hive.directories.shared_directories import check_no_foreign_readers
 from lake.model import TableRef
 from lake.plan import SupersededVersion

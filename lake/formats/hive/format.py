@@ -23,7 +23,7 @@ from lake.formats.hive.catalog.tables import (
 from lake.formats.hive.commit import commit_lookup
 from lake.formats.hive.deletion import readable_directories
 from lake.formats.hive.directories import shared_directories
-from lake.formats.hive.directories.in_use import (
+from lake.formats.hive.directories.deletion_blockers import (
     files_in_use,
     find_restored,
     partitions_with_other_readers,

@@ -29,10 +29,10 @@ from lake.formats.hudi.rewrite.engine_files import find_writers
 from lake.formats.hudi.rewrite.merged_rows import read_merged_rows, slices_in_partition
 from lake.formats.hudi.timeline.metadata_table import metadata_table_exists
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.identity import Process
 from lake.model import TableRef
 from lake.plan import Commit, Plan, PlanKind, StagedWork, SupersededVersion
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
+from lake.process_identity import Process
 from lake.spark_jobs import cancel_jobs
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from service.cli.client import Document, SettingList, TableList
 from service.control import serializers
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.lake_cache import read_lake_state
 from service.control.serializers import queries
 from service.control.wiring import open_config, open_store
@@ -20,7 +20,7 @@ from service.text import to_jsonable
 
 if TYPE_CHECKING:
     from lake.plan import ProposalDecision
-    from service.control.config.tables import ConfiguredTable
+    from service.control.config.table_settings import ConfiguredTable
     from service.control.planning.bulk_actions import BulkActionName
     from service.control.planning.plan_request import PlanRequest
     from service.control.store import PlanFilter, Store, TableFilter

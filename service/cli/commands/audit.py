@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_age, parse_timestamp, short_id
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from service.cli.commands.output import CommandOutput
+from service.cli.output.command_output import CommandOutput
 from service.problems import USAGE, ProblemError
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from service.cli.client.local import LocalClient
     from service.control.config.catalog import Catalog
     from service.control.config.loader import Config
-    from service.control.config.tables import ConfiguredTable
+    from service.control.config.table_settings import ConfiguredTable
     from service.control.store import Store
 
 Json = Annotated[bool, typer.Option("--json", help="Print one JSON object per line; errors are problem objects.")]

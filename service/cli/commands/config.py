@@ -1,13 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold config``, which checks and shows settings, and ``lakefold db``, which manages the schema."""
+"""The commands ``lakefold config``, which check and show settings."""
 
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from lake.redaction import redact_database_url
 from service.cli.commands.common import ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.former_names import both_names
 from service.problems import ExitCode, exit_codes_help
 from service.text import join_names, plural
@@ -15,11 +14,10 @@ from service.text import join_names, plural
 if TYPE_CHECKING:
     from service.control.config.sections import SourceSettings
 
-config_app = typer.Typer(help="Check the configuration and show the settings in force.", no_args_is_help=True)
-db_app = typer.Typer(help="Create, upgrade and check the database's schema.", no_args_is_help=True)
+app = typer.Typer(help="Check the configuration and show the settings in force.", no_args_is_help=True)
 
 
-@config_app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
+@app.command("check", epilog=exit_codes_help(ExitCode.PARTIAL))
 def check(
     strict: Annotated[bool, typer.Option("--strict", help="Exit 3 also on warnings.")] = False,
     json: Json = False,
@@ -38,7 +36,7 @@ def check(
     from planner.policy.validation import validation_warnings
     from service.control.config.catalog import Catalog
     from service.control.config.environment import unknown_variables
-    from service.control.config.tables import (
+    from service.control.config.table_settings import (
         check_rules,
         default_policy,
         global_budget,
@@ -117,7 +115,7 @@ def _no_tables_text(source: "SourceSettings") -> str:
     return "not listed: listing this catalog requires Spark" if by_spark else "none"
 
 
-@config_app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
+@app.command("show", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))
 def show(
     table: Annotated[str | None, typer.Argument(metavar="TABLE", help="A table's name or path.")] = None,
     json: Json = False,
@@ -135,37 +133,3 @@ def show(
                 ((row["setting"], row["text"], row["origin"]) for row in found.settings),
             ),
         )
-
-
-@db_app.command("upgrade", epilog=exit_codes_help(ExitCode.DATABASE))
-def upgrade(
-    no_create: Annotated[
-        bool, typer.Option("--no-create", help="Exit 13 if the SQLite file is missing, instead of creating it.")
-    ] = False,
-    json: Json = False,
-    config: ConfigFile = None,
-) -> None:
-    """Create the schema, or upgrade it to this release's revision. Only this command creates a SQLite file."""
-    from service.control.wiring import create_store
-
-    with command_run(json, config) as run:
-        store = create_store(run.config)
-        try:
-            store.upgrade(creates_file=not no_create)
-        finally:
-            store.close()
-        url = redact_database_url(run.config.database.url.get_secret_value())
-        run.out.result({"database": url, "schema": "current"}, lambda: run.out.line(f"{url}: schema is current"))
-
-
-@db_app.command("check", epilog=exit_codes_help(ExitCode.DATABASE))
-def check_schema(json: Json = False, config: ConfigFile = None) -> None:
-    """Check that the database can be reached and written and that its schema is current; else exit 13.
-
-    Stores nothing.
-    """
-    with command_run(json, config) as run:
-        run.store.check_writable()
-        url = redact_database_url(run.config.database.url.get_secret_value())
-        data = {"database": url, "schema": "current", "writable": True}
-        run.out.result(data, lambda: run.out.line(f"{url}: schema is current, database is writable"))

@@ -11,8 +11,8 @@ import typer
 
 from service.cli.commands.common import CommandRun, Json, command_run, require_local
 from service.cli.commands.config_template import describe_planned_work, render_config, sort_by_reducible
-from service.cli.commands.output import TableColumn
 from service.cli.commands.spark_defaults import catalog_settings
+from service.cli.output.column_widths import TableColumn
 from service.former_names import both_names
 from service.problems import CONFLICT, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_size, plural

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.former_names import both_names
 from service.problems import TRANSIENT, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, format_age, parse_timestamp, plural

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from service.cli.commands.bulk import run_bulk_action
+from service.cli.commands.bulk_actions import run_bulk_action
 from service.cli.commands.common import (
     CommandRun,
     ConfigFile,
@@ -31,8 +31,8 @@ from service.cli.commands.plan_filter import (
     UntilOption,
     plan_filter_of_options,
 )
-from service.cli.commands.plan_result_text import print_answer
-from service.cli.commands.plan_text import print_plan, print_plans
+from service.cli.output.plan_response import print_plan_response
+from service.cli.output.plans import print_plan, print_plans
 from service.control.serializers import TERMINAL_STATES
 from service.problems import INTERRUPTED, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_size, parse_timestamp, plural
@@ -68,7 +68,7 @@ def list_(
             table=table, name=name, state=state, proposed=proposed or None, error=error, since=since, until=until
         )
         plans = run.client.plans(plan_filter, limit=limit, after=after)
-        run.out.results(plans, lambda: print_plans(run, plans, limit))
+        run.out.results(plans, lambda: print_plans(run.out, plans, limit))
     live = any(plan["state"] not in TERMINAL_STATES for plan in plans)
     return ExitCode.PENDING if exit_code and live else ExitCode.OK
 
@@ -78,7 +78,7 @@ def show(plan: PlanId, json: Json = False, config: ConfigFile = None) -> None:
     """Show one plan: its partitions before and after, the duration of each step, and its history."""
     with command_run(json, config) as run:
         found = run.client.plan(plan)
-        run.out.result(found, lambda: print_plan(run, found))
+        run.out.result(found, lambda: print_plan(run.out, found))
 
 
 @app.command(
@@ -149,7 +149,7 @@ def request(
             )
             raise ProblemError(INTERRUPTED, text) from None
         answer.raise_problem()
-        run.out.result(answer.document(), lambda: print_answer(run, answer, all_files=files))
+        run.out.result(answer.document(), lambda: print_plan_response(run.out, answer, all_files=files))
         if answer.plan_ids and not run.out.json and (no_executor := run.client.status()["no_executor_reason"]):
             run.out.note(f"Not started: {no_executor}")
         codes = _follow_all(run, answer.plan_ids) if wait else []

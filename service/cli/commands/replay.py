@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The commands ``lakefold tables replay`` and ``tables advise``, which replay a table's own history."""
+"""The command ``lakefold tables replay``, which replays a table's own history under other policies."""
 
 from collections.abc import Mapping
 from typing import Annotated, Any
@@ -8,15 +8,14 @@ import typer
 
 from lake.units import format_duration
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, note_former_settings
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_percent, format_size, parse_timestamp, plural
 
 
 def add_to(app: typer.Typer) -> None:
-    """Register the commands."""
+    """Register the command."""
     app.command("replay", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(replay)
-    app.command("advise", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.DATABASE))(advise)
 
 
 Days = Annotated[float, typer.Option("--days", min=0.01, help="The length of the replayed history, in days.")]
@@ -84,53 +83,4 @@ def _policy_row(policy: Mapping[str, Any]) -> tuple[Any, ...]:
         format_duration(cpu_seconds) if cpu_seconds else "",
         f"{policy['plans']:,}" if policy["plans"] else "",
         "best" if policy["is_pareto_optimal"] else "",
-    )
-
-
-def advise(table: Table, days: Days = 30, json: Json = False, config: ConfigFile = None) -> None:
-    """Show which writes created a table's small files, and which setting of the writer to change, if any.
-
-    Tries each setting that may help: a model of the writer repeats the table's history with it, and the result is
-    replayed under the table's policy. Reads the table and changes nothing.
-    """
-    with command_run(json, config) as run:
-        found = run.client.advice(table, days)
-        run.out.result(found, lambda: _print_advice(run, found))
-
-
-def _print_advice(run: CommandRun, found: Mapping[str, Any]) -> None:
-    for note in found["notes"]:
-        run.out.note(note)
-    columns = (
-        TableColumn("WRITES"),
-        TableColumn("BY"),
-        TableColumn("COMMITS", True),
-        TableColumn("NEW FILES", True),
-        TableColumn("SMALL", True),
-        TableColumn("AVERAGE", True),
-        TableColumn("BUSIEST HOURS (UTC)"),
-    )
-    run.out.table(columns, (_source_row(source) for source in found["sources"]))
-    run.out.line()
-    monthly = found["rewritten_bytes_per_month"], found["cpu_hours_per_month"]
-    if None in monthly:
-        size, hours = found["rewritten_bytes"], found["cpu_hours"]
-        text = "in this history, compaction as configured would have rewritten {} in {:,.1f} CPU hours"
-    else:
-        size, hours = monthly
-        text = "each month, compaction as configured rewrites {} and takes {:,.1f} CPU hours"
-    run.out.line(text.format(format_size(round(size)), hours))
-    run.out.line(found["text"])
-
-
-def _source_row(source: Mapping[str, Any]) -> tuple[Any, ...]:
-    files = source["files"]
-    return (
-        source["operation"],
-        source["application"] or "",
-        f"{source['commits']:,}",
-        f"{files:,}",
-        format_percent(source["small_share"]),
-        format_size(source["bytes"] // files) if files else "",
-        ", ".join(f"{hour:02}" for hour in source["busiest_hours"]),
     )

@@ -7,9 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.common import ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
-from service.cli.commands.table_text import format_share
 from service.cli.commands.tables import ModeOption, NameOption, OwnerOption, TagOption, build_table_filter
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.tables import format_share
 from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, format_size
 

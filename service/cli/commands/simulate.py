@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.common import CommandRun, Json, command_run, parse_key_values
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import BAD_SETTING, NOT_FOUND, ExitCode, ProblemError, exit_codes_help
 from service.text import format_percent, format_size, partition_name, plural
 

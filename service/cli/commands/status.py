@@ -9,7 +9,7 @@ import typer
 
 from lake.units import format_until
 from service.cli.commands.common import MAX_PARTITIONS_NAMED, CommandRun, ConfigFile, Json, command_run
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.control import serializers
 from service.problems import ExitCode, exit_codes_help
 from service.text import format_age, format_size, join_names, parse_timestamp, plural, process_label, short_id

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, Yes, command_run
-from service.cli.commands.output import TableColumn
-from service.cli.commands.table_text import format_share, print_files, print_reasons, print_table, print_tables
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.tables import format_share, print_files, print_reasons, print_table, print_tables
 from service.former_names import FORMER_STATES, present_order
 from service.modes import MODES, PLANNED_MODES
 from service.problems import LIVE_PLAN, NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
@@ -72,7 +72,7 @@ def list_(
             run, name=name, database=database, state=state, format=format, mode=mode, owner=owner, tag=tag
         )
         found = run.client.tables(table_filter, _check_sort(run, sort), limit)
-        run.out.results(found.tables, lambda: print_tables(run, found.tables, filtered=bool(table_filter)))
+        run.out.results(found.tables, lambda: print_tables(run.out, found.tables, filtered=bool(table_filter)))
         for problem in found.problems:
             run.out.note(problem)
     served = [entry["scan"] for entry in found.tables if entry["scan"] and entry["mode"] in PLANNED_MODES]
@@ -153,7 +153,7 @@ def show(table: Table, json: Json = False, config: ConfigFile = None) -> None:
     """Show one table: its facts, and the sizes of its files at the last scan."""
     with command_run(json, config) as run:
         found = run.client.table(table)
-        run.out.result(found, lambda: print_table(run, found))
+        run.out.result(found, lambda: print_table(run.out, found))
 
 
 @app.command("rollback", epilog=exit_codes_help(ExitCode.NOT_FOUND, ExitCode.LIVE_PLAN, ExitCode.DATABASE))
@@ -300,6 +300,6 @@ def explain(
         for objective in found["objectives"]:
             run.out.note(f"Objective: {objective['text']}: {'met' if objective['met'] else 'missed'}")
         if files:
-            print_files(run, found["items"], found["total"])
+            print_files(run.out, found["items"], found["total"])
         else:
-            print_reasons(run, found["items"], found["total"])
+            print_reasons(run.out, found["items"], found["total"])

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from service.cli.commands.common import ConfigFile, Json, command_run, current_actor
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import format_age
 
@@ -37,7 +37,7 @@ def add(
     """
     from lake.units import parse_duration
     from service.control.store import TableScope
-    from service.server.api.tokens import new_token, token_digest
+    from service.server.api.token_cache import new_token, token_digest
 
     with command_run(json, config) as run:
         if scope not in _SCOPES:

@@ -24,13 +24,13 @@ from lake.formats import load_format
 from lake.plan import LIVE_STATES, PlanState
 from lake.storage.locations import resolve_path
 from lake.units import format_bytes, format_duration
-from service.cli.commands.output import CommandOutput
 from service.cli.demo import measure, settings
 from service.cli.demo.ledger import LedgerComparison, WriterLedger, compare
 from service.cli.demo.processes import Child
 from service.cli.demo.report import DemoReport, ObservedState
 from service.cli.demo.table_formats import DemoLake, create_lake
 from service.cli.demo.writer_events import WriterEvents
+from service.cli.output.command_output import CommandOutput
 from service.problems import USAGE, ExitCode, ProblemError
 from service.text import plural
 

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from lake.units import format_bytes, format_duration
-from service.cli.commands.output import CommandOutput
-from service.cli.commands.table_text import histogram_lines
+from service.cli.output.command_output import CommandOutput
+from service.cli.output.tables import histogram_lines
 from service.text import plural, to_json
 
 if TYPE_CHECKING:

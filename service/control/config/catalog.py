@@ -23,7 +23,7 @@ from lake.ports import SparkProvider
 from lake.storage.locations import canonical_location, is_local, location_identity
 from service.control.config.loader import Config, catalog_listers, source_adapters
 from service.control.config.sections import SourceSettings
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.problems import NOT_FOUND, USAGE, ProblemError
 from service.text import did_you_mean
 

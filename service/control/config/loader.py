@@ -28,11 +28,7 @@ from lake.ports import TableFormat
 from lake.redaction import is_secret
 from service.control.config.costs import CostSettings, WorkSettings
 from service.control.config.field_types import SettingsSection, StringMap, flatten
-from service.control.config.http import HttpSettings
-from service.control.config.notify import NotifySettings
-from service.control.config.oidc import OidcSettings
-from service.control.config.reads import ReadsSettings
-from service.control.config.renamed import (
+from service.control.config.former_settings import (
     RENAMED_KEYS,
     RenamedConflictError,
     former_keys,
@@ -40,6 +36,10 @@ from service.control.config.renamed import (
     variables_with_present_names,
     with_present_names,
 )
+from service.control.config.http import HttpSettings
+from service.control.config.notify import NotifySettings
+from service.control.config.oidc import OidcSettings
+from service.control.config.reads import ReadsSettings
 from service.control.config.sections import DaemonSettings, DatabaseSettings, SourceSettings, TableRule
 from service.control.config.telemetry import OpenLineageSettings, OpenTelemetrySettings
 from service.problems import CONFIGURATION, ServiceError

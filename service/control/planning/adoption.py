@@ -14,7 +14,7 @@ from lake.plan import LIVE_STATES, Plan
 from lake.units import format_duration
 from planner.cost import CostInputs, estimate_benefit
 from planner.priority import priority_offset
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.store.errors import PartitionsLocked
 from service.control.store.plan_creation import QueueEntry
 from service.text import to_jsonable
@@ -107,9 +107,9 @@ def _is_recently_adopted(store: "Store", plan_id: str) -> bool:
 def _is_orphaned(store: "Store", entry: PendingAction, *, adopt_unknown: bool) -> bool:
     """Return True if a plan left an action that still has to be executed, and on which no process works.
 
-    If the plan has ended in this database, only a suspended executor could still work on the action; its signature on
-    the action shows whether it lives. If this database does not know the plan, any activity on the action counts, and
-    the action is orphaned only with ``adopt_unknown``.
+    If the plan has ended in this database, only a suspended executor could still work on the action;
+    ``has_live_owner`` shows whether that executor may be alive. If this database does not know the plan, any activity
+    on the action counts, and the action is orphaned only with ``adopt_unknown``.
     """
     if not entry.must_execute or entry.plan_id is None:
         return False

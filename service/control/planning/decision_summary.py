@@ -16,9 +16,9 @@ from lake.model import Concurrency, OverlappingCommit, SizeHistogram, Snapshot, 
 from planner.reasons import Reason
 from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.likely_writers import writer_document
-from service.control.store.tables import LINE_FIELDS, PARTITION_SCHEMA
+from service.control.store.partition_layouts import LINE_FIELDS, PARTITION_SCHEMA
 from service.control.store.views import ScanRecord
 from service.former_names import both_names
 

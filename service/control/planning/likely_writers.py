@@ -4,14 +4,14 @@
 from typing import Any
 
 from lake.capabilities import LikelyWriter
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.former_names import both_names
 
 
 def writer_document(writer: LikelyWriter, table: ConfiguredTable) -> dict[str, Any]:
     """Return a tool as JSON.
 
-    ``has_warning`` is True if the tool may not see files after a relocation; ``text`` has everything in words.
+    ``has_warning`` is True if the tool may not see files after a relocation; ``text`` is a sentence with all of this.
     """
     document = {
         "tool": writer.tool,

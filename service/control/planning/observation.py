@@ -16,7 +16,7 @@ from lake.errors import LakefoldError, Rejected, one_line
 from lake.model import Snapshot
 from planner.policy.compatibility import unsupported_settings
 from service import problems
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.missing_directory import is_gone, naming_missing_directory, refuse_missing_directory
 from service.control.store.views import ScanRecord, TableState
 from service.problems import ProblemError

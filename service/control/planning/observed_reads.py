@@ -10,15 +10,15 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from lake.storage.locations import canonical_location
-from service.control.config.tables import ConfiguredTable, Origin
+from service.control.config.table_settings import ConfiguredTable, Origin
 from service.control.planning.hdfs_audit_logs import KEY_PREFIX, HdfsPaths, find_audit_logs, log_key, read_minutes
 from service.control.planning.spark_event_logs import LogReading, TableScan, find_logs, read_scans
-from service.control.store.reads import HDFS, ReadLog
+from service.control.store.observed_reads import HDFS, ReadLog
 from service.text import plural
 
 if TYPE_CHECKING:
     from service.control.store import Store
-    from service.control.store.reads import ObservedReads
+    from service.control.store.observed_reads import ObservedReads
 
 logger = logging.getLogger(__name__)
 

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 from lake.capabilities import PendingAction
 from lake.model import FileSlice, Snapshot
 from lake.plan import PlanKind
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.store.views import Proposal
 from service.text import plural
 

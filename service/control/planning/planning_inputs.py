@@ -11,9 +11,8 @@ import pyarrow.compute as pc
 from lake.model import Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
 from planner.budgets import PlanSizeLimit, plan_size_limit, table_budget
-from planner.cost import CostInputs
-from service.control.config.tables import ConfiguredTable
-from service.control.planning.cost_inputs import table_cost_inputs
+from planner.cost import CostInputs, fit_rates
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.views import TableState
 
@@ -78,3 +77,14 @@ def _replaced_quarantined_files(state: TableState, snapshot: Snapshot) -> dict[s
     there = slices.filter(pc.is_in(slices["path"], value_set=pa.array(sorted(known), pa.string())))
     found = zip(there["path"].to_pylist(), there["bytes"].to_pylist(), strict=True)
     return {path: known[path] for path, size in found if size != known[path]}
+
+
+def table_cost_inputs(store: "Store", table: ConfiguredTable) -> CostInputs:
+    """Return the cost inputs of ``table``: the history of its format and engine, the prices, its retention."""
+    engine = table.policy.engine
+    return CostInputs(
+        rates=fit_rates(engine, store.cpu_history(table.ref.format, engine)),
+        prices=table.prices,
+        retention=table.policy.retention,
+        are_reads_observed=table.has_observed_reads,
+    )

@@ -12,19 +12,19 @@ from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
 from service import problems
 from service.control.config.loader import Config
-from service.control.config.tables import DEFAULT_ORIGIN, ConfiguredTable
+from service.control.config.table_settings import DEFAULT_ORIGIN, ConfiguredTable
 from service.control.store.views import TableState
 from service.modes import PLANNED_MODES
 from service.problems import ProblemError
 
 if TYPE_CHECKING:
-    from service.control.store.tables import Tables
+    from service.control.store.pauses import Pauses
 
 #: checks wait for storage more than they compute
 _CHECK_THREADS = 16
 
 
-def planning_refusal(config: Config, store: "Tables", table: ConfiguredTable, state: TableState) -> ProblemError | None:
+def planning_refusal(config: Config, store: "Pauses", table: ConfiguredTable, state: TableState) -> ProblemError | None:
     """Return the reason why this table may not be planned now; None if it may."""
     if table.mode not in PLANNED_MODES:
         where = table.origins["mode"].source

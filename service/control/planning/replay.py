@@ -25,9 +25,9 @@ from planner.replay.events import writer_history
 from planner.writers.model import MAX_FILES
 from planner.writers.simulation import WriterKind
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
-from service.control.planning.cost_inputs import table_cost_inputs
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.planning.observed_reads import describe_reads, with_observed_reads
+from service.control.planning.planning_inputs import table_cost_inputs
 from service.problems import BAD_SETTING, USAGE, ProblemError
 
 if TYPE_CHECKING:

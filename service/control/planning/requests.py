@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from lake.errors import LakefoldError
 from service import problems
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.leadership import SCAN_ROLE, leader_lease
 from service.control.planning.plan_request import PlanRequest, PlanResponse
 from service.control.planning.refusals import partitions_locked_error, planning_refusal

@@ -20,7 +20,7 @@ from planner.reasons import Reason
 from planner.result import PlanningResult
 from planner.slo.evaluate import evaluate_objectives
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.planning.adoption import adopt_pending_actions
 from service.control.planning.decision_summary import DecisionSummary, make_scan_record
 from service.control.planning.observation import (
@@ -36,13 +36,13 @@ from service.control.planning.outdated_proposals import (
 )
 from service.control.planning.plan_request import PlanResponse, plan_document
 from service.control.planning.planning_inputs import read_planning_inputs
+from service.control.planning.planning_session import PlanningScope, PlanningSession
 from service.control.planning.refusals import (
     missing_required_rules,
     partitions_locked_error,
     planning_refusal,
 )
-from service.control.planning.response import plans_text, scan_response
-from service.control.planning.session import PlanningScope, PlanningSession
+from service.control.planning.scan_response import plans_text, scan_response
 from service.control.store.errors import NotFound
 from service.control.store.views import Request
 from service.modes import PLANNED_MODES

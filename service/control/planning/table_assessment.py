@@ -11,7 +11,7 @@ from lake.capabilities import DetectsWriters, LikelyWriter
 from lake.errors import LakefoldError, one_line
 from planner.planner import plan_table
 from planner.reasons import PLANNABLE, Reason
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.decision_summary import DecisionSummary, make_scan_record
 from service.control.planning.likely_writers import writer_label
 from service.control.planning.observation import list_table

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from lake.actions import ActionPage
 from lake.capabilities import ListsActions
 from lake.errors import Rejected
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 
 if TYPE_CHECKING:
     from service.control.store import PlanView, Store

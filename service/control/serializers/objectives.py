@@ -57,7 +57,7 @@ def load_objectives(store: "Store", table: str) -> list[dict[str, Any]]:
 
 
 def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: datetime) -> str | None:
-    """Return in words which error budgets of a table in this ``mode`` burn or are used up; None if there are none.
+    """Return a text about the error budgets of a table in ``mode`` that burn or are used up; None if there are none.
 
     A table that is only observed, or that is no longer scanned, has none.
     """
@@ -70,7 +70,7 @@ def budget_problems(objectives: "Sequence[TableObjective]", mode: str, now: date
 
 
 def describe_error_budget(left: float, pace: str | None) -> str:
-    """Return the rest of an error budget and its burn rate in words."""
+    """Return the rest of an error budget and its burn rate as text."""
     spent = "its error budget is used up" if left <= 0 else f"{format_percent(left)} of its error budget is left"
     return spent + {"fast": " and burns fast", "slow": " and burns slowly", None: ""}[pace if left > 0 else None]
 

@@ -11,7 +11,7 @@ from service.control import serializers
 from service.problems import DATABASE, classify
 
 if TYPE_CHECKING:
-    from service.control.config.tables import ConfiguredTable
+    from service.control.config.table_settings import ConfiguredTable
     from service.control.store import DeletionDay, PlanView, Store, TableState, TrendPoint
 
 

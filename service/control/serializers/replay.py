@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from planner.cost import Rates
     from planner.replay.comparison import PolicyComparison, PolicyOutcome
     from planner.replay.policy_replay import DailyTotals
-    from service.control.config.tables import ConfiguredTable
+    from service.control.config.table_settings import ConfiguredTable
 
 
 def replay(

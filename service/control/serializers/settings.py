@@ -11,7 +11,7 @@ from lake.redaction import redact_database_url, redact_setting
 
 if TYPE_CHECKING:
     from service.control.config.loader import Config
-    from service.control.config.tables import ConfiguredTable, Origin
+    from service.control.config.table_settings import ConfiguredTable, Origin
 
 #: settings whose values are numbers of bytes
 _BYTE_SETTINGS = (
@@ -145,7 +145,7 @@ def _format_origin(origin: "Origin") -> str:
 
 def _format_concurrency(table: "ConfiguredTable") -> str:
     from lake.ports import Capability
-    from service.control.config.tables import DEFAULT_ORIGIN
+    from service.control.config.table_settings import DEFAULT_ORIGIN
 
     if Capability.OPTIMISTIC_COMMITS in table.adapter.capabilities:
         return f"not needed: {table.ref.format} tables keep writers apart"

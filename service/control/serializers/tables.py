@@ -12,7 +12,7 @@ from service.control.serializers.objectives import objective_document
 from service.text import format_age, plural
 
 if TYPE_CHECKING:
-    from service.control.config.tables import ConfiguredTable
+    from service.control.config.table_settings import ConfiguredTable
     from service.control.store import ConflictCount, Pause, ScanRecord, TableObjective, TableScans, TableState
 
 #: how long a missing table is mentioned; it may have been dropped on purpose

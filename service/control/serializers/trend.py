@@ -141,7 +141,7 @@ def trend_point(point: "TrendPoint") -> dict[str, Any]:
 
 
 def describe_trends(trends: "Sequence[Mapping[str, Any]]") -> list[tuple[str, str]]:
-    """Return the periods and their changes in words, from JSON documents.
+    """Return the periods and their changes as text, from JSON documents.
 
     If all periods begin at the same point, the change is shown once.
     """

@@ -24,9 +24,15 @@ from service.control.store.errors import (
     StoreError,
     WrongState,
 )
+from service.control.store.halts import Halts
+from service.control.store.lease_takeover import LeaseTakeover
+from service.control.store.leases import Leases
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
+from service.control.store.observed_reads import Reads
+from service.control.store.partition_layouts import PARTITION_SCHEMA, PartitionLayouts
 from service.control.store.partition_locks import PartitionLocks
+from service.control.store.pauses import Pauses
 from service.control.store.plan_actions import PlanActions
 from service.control.store.plan_creation import PlanCreation
 from service.control.store.plan_history import PlanHistory
@@ -34,16 +40,16 @@ from service.control.store.plan_queries import PlanQueries
 from service.control.store.planner_queries import PlannerQueries
 from service.control.store.processes import Leaders, Processes
 from service.control.store.pruning import Pruning
-from service.control.store.reads import Reads
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
 from service.control.store.requests import Requests
-from service.control.store.staged import StagedJournal
-from service.control.store.superseded import SupersededVersions
+from service.control.store.scans import Scans
+from service.control.store.staged_files import StagedJournal
+from service.control.store.superseded_files import SupersededVersions
 from service.control.store.table_list import SourceProblems, TableQueries
 from service.control.store.table_scope import UNRESTRICTED, TableScope
-from service.control.store.tables import PARTITION_SCHEMA, Halts, PartitionLayouts, Tables
+from service.control.store.tables import Tables
 from service.control.store.tokens import Tokens
 from service.control.store.trends import TrendPoint, Trends
 from service.control.store.views import *  # noqa: F403 - all of them, by their __all__
@@ -73,6 +79,8 @@ __all__ = [
 
 class Store(
     Claims,
+    Leases,
+    LeaseTakeover,
     BudgetLedger,
     ClaimedPlans,
     StagedJournal,
@@ -92,6 +100,8 @@ class Store(
     BulkActions,
     WriteReports,
     Tables,
+    Pauses,
+    Scans,
     TableQueries,
     PartitionLayouts,
     Objectives,

@@ -24,17 +24,17 @@ from service.control.store.base import (
     with_row_locks,
 )
 from service.control.store.budget_ledger import add_step_time, attempt_cpu_ms, charge_excess
-from service.control.store.completion import (
+from service.control.store.database import datetime_to_ms, db_now, timedelta_to_ms
+from service.control.store.models import GroupRow, PlanRow, SupersededRow, TableRow
+from service.control.store.notifications import NotifiedEvent, enqueue_notification
+from service.control.store.partition_locks import end_exclusive_commit, release_plan_partitions
+from service.control.store.plan_completion import (
     complete_without_claim,
     completion_values,
     end_event,
     halt_of_plan,
     settle_attempts,
 )
-from service.control.store.database import datetime_to_ms, db_now, timedelta_to_ms
-from service.control.store.models import GroupRow, PlanRow, SupersededRow, TableRow
-from service.control.store.notifications import NotifiedEvent, enqueue_notification
-from service.control.store.partition_locks import end_exclusive_commit, release_plan_partitions
 from service.control.store.relocation.journal import (
     has_relocation_of,
     record_relocations,

@@ -12,7 +12,7 @@ from sqlalchemy import ColumnElement, Connection, and_, func, not_, or_, select,
 from lake.plan import PlanState, ProposalDecision
 from service.control.store.database import datetime_to_ms, db_now
 from service.control.store.models import ALL_TABLES, PlanRow, TableRow
-from service.control.store.tables import is_served
+from service.control.store.pauses import is_served
 from service.control.store.views import PlanFilter, StoreSettings
 
 #: a plan's id contains the time of the host that made it; that clock may differ from the database's by this much

@@ -17,6 +17,7 @@ from service.control.store.database import datetime_from_ms, db_now
 from service.control.store.errors import AmbiguousId, NotFound
 from service.control.store.models import ALL_TABLES, EventRow, GroupRow, PlanRow, PlanTotalRow, SupersededRow, TableRow
 from service.control.store.notifications import notification_counts
+from service.control.store.pauses import service_pause
 from service.control.store.plan_filter import (
     DEFAULT_GROUP,
     filter_conditions,
@@ -33,8 +34,7 @@ from service.control.store.rows import (
     unpack_slices,
     view_of,
 )
-from service.control.store.staged import staged_by, staged_tokens
-from service.control.store.tables import service_pause
+from service.control.store.staged_files import staged_by, staged_tokens
 from service.control.store.views import (
     ConflictCount,
     ErrorClass,

@@ -19,9 +19,9 @@ from service.control.store.models import (
     TableRow,
     WrittenPartitionRow,
 )
+from service.control.store.pauses import is_served
 from service.control.store.plan_filter import is_approved_or_exempt
 from service.control.store.rows import view_of
-from service.control.store.tables import is_served
 from service.control.store.views import WriteReport
 
 #: a scan after the end of a plan is delayed by this many times the duration of the last scan

@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 from fastapi import Depends, Request
 
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table
+from service.control.config.table_settings import ConfiguredTable, configure_table
 from service.control.lake_cache import LakeCache
 from service.control.serializers import load_plan_sizes
 from service.control.store import Store, TableScope, TableState
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.server.observability.metrics import Metrics
 from service.server.observability.metrics_page import MetricsPage
 
 if TYPE_CHECKING:
-    from service.server.api.oidc import OidcProvider
+    from service.server.api.oidc_provider import OidcProvider
 
 #: roles that serve ``/v1`` and the page besides metrics and health
 API_ROLES = ("all", "api")

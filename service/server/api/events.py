@@ -7,7 +7,7 @@ from fastapi import APIRouter
 from pydantic import BaseModel, Field
 from starlette.responses import Response
 
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.observed_reads import record_trino_reads
 from service.modes import PLANNED_MODES
 from service.server.api.context import Context, ContextDep

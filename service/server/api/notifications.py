@@ -9,8 +9,8 @@ from starlette.responses import Response
 
 from service.control.serializers import notification, notifications_dropped, notifications_retried
 from service.control.store import NotificationState
-from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import ContextDep
+from service.server.api.lake_cache_invalidation import invalidates_lake_cache
 from service.server.api.request_types import MAX_ROW_NUMBER, RequestBody, RowNumber
 from service.server.api.responses import LIST_RESPONSES, Limit, json_response, list_response
 from service.server.api.security import Caller, require

@@ -8,8 +8,8 @@ from starlette.responses import Response
 
 from lake.plan import PlanState, ProposalDecision
 from service.control.serializers import pause_result, plan_cancelled, plan_decided, plan_retried
-from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import ContextDep
+from service.server.api.lake_cache_invalidation import invalidates_lake_cache
 from service.server.api.request_types import Reason, RequestBody
 from service.server.api.responses import json_response
 from service.server.api.security import Caller, require

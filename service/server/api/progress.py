@@ -20,7 +20,7 @@ from service.control.store import PlanView, StoreError
 from service.control.store.plan_queries import PlanQueries
 from service.server.api.context import ContextDep
 from service.server.api.problems import HttpProblemError
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.text import to_json
 
 logger = logging.getLogger(__name__)

@@ -19,9 +19,9 @@ from service.control.planning.plan_request import PlanRequest, PlanResponse
 from service.control.store import Request
 from service.former_names import both_names
 from service.problems import ProblemError
-from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
 from service.server.api.deprecation import mark_deprecated
+from service.server.api.lake_cache_invalidation import invalidates_lake_cache
 from service.server.api.problems import HttpProblemError
 from service.server.api.request_types import Partitions, RequestBody, TableName
 from service.server.api.responses import json_response

@@ -10,7 +10,7 @@ import re
 
 from lake.storage.locations import canonical_location, is_local, location_identity
 from service import problems
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.store import NotFound
 from service.problems import ProblemError
 from service.server.api.context import Context

@@ -16,7 +16,7 @@ from pathlib import Path
 from lake.errors import LakefoldError, one_line
 from lake.redaction import add_secrets_of_settings
 from service.control.config.loader import SECTIONS, Config, digest_of_file, load_config
-from service.control.config.tables import check_rules, global_settings
+from service.control.config.table_settings import check_rules, global_settings
 from service.control.wiring import store_settings
 
 logger = logging.getLogger(__name__)

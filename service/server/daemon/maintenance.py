@@ -26,7 +26,7 @@ from lake.ports import Capability, SparkProvider, TableFormat
 from lake.units import format_bytes
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.store import Figures, Store, StoreError, TableState
 
 logger = logging.getLogger(__name__)

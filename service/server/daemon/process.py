@@ -20,17 +20,17 @@ from executors.context import RunContext
 from executors.engines import create_engines
 from executors.observer import Observers
 from executors.outcome import RunResult
-from executors.sessions import SparkSessions
+from executors.shared_session import SparkSessions
 from executors.spark import formats_missing_in_session
 from executors.take_over import take_over_one
 from executors.worker import Worker, WorkerSettings
-from lake.identity import executor_name
+from lake.process_identity import executor_name
 from lake.units import format_duration
 from lake.version import __version__
 from service.control.config.catalog import Catalog
 from service.control.config.environment import unknown_variables
 from service.control.config.loader import Config
-from service.control.config.tables import check_rules, global_settings
+from service.control.config.table_settings import check_rules, global_settings
 from service.control.lake_cache import LakeCache
 from service.control.leadership import CLEAN_ROLE, NOTIFY_ROLE, SCAN_ROLE, SWEEP_ROLE, Leadership
 from service.control.planning.observed_reads import observe_hdfs_reads, observe_spark_reads
@@ -39,9 +39,9 @@ from service.control.wiring import check_store_schema, start_spark, store_settin
 from service.modes import PLANNED_MODES, Role
 from service.problems import ExitCode
 from service.server.api.context import Context
-from service.server.api.oidc import create_provider
+from service.server.api.oidc_provider import create_provider
 from service.server.api.security import check_exposure
-from service.server.api.tokens import TokenCache
+from service.server.api.token_cache import TokenCache
 from service.server.daemon import signals
 from service.server.daemon.config_reload import ConfigReload
 from service.server.daemon.instrumented_store import ExecutorSlots, InstrumentedStore, OutageLog

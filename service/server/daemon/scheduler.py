@@ -18,7 +18,7 @@ from planner.reasons import Reason
 from service.control import serializers
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, configure_table, unmatched_rules
+from service.control.config.table_settings import ConfiguredTable, configure_table, unmatched_rules
 from service.control.planning.adoption import AbandonedActionLog, abandoned_actions
 from service.control.planning.missing_directory import (
     is_gone,

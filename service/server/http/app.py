@@ -11,20 +11,23 @@ from starlette.routing import BaseRoute
 from lake.version import __version__
 from service.server.api import (
     audit,
-    bulk,
+    bulk_actions,
     callbacks,
+    cleaning,
     events,
     explain,
     health,
     history,
     notifications,
     operator_actions,
-    overview,
     plans,
     progress,
     replay,
+    report,
     requests,
+    settings,
     simulate,
+    status,
     tables,
 )
 from service.server.api.context import Context
@@ -40,7 +43,10 @@ from service.server.web.problems import on_missing_route
 
 #: the routers of ``/v1``; each route that writes requires the write scope itself
 ROUTERS: tuple[APIRouter, ...] = (
-    overview.router,
+    status.router,
+    report.router,
+    cleaning.router,
+    settings.router,
     tables.router,
     tables.databases_router,
     explain.router,
@@ -50,7 +56,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     progress.router,
     requests.router,
     operator_actions.router,
-    bulk.router,
+    bulk_actions.router,
     notifications.router,
     audit.router,
     events.router,
@@ -122,8 +128,8 @@ def create_bare_app(*, serves_api: bool, metrics_token: bool = False) -> FastAPI
     )
     add_exception_handlers(app)
     if serves_api:
-        for status in (404, 405):
-            app.add_exception_handler(status, on_missing_route)
+        for code in (404, 405):
+            app.add_exception_handler(code, on_missing_route)
     return app
 
 

@@ -5,10 +5,9 @@ import math
 from typing import Any
 
 from anyio import to_thread
-from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from lake.errors import LakefoldError
 from service import problems
@@ -18,6 +17,7 @@ from service.server.api import callbacks, security, simulate
 from service.server.api.context import Context
 from service.server.api.problems import HttpProblemError, problem_from_http_error, problem_response
 from service.server.api.security import Caller
+from service.server.api.security_headers import with_security_headers
 from service.server.http.rate_limit import RateLimit
 from service.server.http.request_body import BodyMemory, LimitedBody, body_too_large, discard_body, send_chunked
 from service.server.web import login
@@ -31,14 +31,6 @@ _MAX_BODY_WITHOUT_TOKEN = callbacks.MAX_BODY_BYTES | login.MAX_BODY_BYTES
 _MAX_BODY_OF_READERS = simulate.MAX_BODY_BYTES
 #: maximum bytes of all bodies in memory at a time; a single larger body is allowed
 _MAX_BODY_MEMORY = 16 << 20
-_SECURITY_HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
-    "Cache-Control": "no-store",
-}
 
 
 class Guard:
@@ -58,7 +50,7 @@ class Guard:
         """See ASGI."""
         if scope["type"] != "http":
             return await self._app(scope, receive, send)
-        send = _with_headers(send_chunked(send))
+        send = with_security_headers(send_chunked(send))
         current_channel.set(AccessChannel.HTTP if scope["path"].startswith("/v1/") else AccessChannel.PAGE)
         request, http = Request(scope), self._context.config.http
         most = (_MAX_BODY_WITHOUT_TOKEN | _MAX_BODY_OF_READERS).get(request.url.path, http.max_body_size)
@@ -140,14 +132,3 @@ def _content_length(request: Request) -> int:
     if not announced.isdecimal() or len(announced) > _MAX_LENGTH_DIGITS:
         raise HttpProblemError(problems.USAGE, f"content-length is {announced!r} and not a number")
     return int(announced)
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            headers = MutableHeaders(scope=message)
-            for name, value in _SECURITY_HEADERS.items():
-                headers.setdefault(name, value)
-        await send(message)
-
-    return sending

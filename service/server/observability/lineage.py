@@ -24,7 +24,7 @@ from lake.plan import Claim
 from lake.redaction import redact
 from lake.version import __version__
 from service.control.config.telemetry import OpenLineageSettings
-from service.server.observability.background import BackgroundQueue
+from service.server.observability.background_queue import BackgroundQueue
 
 _PRODUCER = f"https://github.com/lakefold/lakefold/tree/{__version__}"
 _FLUSH_SECONDS = 5.0

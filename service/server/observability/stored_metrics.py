@@ -9,7 +9,6 @@ from prometheus_client.core import GaugeMetricFamily
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from lake.model import HISTOGRAM_EDGES_BYTES
 from lake.plan import LIVE_STATES, PlanKind, PlanState
 from service.control.serializers import (
     backlog_seconds,
@@ -22,33 +21,19 @@ from service.control.store.views.budgets import BlockReason
 from service.modes import PLANNED_MODES, Role
 from service.server.observability.former_metrics import former_copy
 from service.server.observability.metric_specs import SPECS, MetricSpec
-from service.server.observability.table_series import SampleColumn, TableKey, TableSeries
+from service.server.observability.scan_gauges import scan_families
+from service.server.observability.table_series import (
+    SampleColumn,
+    SeriesFamily,
+    TableKey,
+    TableSeries,
+    series_family,
+    table_key,
+)
 
 if TYPE_CHECKING:
     from service.control.lake_cache import LakeState
-    from service.control.store import Figures, ScanRecord, TableObjective, TableState, WorkBudget
-
-#: every second edge of the scans' histogram, 1 KiB to 16 GiB: this halves the number of series
-BUCKET_EDGES_BYTES = HISTOGRAM_EDGES_BYTES[::2]
-
-_LAYOUT: Mapping[str, Callable[["ScanRecord"], float | None]] = {
-    "lakefold_table_files": lambda scan: scan.files,
-    "lakefold_table_bytes": lambda scan: scan.bytes,
-    "lakefold_table_small_files": lambda scan: scan.small_files,
-    "lakefold_table_small_file_bytes": lambda scan: scan.small_bytes,
-    "lakefold_table_log_files": lambda scan: scan.log_files,
-    "lakefold_table_log_bytes": lambda scan: scan.log_bytes,
-    "lakefold_table_partitions": lambda scan: scan.partitions,
-    "lakefold_table_damaged_slices": lambda scan: scan.damaged,
-    "lakefold_table_over_budget_slices": lambda scan: scan.over_budget,
-    "lakefold_table_overlapping_commits": lambda scan: scan.overlaps,
-    "lakefold_table_foreign_files": lambda scan: scan.foreign_files,
-    "lakefold_table_not_planned": lambda scan: int(scan.not_planned is not None),
-    "lakefold_table_reducible_files": lambda scan: scan.reducible_files,
-    "lakefold_table_residual_files": lambda scan: scan.residual_files,
-    "lakefold_table_reducible_bytes": lambda scan: scan.reducible_bytes,
-    "lakefold_table_snapshot_timestamp_seconds": lambda scan: scan.taken_at.timestamp(),
-}
+    from service.control.store import Figures, TableObjective, TableState, WorkBudget
 
 
 def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMetricFamily:
@@ -62,12 +47,6 @@ def _gauge(name: str, samples: Iterable[tuple[Sequence[str], float]]) -> GaugeMe
 def _count_processes(lake: "LakeState", role: str) -> int:
     live = [process for process in lake.processes if process.live and process.role in (role, "all")]
     return sum(role != "executor" or process.problem is None for process in live)
-
-
-def buckets(counts: Sequence[int]) -> list[int]:
-    """Return the cumulative buckets at ``BUCKET_EDGES_BYTES`` and +Inf for ``counts`` of a ``SizeHistogram``."""
-    sums = list(itertools.accumulate(counts))
-    return [*sums[: 2 * len(BUCKET_EDGES_BYTES) : 2], sums[-1]]
 
 
 class StoredFigures(Collector):
@@ -148,80 +127,39 @@ class StoredTables(TableSeries):
             return
         tables = lake.figures.tables
         names = [(table.name, table.format) for table in tables]
-        yield from _layout_families(tables, lake.last_good_scans)
+        yield from scan_families(tables, lake.last_good_scans)
         yield from _objective_families(lake)
         scanned = [table for table in tables if table.name in lake.last_scans]
         failed = [int(needs_attention(one, lake.last_scans[one.name], lake.figures.taken_at)) for one in scanned]
-        yield _family("lakefold_table_scan_failed", [(one.name, one.format) for one in scanned], failed)
+        yield series_family("lakefold_table_scan_failed", [(one.name, one.format) for one in scanned], failed)
         yield _mode_family(tables)
-        yield _family("lakefold_table_paused", names, [int(table.paused) for table in tables])
-        yield _family("lakefold_table_halted", names, [int(table.halted) for table in tables])
+        yield series_family("lakefold_table_paused", names, [int(table.paused) for table in tables])
+        yield series_family("lakefold_table_halted", names, [int(table.halted) for table in tables])
         halted = [len(table.halted_partitions) for table in tables]
-        yield _family("lakefold_table_halted_partitions", names, halted)
+        yield series_family("lakefold_table_halted_partitions", names, halted)
         yield from _plan_families(lake.figures)
         retrying = {
-            _table_key(table): len(lake.retrying_plans.get(table.name, ()))
+            table_key(table): len(lake.retrying_plans.get(table.name, ()))
             for table in tables
             if table.mode in PLANNED_MODES or table.name in lake.retrying_plans
         }
-        yield _family("lakefold_plans_retrying", list(retrying), list(retrying.values()))
-        proposals = {_table_key(table): 0 for table in tables if table.mode == "propose"}
+        yield series_family("lakefold_plans_retrying", list(retrying), list(retrying.values()))
+        proposals = {table_key(table): 0 for table in tables if table.mode == "propose"}
         formats = dict(names)
         for entry in lake.figures.proposals:
             key = entry.table, formats[entry.table]
             proposals[key] = proposals.get(key, 0) + entry.plans
-        yield _family("lakefold_plan_proposals", list(proposals), list(proposals.values()))
+        yield series_family("lakefold_plan_proposals", list(proposals), list(proposals.values()))
         waiting: dict[TableKey, tuple[int, int]] = {
-            _table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
+            table_key(table): (0, 0) for table in tables if table.mode in PLANNED_MODES
         }
         waiting |= {(entry.table, entry.format): (entry.files, entry.bytes) for entry in lake.figures.superseded}
         keys = list(waiting)
-        yield _family("lakefold_superseded_files", keys, [files for files, _ in waiting.values()])
-        yield _family("lakefold_superseded_bytes", keys, [bytes_ for _, bytes_ in waiting.values()])
+        yield series_family("lakefold_superseded_files", keys, [files for files, _ in waiting.values()])
+        yield series_family("lakefold_superseded_bytes", keys, [bytes_ for _, bytes_ in waiting.values()])
 
 
-_Family = tuple[MetricSpec, Sequence[SampleColumn]]
-
-
-def _table_key(table: "TableState") -> TableKey:
-    return table.name, table.format
-
-
-def _family(name: str, tables: Sequence[TableKey], values: Sequence[float]) -> _Family:
-    return SPECS[name], [SampleColumn(sample=name, tables=tables, values=values)]
-
-
-def _layout_families(tables: "Iterable[TableState]", scan_by_table: "Mapping[str, ScanRecord]") -> Iterator[_Family]:
-    readable = [(_table_key(table), scan_by_table[table.name]) for table in tables if table.name in scan_by_table]
-    names, scans = [name for name, _ in readable], [scan for _, scan in readable]
-    for name, value in _LAYOUT.items():
-        values = [value(scan) for scan in scans]
-        present = [number for number in values if number is not None]
-        keys = (
-            names if len(present) == len(values) else [n for n, v in zip(names, values, strict=True) if v is not None]
-        )
-        yield _family(name, keys, present)
-    spec = SPECS["lakefold_table_file_size_bytes"]
-    sized = [(name, scan) for name, scan in readable if scan.histogram]
-    keys = [name for name, _ in sized]
-    counts = [buckets(scan.histogram) for _, scan in sized]
-    edges = [{"le": edge} for edge in (*(str(float(edge)) for edge in BUCKET_EDGES_BYTES), "+Inf")]
-    yield (
-        spec,
-        [
-            SampleColumn(
-                sample=f"{spec.name}_bucket",
-                tables=keys,
-                extra_labels=edges,
-                values=list(itertools.chain.from_iterable(counts)),
-            ),
-            SampleColumn(sample=f"{spec.name}_gcount", tables=keys, values=[sums[-1] for sums in counts]),
-            SampleColumn(sample=f"{spec.name}_gsum", tables=keys, values=[scan.bytes for _, scan in sized]),
-        ],
-    )
-
-
-def _objective_families(lake: "LakeState") -> Iterator[_Family]:
+def _objective_families(lake: "LakeState") -> Iterator[SeriesFamily]:
     """Yield the metrics of objectives, one column per objective, because tables have different objectives."""
     formats = {table.name: table.format for table in lake.figures.tables}
     by_objective: dict[str, list[TableObjective]] = {}
@@ -252,10 +190,10 @@ def _objective_families(lake: "LakeState") -> Iterator[_Family]:
         )
 
 
-def _mode_family(tables: "Iterable[TableState]") -> _Family:
+def _mode_family(tables: "Iterable[TableState]") -> SeriesFamily:
     by_mode: dict[str, list[TableKey]] = {}
     for table in tables:
-        by_mode.setdefault(table.mode, []).append(_table_key(table))
+        by_mode.setdefault(table.mode, []).append(table_key(table))
     name = "lakefold_table_mode"
     return SPECS[name], [
         SampleColumn(sample=name, tables=found, extra_labels=({"mode": mode},), values=[1] * len(found))
@@ -263,9 +201,9 @@ def _mode_family(tables: "Iterable[TableState]") -> _Family:
     ]
 
 
-def _plan_families(figures: "Figures") -> Iterator[_Family]:
+def _plan_families(figures: "Figures") -> Iterator[SeriesFamily]:
     states = {state: index for index, state in enumerate(PlanState)}
-    compacted = {_table_key(table) for table in figures.tables if table.mode in PLANNED_MODES}
+    compacted = {table_key(table) for table in figures.tables if table.mode in PLANNED_MODES}
     kinds: dict[PlanKind, set[TableKey]] = {PlanKind.CLUSTERING: compacted}
     for row in figures.plans:
         kinds.setdefault(row.kind, set()).add((row.table, row.format))

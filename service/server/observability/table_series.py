@@ -9,11 +9,15 @@ from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
+from typing import TYPE_CHECKING
 
 from prometheus_client.metrics_core import Metric
 from prometheus_client.registry import Collector
 
-from service.server.observability.metric_specs import MetricSpec
+from service.server.observability.metric_specs import SPECS, MetricSpec
+
+if TYPE_CHECKING:
+    from service.control.store import TableState
 
 #: name and format
 TableKey = tuple[str, str]
@@ -32,6 +36,10 @@ class SampleColumn:
     tables: Sequence[TableKey]
     values: Sequence[float]
     extra_labels: Sequence[Mapping[str, str]] = _NO_EXTRA_LABELS
+
+
+#: a metric with its columns
+SeriesFamily = tuple[MetricSpec, Sequence[SampleColumn]]
 
 
 class TableSeries(Collector):
@@ -95,3 +103,13 @@ class TableCounters(TableSeries):
 
 def _metric(spec: MetricSpec) -> Metric:
     return Metric(spec.name.removesuffix("_total") if spec.type == "counter" else spec.name, spec.meaning, spec.type)
+
+
+def table_key(table: "TableState") -> TableKey:
+    """Return the labels of a table's samples."""
+    return table.name, table.format
+
+
+def series_family(name: str, tables: Sequence[TableKey], values: Sequence[float]) -> SeriesFamily:
+    """Return the metric ``name`` with one value for each of ``tables``."""
+    return SPECS[name], [SampleColumn(sample=name, tables=tables, values=values)]

@@ -12,11 +12,11 @@ from fastapi import APIRouter, Form, Request
 from starlette.responses import RedirectResponse, Response
 
 from lake.plan import PlanKind
-from service.control.config.tables import OverrideError
+from service.control.config.table_settings import OverrideError
 from service.control.planning import bulk_actions, requests
 from service.control.planning.plan_request import PlanRequest
-from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import ContextDep
+from service.server.api.lake_cache_invalidation import invalidates_lake_cache
 from service.server.api.request_types import MOST_PARTITIONS, PartitionPath, Reason, RowNumber
 from service.server.api.security import Caller, require
 from service.server.api.table_lookup import find_table

@@ -43,7 +43,7 @@ _TAKEN_OVER = ("taken over", "again")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AttemptLine:
-    """One attempt in words; ``kind`` is its colour in the style sheet."""
+    """One attempt as text; ``kind`` is its colour in the style sheet."""
 
     executor: str
     plan_id: str

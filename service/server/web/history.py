@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from lake.errors import LakefoldError
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.table_history import DEFAULT_FILES, load_actions
 from service.control.serializers import action_documents
 from service.problems import describe_error

@@ -168,7 +168,7 @@ def show_table(
     )
     form = request_form(context.config, table, kind=kind, keys=key or (), values=value or ())
     page = table_page(table, known, form=form, partition=partition, start=view[0], search=view[1], now=now)
-    return render(request, "table.html", page, section="/", now=now)
+    return render(request, "table_page.html", page, section="/", now=now)
 
 
 @router.get("/plans")
@@ -188,7 +188,7 @@ def show_plans(
     figures, shown = context.lake_cache.get().figures, action_id or done
     action = context.store.bulk_action(shown, caller.actor) if shown else None
     page = plan_list_page(context, figures, plan_filter, plan_filter_query(request.query_params), after, action)
-    return render(request, "plans.html", page, section="/plans")
+    return render(request, "plan_list.html", page, section="/plans")
 
 
 @router.get("/bulk/{action}")
@@ -212,7 +212,7 @@ def show_plan(context: ContextDep, request: Request, plan_id: str) -> Response:
     held = held_reason(context.store, plan)
     sizes = _plan_sizes(context, plan) if plan.state in LIVE_STATES else None
     page = plan_page(plan, context.store.plan_events(plan.plan_id), no_executor, held, sizes, now)
-    return render(request, "plan.html", page, section="/plans", now=now)
+    return render(request, "plan_page.html", page, section="/plans", now=now)
 
 
 def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
@@ -225,7 +225,9 @@ def _plan_sizes(context: Context, plan: PlanView) -> PlanSizes:
 def show_request(context: ContextDep, request: Request, request_id: str) -> Response:
     """Show one request and its answer."""
     scheduler = has_scheduler(context.store.leaders())
-    return render(request, "request.html", request_page(context.store.request(request_id), has_scheduler=scheduler))
+    return render(
+        request, "request_page.html", request_page(context.store.request(request_id), has_scheduler=scheduler)
+    )
 
 
 @router.get("/processes")
@@ -267,7 +269,7 @@ def show_simulation(
     scenario: Annotated[str, Query(max_length=_MAX_SCENARIO_LENGTH)] = "",
 ) -> Response:
     """Show which files a writer makes in a scenario, the user's own or a shipped one."""
-    return render(request, "simulate.html", simulation_page(example, scenario), section="/simulate")
+    return render(request, "simulation.html", simulation_page(example, scenario), section="/simulate")
 
 
 @router.get("/cleaning")

@@ -34,7 +34,7 @@ class PlanSizes:
 
     @property
     def text(self) -> str:
-        """The chart in words."""
+        """The chart as text."""
         before, after = self.document["files_before"], self.document["files_after"]
         return f"Files by size: {plural(before, 'file')} before, {after:,} expected. The table below has the numbers."
 
@@ -66,7 +66,7 @@ class StepLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProposalCost:
-    """The predicted cost of a plan, its savings per day and its payback, in words; prices are '' if none are set."""
+    """The predicted cost of a plan, its savings per day and its payback, as text; prices are '' if none are set."""
 
     costs: str
     price: str

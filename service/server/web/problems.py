@@ -78,7 +78,7 @@ def problem_page(request: Request, error: Exception) -> Response:
         detail = "Unexpected error; lakefold's log has the details."
     commands = ("lakefold db check",) if problem is problems.DATABASE else ()
     page = PageContent(status=problem.status, title=problem.title, detail=as_sentence(detail), commands=commands)
-    response = render(request, "problem.html", page, status=problem.status)
+    response = render(request, "problems.html", page, status=problem.status)
     response.headers.update(getattr(error, "headers", {}))
     return response
 

@@ -21,6 +21,7 @@ from lake.units import format_bytes, format_duration, format_elapsed
 from lake.version import __version__
 from service.server.api.context import request_context
 from service.server.api.security import WRITE, Caller
+from service.server.api.security_headers import PAGE_CONTENT_SECURITY_POLICY
 from service.server.web import cells, formatting
 from service.text import actor_label, cause_first, format_age, format_percent, process_label, share_of, short_id
 
@@ -33,11 +34,6 @@ _LONG_WORD = 40
 #: maximum number of cached texts with line breaks: lists repeat names in their rows and at every refresh
 _BREAKABLE_CACHE_SIZE = 4096
 _TYPES = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}
-#: only lakefold's own files, nothing inline, no frames: text that is injected into a page can load nothing
-CONTENT_SECURITY_POLICY = (
-    "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; "
-    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
-)
 
 
 class PageContent(SimpleNamespace):
@@ -173,4 +169,4 @@ def render(
             may_write=caller is not None and caller.name is not None and caller.scope == WRITE,
         )
     )
-    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": CONTENT_SECURITY_POLICY})
+    return HTMLResponse(html, status_code=status, headers={"Content-Security-Policy": PAGE_CONTENT_SECURITY_POLICY})

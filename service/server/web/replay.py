@@ -11,7 +11,7 @@ from typing import Any
 from lake.errors import LakefoldError
 from lake.units import format_bytes, format_elapsed
 from service.control import serializers
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.replay import ReplayTimeout, advise_table, deadline_check, parse_grid, replay_table
 from service.problems import describe_error
 from service.server.api.context import Context
@@ -46,7 +46,7 @@ class PolicyLine:
 class ReplayChart:
     """A chart for browser windows of one width, with one line per policy on a common scale from zero.
 
-    A band for each day has the figures of all policies in words.
+    A band for each day has the figures of all policies as text.
     """
 
     width: float

@@ -9,7 +9,7 @@ from urllib.parse import urlencode
 from planner.policy.policy import FIELD_PARSERS, setting_name
 from service.control import serializers
 from service.control.config.loader import Config
-from service.control.config.tables import ConfiguredTable, OverrideError, configure_table
+from service.control.config.table_settings import ConfiguredTable, OverrideError, configure_table
 from service.problems import describe_error
 from service.server.web.rendering import table_path
 from service.text import plural

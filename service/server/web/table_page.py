@@ -11,7 +11,7 @@ from typing import Any
 
 from lake.units import format_bytes
 from service.control import serializers
-from service.control.config.tables import ConfiguredTable
+from service.control.config.table_settings import ConfiguredTable
 from service.control.planning.refusals import required_rule_setting
 from service.control.store import PartitionLayout, PlanView, RetryingPlan, ScanRecord, TableObjective, TableState
 from service.modes import PLANNED_MODES

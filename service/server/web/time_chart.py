@@ -135,7 +135,7 @@ def _path(series: Series, axis: TimeAxis, y_of: Callable[[float], float], base: 
 def _bands(
     series: Sequence[Series], rows: Sequence[tuple[datetime, tuple[str, ...]]], axis: TimeAxis
 ) -> tuple[MomentBand, ...]:
-    """Return a band for each moment, from the middle to the moment before to the middle to the moment after."""
+    """Return a band around each moment; two neighbouring bands meet halfway between their moments."""
     places = [axis.position(moment) for moment, _ in rows]
     edges = [places[0], *((a + b) / 2 for a, b in pairwise(places)), places[-1]]
     return tuple(

@@ -20,7 +20,7 @@ from executors.outcome import RunResult
 from lake.errors import Transient
 from service.cli import main
 from service.control.config.loader import Config, load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.scan import explain_table
 from service.server.daemon.maintenance import Maintenance
 

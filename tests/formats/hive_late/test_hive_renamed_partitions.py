@@ -37,6 +37,7 @@ from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.formats.hive import format as hive_format
+from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreTable
 from lake.metastore.thrift import STRING
 from lake.model import TableRef
@@ -162,6 +163,30 @@ def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_
     bench.clean()
     assert (rows_in(place_of(bench)), data_files(home(bench)), halted(bench)) == (rows, [], None)
     assert swept(bench) == SweepReport()
+
+
+@pytest.mark.parametrize("died", ["before it publishes the copies", "afterwards"])
+def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_late_file_of_the_renamed_partition(
+    bench: Bench, died: str
+):
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = sorted(overwrite(place_of(bench), 500, 510))
+    wait_a_tick(place_of(bench))
+    if died == "afterwards":
+        with killed_in_sweep("carry_copied"):
+            swept(bench)
+    else:
+        with mock.patch.object(HiveWriter, "publish_copies", side_effect=Killed), pytest.raises(Killed):
+            swept(bench)
+    after_its_hold(bench)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+    assert bench.store.unfinished_partitions(bench.table) == frozenset()
+    bench.clean()
+    assert (rows_in(place_of(bench)), data_files(home(bench)), swept(bench)) == (rows, [], SweepReport())
 
 
 def test_rule_2_a_copied_file_that_grows_after_its_partition_was_renamed_and_before_an_overwrite_is_not_read(

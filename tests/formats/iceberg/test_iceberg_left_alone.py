@@ -13,9 +13,9 @@ from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
 from service.control.config.loader import load_config
-from service.control.config.tables import configure_table
+from service.control.config.table_settings import configure_table
 from service.control.planning.planning_inputs import read_planning_inputs
-from service.control.planning.session import PlanningScope, PlanningSession
+from service.control.planning.planning_session import PlanningScope, PlanningSession
 
 pytestmark = [pytest.mark.spark, pytest.mark.paired("case")]
 

@@ -11,6 +11,8 @@ from hive_race.ledger import Read
 
 from lake.errors import LakefoldError
 
+#: the folder of the directories to which the owner moves partitions
+ELSEWHERE = "elsewhere"
 _SECONDS = 120.0
 _Found = TypeVar("_Found")
 
@@ -21,8 +23,19 @@ def places(uri: str, table: str) -> dict[str, Path]:
 
 
 def read_table(uri: str, table: Callable[[], str], *, loaded: str = "") -> list[Read]:
-    """What is in every partition of the table, whose name may change meanwhile; see ``readers.read_table``."""
-    return _until_answered(lambda: readers.read_table(uri, table(), loaded=loaded))
+    """What is in every partition of the table, whose name may change meanwhile; see ``readers.read_table``.
+
+    The table is read again if its owner has moved a partition meanwhile: the owner empties the directory that it left.
+    """
+    while True:
+        reads = _until_answered(lambda: readers.read_table(uri, table(), loaded=loaded))
+        now = places(uri, table())
+        if not any(_is_moved_by_owner(read, now.get(read.partition)) for read in reads):
+            return reads
+
+
+def _is_moved_by_owner(read: Read, place: Path | None) -> bool:
+    return place is not None and place != read.place and place.parent.name == ELSEWHERE
 
 
 def _until_answered(ask: Callable[[], _Found]) -> _Found:

@@ -100,9 +100,17 @@ class Halts:
         return False
 
     def place(self) -> tuple[str, Path | None]:
-        """The table's name and where the partition is; neither changes while it is halted, but for a rename."""
-        table = self._owner.table
-        return table, places(self._uri, table).get(SPLIT)
+        """The table's name and where the partition is; neither changes while it is halted, but for a rename.
+
+        While the table is renamed, the metastore has the new name before its owner has noted it.
+        """
+
+        def found() -> tuple[str, Path | None] | None:
+            table = self._owner.table
+            return (table, there.get(SPLIT)) if (there := places(self._uri, table)) else None
+
+        table, place = wait_for(found, f"the metastore has no table {self._owner.table}", every=0.2)
+        return table, place
 
     def wait_until_split(self, status: Callable[[], Mapping[str, Any]]) -> None:
         """Wait until the partition is halted, under the name that its table has by then."""

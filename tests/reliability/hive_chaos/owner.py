@@ -29,7 +29,7 @@ from hive_race.ledger import Ledger, Row
 from hive_race.readers import rows_at
 from hive_race.writer import PARTITIONS, Notes, statement
 
-from hive_chaos.catalog import places
+from hive_chaos.catalog import ELSEWHERE, places
 
 SHARED, LOADED, SPLIT = "shared", "loaded", "split"
 """Partitions: one whose directories the other table has too, one into which files are loaded slowly, one to halt."""
@@ -131,7 +131,7 @@ class Owner:
         partition = self.chance.choice(PARTITIONS)
         if not self._is_settled(partition):
             return
-        there = self.folder / "elsewhere" / f"{partition}-{number}"
+        there = self.folder / ELSEWHERE / f"{partition}-{number}"
         there.mkdir(parents=True)
         here = places(self.uri, self.table)[partition]
         with suppress(FileNotFoundError):

@@ -9,7 +9,7 @@ its thread or its process has ended.
 
 from typing import Any
 
-from lake.identity import Process
+from lake.process_identity import Process
 
 
 class JavaThread:

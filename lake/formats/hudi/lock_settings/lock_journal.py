@@ -25,7 +25,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
-from lake.identity import Process
+from lake.process_identity import Process
 from lake.units import format_duration
 
 DIRECTORY = ".hoodie/.lakefold/locks"

@@ -25,7 +25,7 @@ from pyarrow import fs as pafs
 from lake.errors import LakefoldError, Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.identity import Process
+from lake.process_identity import Process
 from lake.renewal import Renewer
 from lake.units import format_rough_duration
 

@@ -28,7 +28,8 @@ from pyarrow import fs as pafs
 from lake.errors import LakefoldError
 from lake.formats.hudi.files.names import parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.markers import has_markers, list_marked_files
+from lake.formats.hudi.pending.markers import list_marked_files
+from lake.formats.hudi.pending.rollback_guard import has_markers
 from lake.formats.hudi.timeline.clocks import MAX_WRITE_DELAY, max_skew_milliseconds
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline, write_stats
 from lake.model import TableRef

@@ -13,7 +13,7 @@ attempts:
 - One case remains: an executor stopped in the middle of its job writes for a moment after it resumes, until its
   heartbeat reports that the plan is lost. A file begun in that moment would carry the instant of its successor's
   commit. The database therefore reassigns such a plan only if its executor is known to have ended, or has been silent
-  for half an hour (``service.control.store.claims.ADOPTED_GRACE``).
+  for half an hour (``service.control.store.leases.ADOPTED_GRACE``).
 
 The request itself is never changed: it belongs to the process that wrote it.
 """

@@ -16,8 +16,8 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_withdrawal,
 )
-from lake.formats.hudi.pending.markers import has_markers, write_rollback_guard
 from lake.formats.hudi.pending.request_copies import copy_request
+from lake.formats.hudi.pending.rollback_guard import has_markers, write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.requests import delete_request, write_back_lost_requests
@@ -119,8 +119,8 @@ def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
     No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay,
-    and so does the rollback guard of a completed instant (``pending.markers``). Withdrawals that a dead process left,
-    or during which a writer began the plan, are finished or undone.
+    and so does the rollback guard of a completed instant (``pending.rollback_guard``). Withdrawals that a dead process
+    left, or during which a writer began the plan, are finished or undone.
     """
     write_back_lost_requests(client)
     with (

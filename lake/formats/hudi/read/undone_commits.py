@@ -3,7 +3,7 @@
 
 A writer with inline clustering or compaction that finds an instant begun waits for the table's lock and rolls the
 instant back, although the instant may have completed meanwhile. lakefold's guard prevents that rollback
-(``pending.markers``). An executor that is killed between Hudi's commit and the guard leaves none.
+(``pending.rollback_guard``). An executor that is killed between Hudi's commit and the guard leaves none.
 
 The rollback deletes the committed files if it was planned from the commit's markers, and removes the commit from the
 metadata table if there is one. The commit stays on the timeline, so its replaced files are in no listing: readers see

@@ -45,7 +45,7 @@ from lake.formats.hudi.pending.late_files import (
     read_instant_record,
     record_commit,
 )
-from lake.formats.hudi.pending.markers import write_rollback_guard
+from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.adoption import ACTION_OF_KIND, check_adopted_commit
 from lake.formats.hudi.plans.cleaning import await_passing_clean, hold_back_archival

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """The reasons why lakefold does not rewrite a table, or single files of a table."""
 
-from typing import Any
-
 from lake.errors import Rejected
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
@@ -87,8 +85,3 @@ def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:
     if has_lineage(table):
         return f"tables of format version {table.metadata.format_version} keep the lineage of rows"
     return "row-level deletes may apply to its files" if file.deletes else None
-
-
-def spec_of(table: LoadedTable, spec_id: int) -> Any:
-    """Return a partition spec of the table."""
-    return table.metadata.specs()[spec_id]

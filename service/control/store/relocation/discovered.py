@@ -28,7 +28,6 @@ from lake.plan import (
 from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
-from service.control.store.completion import complete_without_claim, halt_unknown_attempt, settle_attempts
 from service.control.store.database import db_now
 from service.control.store.models import (
     GroupRow,
@@ -39,6 +38,7 @@ from service.control.store.models import (
     SupersededRow,
     TableRow,
 )
+from service.control.store.plan_completion import complete_without_claim, halt_unknown_attempt, settle_attempts
 from service.control.store.relocation.journal import (
     REMOVED_BY_WRITER,
     has_relocation_of,

@@ -23,8 +23,8 @@ from typing import Any
 
 from lake.formats.hudi.client.locks.base import LakefoldLock
 from lake.formats.hudi.jvm.java_thread import JavaThread
-from lake.identity import Process
 from lake.model import TableRef
+from lake.process_identity import Process
 from lake.renewal import Renewer
 from lake.units import format_duration
 

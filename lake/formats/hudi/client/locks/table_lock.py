@@ -19,8 +19,8 @@ from lake.formats.hudi.jvm.class_cache import cached_jvm
 from lake.formats.hudi.jvm.errors import is_unanswered, translate_error
 from lake.formats.hudi.lock_settings.lock_journal import LockJournal, OpenLockEntry
 from lake.formats.hudi.lock_settings.providers import LOCK_PROVIDER, has_lock_file_provider, lock_file_path
-from lake.identity import Process
 from lake.model import Concurrency, TableRef
+from lake.process_identity import Process
 from lake.stopwatch import Stopwatch
 
 if TYPE_CHECKING:

@@ -13,9 +13,9 @@ from service import problems
 from service.control.config.oidc import CALLBACK_PATH
 from service.problems import ProblemError
 from service.server.api.context import Context, ContextDep
-from service.server.api.oidc import OidcProvider, PendingSignIn
+from service.server.api.oidc_provider import OidcProvider, PendingSignIn
 from service.server.api.security import TOKEN_COOKIE
-from service.server.api.tokens import new_token, token_digest
+from service.server.api.token_cache import new_token, token_digest
 from service.server.web.problems import PageRoute
 from service.server.web.rendering import PageContent, render, safe_local_path
 

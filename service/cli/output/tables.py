@@ -5,8 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.commands.common import CommandRun
-from service.cli.commands.output import TableColumn, bar_chart
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput, bar_chart
 from service.control import serializers
 from service.modes import PLANNED_MODES
 from service.text import (
@@ -21,7 +21,7 @@ from service.text import (
 )
 
 
-def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
+def print_tables(out: CommandOutput, tables: Sequence[Mapping[str, Any]], *, filtered: bool) -> None:
     """Print a list of tables; ``filtered`` is True if options selected them."""
     now = datetime.now(UTC)
     columns = (
@@ -48,11 +48,11 @@ def print_tables(run: CommandRun, tables: Sequence[Mapping[str, Any]], *, filter
             cells = (f"{scan['files']:,}", format_size(scan["bytes"]), share, format_size(scan["reducible_bytes"]))
         rows.append((table["table"], table["state"], *cells, scanned, table["location"]))
     if rows:
-        run.out.table(columns, rows)
+        out.table(columns, rows)
     elif filtered:
-        run.out.note("No tables match")
+        out.note("No tables match")
     else:
-        run.out.note('No tables; add [[sources]] path = "/path/to/tables" to lakefold.toml')
+        out.note('No tables; add [[sources]] path = "/path/to/tables" to lakefold.toml')
 
 
 def format_share(part: int | None, whole: int) -> str:
@@ -60,11 +60,11 @@ def format_share(part: int | None, whole: int) -> str:
     return format_percent(None if part is None else share_of(part, whole))
 
 
-def print_table(run: CommandRun, table: Mapping[str, Any]) -> None:
+def print_table(out: CommandOutput, table: Mapping[str, Any]) -> None:
     """Print one table in full."""
     from lake.units import parse_bytes
 
-    out, now = run.out, datetime.now(UTC)
+    now = datetime.now(UTC)
     scan, last_good = table["scan"], table["last_good_scan"]
     out.line(f"{table['table']}  {table['state']}  {table['location']}")
     for label, words in (("owner", table["owner"]), ("tags", ", ".join(table["tags"]))):
@@ -166,7 +166,7 @@ def histogram_lines(counts: Sequence[int], limits: dict[str, int]) -> list[str]:
     return bar_chart(rows, marks=marks)
 
 
-def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+def print_reasons(out: CommandOutput, lines: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     """Print the reasons why files are planned or not, one line for each partition and reason."""
     logs = bool(sums["log_files"])
     columns = [
@@ -187,10 +187,10 @@ def print_reasons(run: CommandRun, lines: Iterable[Mapping[str, Any]], sums: Map
         rows.append((partition, f"{line['files']:,}", format_size(line["bytes"]), *log_cells, text, line["setting"]))
     log_cells = (f"{sums['log_files']:,}", format_size(sums["log_bytes"])) if logs else ()
     rows.append(("total", f"{sums['files']:,}", format_size(sums["bytes"]), *log_cells, f"{sums['bytes']} bytes", ""))
-    run.out.table(columns, rows)
+    out.table(columns, rows)
 
 
-def print_files(run: CommandRun, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
+def print_files(out: CommandOutput, entries: Iterable[Mapping[str, Any]], sums: Mapping[str, int]) -> None:
     """Print every file with its reason."""
     rows: list[tuple[Any, ...]] = [
         (
@@ -202,6 +202,4 @@ def print_files(run: CommandRun, entries: Iterable[Mapping[str, Any]], sums: Map
         for entry in entries
     ]
     rows.append((f"total: {plural(sums['files'], 'file')}", format_size(sums["bytes"]), sums["log_files"] or "", ""))
-    run.out.table(
-        (TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("LOGS", True), TableColumn("REASON")), rows
-    )
+    out.table((TableColumn("FILE"), TableColumn("BYTES", True), TableColumn("LOGS", True), TableColumn("REASON")), rows)

@@ -55,7 +55,7 @@ def record_unrecorded_commits(table: TableRef, *, format: TableFormat, store: Pl
 
 
 def _commits_of_ended_plans(table: TableRef, format_: TableFormat, store: PlanStore) -> Mapping[str, Commit]:
-    """Return the commits of ended plans, by plan; for commits whose result is lost, halt their partitions."""
+    """Return the commits of ended plans, by plan. Halts the partitions of commits whose result is lost."""
     uncommitted = set(store.ended_without_commit(table))
     while uncommitted:
         try:

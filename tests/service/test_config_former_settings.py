@@ -8,9 +8,9 @@ from config_files import MIB, ORDERS, refused, written
 
 from lake.plan import VerificationLevel
 from planner.policy.policy import SizingPolicy
+from service.control.config.former_settings import RENAMED_KEYS
 from service.control.config.loader import load_config
-from service.control.config.renamed import RENAMED_KEYS
-from service.control.config.tables import check_rules, configure_table
+from service.control.config.table_settings import check_rules, configure_table
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
 

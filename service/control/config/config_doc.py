@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Renews the tables of docs/configuration.md from the settings.
 
-Run it with ``python -m service.control.config.reference_doc``. A table stands between ``<!-- generated: SECTION -->``
+Run it with ``python -m service.control.config.config_doc``. A table stands between ``<!-- generated: SECTION -->``
 and ``<!-- end -->``; everything else on the page is written by hand.
 """
 

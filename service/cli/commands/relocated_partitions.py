@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from service.cli.commands.common import CommandRun, ConfigFile, Json, Table, command_run, current_actor
-from service.cli.commands.output import CommandOutput
+from service.cli.output.command_output import CommandOutput
 from service.former_names import FORMER_LOCATIONS, both_names
 from service.problems import NOT_FOUND, USAGE, ExitCode, ProblemError, exit_codes_help
 from service.text import did_you_mean, plural

@@ -14,7 +14,7 @@ from planner.reasons import Reason
 from planner.result import PlanningResult
 from service.control.planning.decision_summary import DecisionLine, DecisionSummary
 from service.control.planning.plan_request import PlanResponse
-from service.control.planning.session import PlanningScope, PlanningSession
+from service.control.planning.planning_session import PlanningScope, PlanningSession
 from service.former_names import both_names
 
 

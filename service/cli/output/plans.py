@@ -5,13 +5,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from service.cli.commands.common import CommandRun
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput
 from service.control import serializers
 from service.text import cause_first, format_age, format_size, parse_timestamp, partition_name, plural, short_id
 
 
-def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
+def print_plans(out: CommandOutput, plans: Sequence[Mapping[str, Any]], limit: int) -> None:
     """Print a list of plans, one per line."""
     now = datetime.now(UTC)
     # The column is left out if all plans are of one kind.
@@ -26,7 +26,7 @@ def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int)
         TableColumn("AGE", True),
         TableColumn("ERROR"),
     )
-    run.out.table(
+    out.table(
         columns,
         (
             (
@@ -43,7 +43,7 @@ def print_plans(run: CommandRun, plans: Sequence[Mapping[str, Any]], limit: int)
         ),
     )
     if len(plans) == limit:
-        run.out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
+        out.note(f"More may follow: --after {short_id(plans[-1]['plan_id'])}")
 
 
 def _state_text(plan: Mapping[str, Any]) -> str:
@@ -58,12 +58,12 @@ def _progress_percent(plan: Mapping[str, Any]) -> str:
     return f"{100 * plan['progress_bytes_done'] / plan['progress_bytes_total']:.0f} %"
 
 
-def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
+def print_plan(out: CommandOutput, plan: Mapping[str, Any]) -> None:
     """Print one plan in full."""
     from lake.plan import Step
     from lake.units import format_elapsed
 
-    out, now, created = run.out, datetime.now(UTC), parse_timestamp(plan["created_at"])
+    now, created = datetime.now(UTC), parse_timestamp(plan["created_at"])
     out.line(f"Plan {plan['plan_id']}  {plan['state']}  {plan['kind']} of {plan['table']}")
     facts = [
         ("location", plan["location"]),
@@ -111,7 +111,7 @@ def print_plan(run: CommandRun, plan: Mapping[str, Any]) -> None:
         took = "  ".join(f"{step} {format_elapsed(time / 1000)}" for step, time in times.items())
         out.line(f"  {'steps':<10} {took}; together {format_elapsed(plan['took_milliseconds'] / 1000)}")
     out.line()
-    _print_partitions(run, plan)
+    _print_partitions(out, plan)
     left_out = [group for group in plan["group_details"] if group["left_out"] is not None]
     if left_out:
         out.line()
@@ -164,7 +164,7 @@ def _with_intervals(
         before = at
 
 
-def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
+def _print_partitions(out: CommandOutput, plan: Mapping[str, Any]) -> None:
     before = [TableColumn("PARTITION"), TableColumn("FILES", True), TableColumn("BYTES", True)]
     if plan["figures"]:
         names = ("files_before", "bytes_before", "files_after", "bytes_after")
@@ -173,7 +173,7 @@ def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
             for entry in plan["figures"]
         ]
         figures.append(("total", *(plan[name] for name in names), plan["took_milliseconds"] or 0))
-        run.out.table(
+        out.table(
             (*before, TableColumn("AFTER", True), TableColumn("BYTES", True), TableColumn("TOOK", True)),
             (
                 (name, files, format_size(old), after, format_size(new), f"{took} ms")
@@ -190,7 +190,7 @@ def _print_partitions(run: CommandRun, plan: Mapping[str, Any]) -> None:
         (partition_name(name), files, format_size(bytes_), after, _average_sizes(bytes_, files, after))
         for name, (files, bytes_, after) in sorted(sums.items())
     )
-    run.out.table((*before, TableColumn("EXPECTED", True), TableColumn("EACH", True)), rows)
+    out.table((*before, TableColumn("EXPECTED", True), TableColumn("EACH", True)), rows)
 
 
 def _average_sizes(bytes_: int, before: int, after: int) -> str:

@@ -11,12 +11,12 @@ from lake.plan import LIVE_STATES, Commit, PartitionFigures, Plan, PlanState, Pr
 from service.control.store.base import record_event
 from service.control.store.budget_ledger import charge_excess
 from service.control.store.database import db_now
+from service.control.store.halts import record_partition_halt, record_table_halt
 from service.control.store.models import PlanRow
 from service.control.store.notifications import NotifiedEvent, enqueue_notification
 from service.control.store.partition_locks import release_plan_partitions
 from service.control.store.rows import load_plan
-from service.control.store.staged import clear_committed
-from service.control.store.tables import record_partition_halt, record_table_halt
+from service.control.store.staged_files import clear_committed
 from service.control.store.views import StoreSettings
 from service.control.store.write_reports import schedule_rescan
 

@@ -7,9 +7,9 @@ from fastapi import APIRouter, Header
 from starlette.responses import Response
 
 from service.control.planning import bulk_actions
-from service.server.api.cache_invalidation import invalidates_lake_cache
 from service.server.api.context import Context, ContextDep
 from service.server.api.filters import PlanSelection
+from service.server.api.lake_cache_invalidation import invalidates_lake_cache
 from service.server.api.request_types import Reason, RequestBody, TableName
 from service.server.api.responses import json_response
 from service.server.api.security import Caller, require

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from service.cli.commands.common import CommandRun
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
 from service.problems import USAGE, ExitCode, ProblemError
 from service.text import format_size, plural, short_id
 

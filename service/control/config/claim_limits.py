@@ -7,7 +7,7 @@ from lake.formats import FORMATS
 from lake.model import TableRef
 from planner.budgets import TableLimits
 from service.control.config.loader import Config
-from service.control.config.tables import CLAIM_TIME_FIELDS, configure_table, global_budget, policy_field
+from service.control.config.table_settings import CLAIM_TIME_FIELDS, configure_table, global_budget, policy_field
 
 
 class ConfiguredLimits:

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The answer to a plan request as text: the exact plans, and the reasons why other files are left alone."""
+"""The text output of a plan request: the exact plans, and the reasons why other files are left alone."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from service.cli.commands.common import CommandRun
-from service.cli.commands.output import TableColumn
+from service.cli.output.column_widths import TableColumn
+from service.cli.output.command_output import CommandOutput
 from service.text import format_size, partition_name, plural
 
 if TYPE_CHECKING:
@@ -14,12 +14,11 @@ if TYPE_CHECKING:
 _FILES_SHOWN = 5
 
 
-def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) -> None:
-    """Print an answer for people."""
-    out = run.out
-    dry = answer.outcome == "dry_run"
-    for number, plan in enumerate(answer.plans, 1):
-        name = f"Plan {number} of {len(answer.plans)} (not stored)" if dry else f"Plan {plan['plan_id']}"
+def print_plan_response(out: CommandOutput, response: "PlanResponse", *, all_files: bool) -> None:
+    """Print the response to a plan request for people."""
+    dry = response.outcome == "dry_run"
+    for number, plan in enumerate(response.plans, 1):
+        name = f"Plan {number} of {len(response.plans)} (not stored)" if dry else f"Plan {plan['plan_id']}"
         if plan["kind"] == "compaction":
             logs = f"{plural(plan['log_files'], 'log file')} of {plural(len(plan['groups']), 'slice')}"
             out.line(f"{name}: {logs} into new base files, {format_size(plan['input_bytes'])}")
@@ -30,12 +29,12 @@ def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) ->
             )
         if dry:
             for place, group in enumerate(plan["groups"], 1):
-                _print_group(run, place, group, all_files=all_files)
-    if answer.plans:
+                _print_group(out, place, group, all_files=all_files)
+    if response.plans:
         out.line()
-    text = answer.text[:1].upper() + answer.text[1:]
-    out.line(f"{text}; the table has {plural(answer.files, 'file')}, {format_size(answer.bytes)}.")
-    if answer.reasons:
+    text = response.text[:1].upper() + response.text[1:]
+    out.line(f"{text}; the table has {plural(response.files, 'file')}, {format_size(response.bytes)}.")
+    if response.reasons:
         out.line()
         out.table(
             (TableColumn("LEFT ALONE"), TableColumn("FILES", True), TableColumn("BYTES", True), TableColumn("SETTING")),
@@ -46,28 +45,28 @@ def print_answer(run: CommandRun, answer: "PlanResponse", *, all_files: bool) ->
                     format_size(reason["bytes"] + reason["log_bytes"]),
                     reason["setting"],
                 )
-                for reason in answer.reasons
+                for reason in response.reasons
             ),
         )
-    for partition, plan_id in list(answer.holders.items())[:10]:
+    for partition, plan_id in list(response.holders.items())[:10]:
         out.note(f"{partition_name(partition)} is held by live plan {plan_id}")
-    if dry and answer.plans:
+    if dry and response.plans:
         otherwise = (
-            f"without -n the request would be refused: {answer.refused}"
-            if answer.refused
+            f"without -n the request would be refused: {response.refused}"
+            if response.refused
             else "run the command without -n to create these plans."
         )
         out.note(f"Nothing was created; {otherwise}")
 
 
-def _print_group(run: CommandRun, number: int, group: Mapping[str, Any], *, all_files: bool) -> None:
-    run.out.line(
+def _print_group(out: CommandOutput, number: int, group: Mapping[str, Any], *, all_files: bool) -> None:
+    out.line(
         f"  group {number}  {partition_name(group['partition'])}  {plural(group['input_files'], 'file')}, "
         f"{format_size(group['input_bytes'])} → {plural(group['output_files'], 'file')}"
     )
     shown = group["files"] if all_files else group["files"][:_FILES_SHOWN]
     for file in shown:
         logs = f" + {plural(len(file['log_files']), 'log file')}" if file["log_files"] else ""
-        run.out.line(f"    {format_size(file['bytes']):>9}  {file['path'] or file['file_id']}{logs}")
+        out.line(f"    {format_size(file['bytes']):>9}  {file['path'] or file['file_id']}{logs}")
     if len(group["files"]) > len(shown):
-        run.out.line(f"    {'…':>9}  and {len(group['files']) - len(shown)} more; --files lists all")
+        out.line(f"    {'…':>9}  and {len(group['files']) - len(shown)} more; --files lists all")

@@ -25,8 +25,8 @@ from planner.policy.compatibility import unsupported_settings
 from planner.policy.fields import GLOBAL_FIELDS, GlobalSettings, TableSettings
 from planner.policy.policy import DEFAULTS, FIELD_PARSERS, PolicyError, SizingPolicy, field_name_of_key, setting_name
 from service.control.config.costs import OBJECTIVE_BENEFIT
+from service.control.config.former_settings import conflict_text
 from service.control.config.loader import Config, ConfigError, Layer, find_line
-from service.control.config.renamed import conflict_text
 from service.control.config.sections import Access
 from service.modes import Mode
 from service.problems import BAD_SETTING, ServiceError
