@@ -107,7 +107,10 @@ class RelocationStore(PlanStore, Protocol):
         """Return the tokens of these relocations that relocations of other partitions of the table have as well."""
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Delete the records with these ids. Returns their number. The latest relocation of a partition stays."""
+        """Delete the relocations with these ids, and the records that the locations which they left are released.
+
+        Returns the number of relocations. The latest relocation of a partition stays.
+        """
 
     def begin_late_copies(
         self,
@@ -141,7 +144,10 @@ class RelocationStore(PlanStore, Protocol):
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
     ) -> None:
-        """Record files that grew under their names: the old file, its previous location, and its present copy."""
+        """Record files that grew under their names: the old file, its previous location, and its present copy.
+
+        The records of the unfinished copies by which the present copies were made are removed.
+        """
 
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
