@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-rewriting bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-formats bench-rewriting bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -66,13 +66,16 @@ lint: $(READY) ## ruff, mypy --strict, import-linter
 format: $(READY)
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
 
-bench: $(BENCH) ## planning; what layouts save; rewriting against every peer; renews bench/README.md and the chart
+bench: $(BENCH) ## planning; what layouts save; rewriting against every peer; renews bench/rewriting.md and the chart
 	@$(BIN)/python bench/planning.py
 	@$(BIN)/python bench/layouts.py
-	@$(BIN)/python bench/rewriting.py --keep bench/results --page bench/README.md
+	@$(BIN)/python bench/rewriting.py --keep bench/results --page bench/rewriting.md
 
 bench-rewriting: $(BENCH) ## rewriting speed of engines and plans against cat, Spark, Iceberg, Delta, DuckDB and polars
 	@$(BIN)/python bench/rewriting.py $(BENCH_ARGS)
+
+bench-formats: $(BENCH) ## whole plans on Iceberg tables against rewrite_data_files, PyIceberg and DuckDB
+	@$(BIN)/python bench/formats.py --page bench/formats.md $(BENCH_ARGS)
 
 bench-layouts: $(BENCH) ## what readers save by sort_columns on TPC-H's lineitem; the memory of a large sorted group
 	@$(BIN)/python bench/layouts.py

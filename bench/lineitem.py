@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,6 +45,12 @@ SETS = {
     # Small files are less compact, and the footer is a tenth of them: these have 40 KB.
     "C": FileSet(files=5_000, file_bytes=24_000, partitions=500),
 }
+#: the sets of ``bench/formats.py``; ``file_bytes`` is before the files are compressed by zstd instead of snappy
+ICEBERG_SETS = {
+    "small": FileSet(files=200, file_bytes=1_200_000, partitions=2),
+    "large": FileSet(files=60, file_bytes=16_500_000, partitions=6),
+    "many": FileSet(files=5_000, file_bytes=30_000, partitions=500),
+}
 
 
 def write_lineitem(folder: Path, scale: int) -> Path:
@@ -72,6 +79,40 @@ def write_set(folder: Path, wanted: FileSet) -> None:
         file.rename(directory / file.name)
     (part / "lineitem").rmdir()
     part.rename(folder)
+
+
+def write_iceberg_set(folder: Path, wanted: FileSet) -> None:
+    """Write the files of a set as an Iceberg table's writer does, unless it exists: compressed by zstd, with field ids.
+
+    The directory's number is also in the column ``part``, because Iceberg's files contain partition columns.
+    """
+    if folder.exists():
+        return
+    plain, part = folder.with_name(f"{folder.name}.plain"), folder.with_name(f"{folder.name}.part")
+    write_set(plain, wanted)
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        list(pool.map(lambda file: _write_with_ids(file, part / file.relative_to(plain)), plain.rglob("*.parquet")))
+    shutil.rmtree(plain)
+    part.rename(folder)
+
+
+def _write_with_ids(source: Path, file: Path) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    rows = pq.ParquetFile(source).read()
+    number = int(file.parent.name.partition("=")[2])
+    rows = rows.append_column("part", pa.array([number] * rows.num_rows, pa.int32()))
+    # Neither PyIceberg nor pyarrow filters views of strings, which the generator's files name as Arrow's type.
+    kinds = (pa.string() if field.type == pa.string_view() else field.type for field in rows.schema)
+    fields = (
+        pa.field(name, kind, metadata={"PARQUET:field_id": str(at)})
+        for at, (name, kind) in enumerate(zip(rows.schema.names, kinds, strict=True), 1)
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(
+        rows.cast(pa.schema(fields)), file, compression="zstd", row_group_size=rows.num_rows, store_schema=False
+    )
 
 
 def generate(folder: Path, scale: float, files: int, *options: str) -> None:

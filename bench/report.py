@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The results of ``bench/rewriting.py`` as a page of Markdown, with the machine that they were measured on."""
+"""The results of ``bench/rewriting.py`` and of ``bench/formats.py`` as pages of Markdown, with the machine."""
 
 import os
 import platform
 import statistics
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-from bench.bars import SetResults, median, verdicts
+from bench.bars import SetResults, Verdict, median, verdicts
 from bench.ways import DELTA, ICEBERG, LABELS
 
-_PACKAGES = ("pyarrow", "pyspark", "duckdb", "polars", "deltalake")
-TITLES = {
+_PACKAGES = ("pyarrow", "pyspark", "duckdb", "polars", "deltalake", "pyiceberg")
+_TITLES = {
     "A": "A: 2,000 files of 1 MB in 20 partitions",
     "B": "B: 200 files of 14 MB in 20 partitions",
     "C": "C: 5,000 files of 40 KB in 500 partitions",
@@ -27,6 +28,34 @@ _NOTES = {
     "W": "A file has 600 column chunks, each with an entry in the footer and with page indexes, which Spark reads in "
     "compiled code and `stitch` in Python.",
 }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a page has besides results: the titles of sets, notes on some of them, and the bars.
+
+    The speed of ``reference`` is that to which all ways are compared; ``reference_name`` is its name in a table's head.
+    """
+
+    title: str
+    introduction: str
+    titles: Mapping[str, str]
+    notes: Mapping[str, str]
+    verdicts: Callable[[SetResults], Iterable[Verdict]]
+    reference: str
+    reference_name: str
+
+
+REWRITING = Page(
+    title="Results of the benchmark",
+    introduction="`make bench` writes this page from its last complete run. `python bench/rewriting.py --help` and "
+    "`bench/ways.py` describe what is measured, and how.",
+    titles=_TITLES,
+    notes=_NOTES,
+    verdicts=verdicts,
+    reference="spark",
+    reference_name="Spark's",
+)
 
 
 def machine(folder: Path) -> dict[str, str]:
@@ -47,13 +76,12 @@ def machine(folder: Path) -> dict[str, str]:
     return found | {"Iceberg": ICEBERG.rpartition(":")[2], "Delta": DELTA.rpartition(":")[2]}
 
 
-def markdown(measured: SetResults, on: Mapping[str, str], shrink: int) -> str:
+def markdown(measured: SetResults, on: Mapping[str, str], shrink: int, page: Page = REWRITING) -> str:
     """Return the page."""
     lines = [
-        "# Results of the benchmark",
+        f"# {page.title}",
         "",
-        "`make bench` writes this page from its last complete run. `python bench/rewriting.py --help` and "
-        "`bench/ways.py` describe what is measured, and how.",
+        page.introduction,
         "",
         *(["**Only a part of each set was measured: one of " + f"{shrink} partitions.**", ""] if shrink > 1 else []),
         *(f"- {name}: {value}" for name, value in on.items()),
@@ -64,14 +92,14 @@ def markdown(measured: SetResults, on: Mapping[str, str], shrink: int) -> str:
             ("bar", "measured", ""),
             [
                 (one.bar, one.measured, {True: "met", False: "**missed**", None: "not measured"}[one.is_met])
-                for one in verdicts(measured)
+                for one in page.verdicts(measured)
             ],
         ),
         "",
     ]
-    for name, title in TITLES.items():
+    for name, title in page.titles.items():
         if measured.get(name, {}).get("results"):
-            lines += _set_lines(title, _NOTES.get(name), measured[name])
+            lines += _set_lines(page, title, page.notes.get(name), measured[name])
     if memory := measured.get("M"):
         rows = [
             (one, f"{of['seconds']:.1f}", f"{of['mib']:.0f}", f"{of['idle_mib']:.0f}") for one, of in memory.items()
@@ -87,7 +115,7 @@ def markdown(measured: SetResults, on: Mapping[str, str], shrink: int) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-def _set_lines(title: str, note: str | None, found: Mapping[str, Any]) -> Iterator[str]:
+def _set_lines(page: Page, title: str, note: str | None, found: Mapping[str, Any]) -> Iterator[str]:
     results: Mapping[str, list[dict[str, Any]]] = found["results"]
     yield from (f"## {title}", "")
     if note:
@@ -98,7 +126,7 @@ def _set_lines(title: str, note: str | None, found: Mapping[str, Any]) -> Iterat
     )
     yield ""
     of_cat = median(results["cat"]) if results.get("cat") else None
-    of_spark = median(results["spark"]) if results.get("spark") else None
+    reference = median(results[page.reference]) if results.get(page.reference) else None
     rows = []
     for kind, rounds in results.items():
         if not rounds:
@@ -111,7 +139,7 @@ def _set_lines(title: str, note: str | None, found: Mapping[str, Any]) -> Iterat
                 f"{statistics.median(seconds):.2f}",
                 f"{min(seconds):.2f}–{max(seconds):.2f}",
                 f"{median(rounds) / of_cat:.2f}" if of_cat else "",
-                f"{of_spark / median(rounds):.1f}" if of_spark else "",
+                f"{reference / median(rounds):.1f}" if reference else "",
                 f"{median(rounds, 'cpu_seconds'):.1f}",
                 f"{median(rounds, 'peak_mib'):.0f}",
                 f"{last['files']:,}",
@@ -119,16 +147,14 @@ def _set_lines(title: str, note: str | None, found: Mapping[str, Any]) -> Iterat
                 f"{last['bytes'] / 1e6:.0f}",
             )
         )
-    head = ("", "seconds", "range", "× cat", "times Spark's speed", "CPU s", "peak MiB", "files", "row groups", "MB")
+    faster = f"times {page.reference_name} speed"
+    head = ("", "seconds", "range", "× cat", faster, "CPU s", "peak MiB", "files", "row groups", "MB")
     yield from _table(head, rows)
     yield ""
-    for kind in ("plan-stitch", "plan-arrow"):
-        if results.get(kind):
-            steps = results[kind][-1]["steps"]
-            yield (
-                f"Steps of {LABELS[kind]}: " + ", ".join(f"{step} {value:.2f} s" for step, value in steps.items()) + "."
-            )
-            yield ""
+    for kind, rounds in results.items():
+        if rounds and (steps := rounds[-1]["steps"]):
+            listed = ", ".join(f"{step} {value:.2f} s" for step, value in steps.items())
+            yield from (f"Steps of {LABELS[kind]}: {listed}.", "")
     if readers := found.get("readers"):
         yield from ("Seconds of queries on the new files:", "")
         queries = next(iter(readers.values()))

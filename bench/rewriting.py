@@ -35,11 +35,12 @@ if __name__ == "__main__":
 
 from bench.bars import verdicts
 from bench.lineitem import SETS, write_set
-from bench.report import TITLES, machine, markdown
-from bench.ways import CORES, LABELS, SPARK, WayProcess, link_files, partitions
+from bench.report import REWRITING, machine, markdown
+from bench.ways import CORES, LABELS, SPARK, WAYS, WAYS_PROGRAM, WayProcess, link_files, partitions
 from bench.worst import write_random, write_wide
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
     from pyspark.sql import SparkSession
 
 #: partitions of the set that warms each way up
@@ -65,8 +66,11 @@ def new_files(folder: Path, source: Path | None = None) -> list[Path]:
     return sorted(path for path in found if not any(part in hidden[1:] for part in path.parts))
 
 
-def rows_of(files: list[Path]) -> tuple[int, int, int]:
-    """Return the number of rows of ``files`` and two sums of row hashes."""
+def rows_of(files: list[Path], deleted: "pc.Expression | None" = None) -> tuple[int, int, int]:
+    """Return the number of rows of ``files`` and two sums of row hashes, without the rows that are ``deleted``.
+
+    The column ``part``, the number of the directory, and Iceberg's own columns of version 3 do not count.
+    """
     import pyarrow.parquet as pq
 
     from executors.rowhash import Fingerprint
@@ -74,7 +78,9 @@ def rows_of(files: list[Path]) -> tuple[int, int, int]:
     def one(path: Path) -> Fingerprint:
         found = Fingerprint()
         for batch in pq.ParquetFile(path).iter_batches(use_threads=False):
-            found.add(batch, ignore=("part",))
+            if deleted is not None:
+                batch = batch.filter(~deleted)
+            found.add(batch, ignore=("part", "_row_id", "_last_updated_sequence_number"))
         return found
 
     total = Fingerprint()
@@ -144,21 +150,31 @@ class Kept:
         scratch.rename(self._path)
 
 
-def measure(source: Path, kinds: list[str], rounds: int, kept: Kept, work: Path, *, readers: bool) -> None:
-    """Have each way rewrite ``source`` in turns, as often as results are missing.
+def measure(
+    source: Path,
+    kinds: list[str],
+    rounds: int,
+    kept: Kept,
+    work: Path,
+    *,
+    readers: bool = False,
+    program: Path = WAYS_PROGRAM,
+    deleted: "pc.Expression | None" = None,
+) -> None:
+    """Have each way of ``program`` rewrite ``source`` in turns, as often as results are missing.
 
-    After its last round, the rows of a way are compared with the inputs. The new files for ``readers`` are linked into
-    ``read-SET``.
+    After its last round, the rows of a way are compared with the inputs, without the rows that are ``deleted`` from the
+    ways' tables. The new files for ``readers`` are linked into ``read-SET``.
     """
     missing = [kind for kind in kinds if kept.rounds(kind) < rounds]
     if not missing:
         return
     warm, read = work / "warm", source.with_name(f"read-{source.name}")
     link_files(source, warm, WARM_PARTITIONS)
-    expected = rows_of([Path(path) for files in partitions(source) for path in files])
-    print(f"{'':<38} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'files':>6} {'row groups':>10} {'out MB':>7}")
+    expected = rows_of([Path(path) for files in partitions(source) for path in files], deleted)
+    print(f"{'':<44} {'seconds':>8} {'CPU s':>7} {'peak MiB':>9} {'files':>6} {'row groups':>10} {'out MB':>7}")
     with ExitStack() as stack:
-        ways = {kind: stack.enter_context(WayProcess(kind, work)) for kind in missing}
+        ways = {kind: stack.enter_context(WayProcess(kind, work, program)) for kind in missing}
         for way in ways.values():
             shutil.rmtree(way.rewrite(warm, "warm", counts=False), ignore_errors=True)
         for number in range(rounds):
@@ -167,7 +183,9 @@ def measure(source: Path, kinds: list[str], rounds: int, kept: Kept, work: Path,
                 if kept.rounds(kind) > number:
                     continue
                 folder = way.rewrite(source, f"round-{number}")
-                figures, files = way.rounds[-1], new_files(folder, source)
+                figures = way.rounds[-1]
+                live = figures.pop("live", None)
+                files = new_files(folder, source) if live is None else sorted(map(Path, live))
                 if kind == "cat":
                     figures |= {"files": len(files), "row_groups": 0, "bytes": sum(p.stat().st_size for p in files)}
                 else:
@@ -208,7 +226,7 @@ def _stored(keep: Path, name: str, shrink: int) -> Path:
 
 def _line(label: str, figures: dict[str, Any]) -> str:
     used = f"{figures['seconds']:>8.2f} {figures['cpu_seconds']:>7.1f} {figures['peak_mib']:>9.0f}"
-    return f"{label:<38} {used} {figures['files']:>6} {figures['row_groups']:>10} {figures['bytes'] / 1e6:>7.0f}"
+    return f"{label:<44} {used} {figures['files']:>6} {figures['row_groups']:>10} {figures['bytes'] / 1e6:>7.0f}"
 
 
 def _write(keep: Path, name: str, shrink: int) -> Path:
@@ -236,7 +254,10 @@ def measure_set(keep: Path, name: str, arguments: argparse.Namespace) -> dict[st
         return figures
     source, kept = _write(keep, name, arguments.shrink), Kept(stored)
     kinds = [kind for kind in arguments.ways if name not in WORST or kind in WORST_WAYS]
-    print(f"\n{TITLES[name]}; load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores", flush=True)
+    print(
+        f"\n{REWRITING.titles[name]}; load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores",
+        flush=True,
+    )
     # The files are linked, so they and the tables must be in one file system.
     with tempfile.TemporaryDirectory(prefix="run-", dir=keep) as work:
         measure(source, kinds, arguments.rounds, kept, Path(work), readers=not arguments.no_readers)
@@ -264,7 +285,7 @@ def main() -> int:
     """Write the files, measure and print; returns 1 if a bar is missed."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--sets", default=ALL_SETS, help=f"letters of the sets and of the other parts, {ALL_SETS}")
-    parser.add_argument("--ways", nargs="+", choices=list(LABELS), default=list(LABELS))
+    parser.add_argument("--ways", nargs="+", choices=list(WAYS), default=list(WAYS))
     parser.add_argument("--rounds", type=int, default=3, help="how often each way rewrites a set")
     parser.add_argument("--shrink", type=int, default=1, help="measure only one of so many partitions of A, B and C")
     parser.add_argument("--no-readers", action="store_true", help="leave out the queries on the new files")
@@ -284,7 +305,7 @@ def main() -> int:
         print(f"\n{page}")
         found = [one for one in verdicts(measured) if one.is_met is not None]
         print(*found, sep="\n")
-        is_complete = (set(arguments.sets), len(arguments.ways), arguments.shrink) == (set(ALL_SETS), len(LABELS), 1)
+        is_complete = (set(arguments.sets), len(arguments.ways), arguments.shrink) == (set(ALL_SETS), len(WAYS), 1)
         for name in arguments.sets:
             # The next run measures again.
             stored = _stored(keep, name, arguments.shrink)

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from lake.engines import RewriteTask
 
 CORES = 2
+WAYS_PROGRAM = Path(__file__).resolve()
 SPARK = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
 TARGET_BYTES = 1 << 30
 #: versions that the reference figures in the documentation were measured with
@@ -64,11 +65,13 @@ def link_files(source: Path, folder: Path, count: int | None = None) -> None:
 class Way:
     """How one program rewrites. ``rewrite`` gets the source, a new directory and the answer of ``prepare``.
 
-    Returns the seconds of its steps, if it has any.
+    Returns the seconds of its steps, if it has any. With the answer of ``prepare``, ``live`` returns the paths of the
+    table's data files; without it, they are all Parquet files below the directory that are not links to the source.
     """
 
     rewrite: Callable[[Path, Path, Any], dict[str, float] | None]
     prepare: Callable[[Path, Path], Any] = field(default=lambda source, folder: folder.mkdir(parents=True))
+    live: Callable[[Any], list[str]] | None = None
 
 
 # --- programs without a table -------------------------------------------------------------------------------------
@@ -177,20 +180,20 @@ def _spark_jobs() -> Way:
 # --- table formats' own compactions -------------------------------------------------------------------------------
 
 
-def _session(settings: dict[str, str]) -> "SparkSession":
+def session(settings: dict[str, str]) -> "SparkSession":
     from executors.spark import spark_session
 
     return spark_session({**SPARK, **settings}, formats=())
 
 
-def _columns(spark: "SparkSession", folder: Path) -> str:
+def columns_of(spark: "SparkSession", folder: Path) -> str:
     found = spark.read.parquet(partitions(folder)[0][0])
     return ", ".join(f"{name} {kind}" for name, kind in found.dtypes)
 
 
 def _iceberg() -> Way:
     catalog = "spark.sql.catalog.bench"
-    spark = _session(
+    spark = session(
         {
             "spark.jars.packages": ICEBERG,
             "spark.sql.extensions": "org.apache.iceberg.spark.extensions.IcebergSparkSessionExtensions",
@@ -205,7 +208,7 @@ def _iceberg() -> Way:
         name = f"bench.`{folder.name}`"
         properties = "'write.parquet.compression-codec' = 'snappy', 'format-version' = '2'"
         spark.sql(
-            f"CREATE TABLE {name} ({_columns(spark, source)}, part int) USING iceberg PARTITIONED BY (part) "
+            f"CREATE TABLE {name} ({columns_of(spark, source)}, part int) USING iceberg PARTITIONED BY (part) "
             f"TBLPROPERTIES ({properties})"
         )
         spark.sql(f"CALL bench.system.add_files(table => '{name}', source_table => '`parquet`.`file://{source}`')")
@@ -219,7 +222,7 @@ def _iceberg() -> Way:
 
 
 def _delta() -> Way:
-    spark = _session(
+    spark = session(
         {
             "spark.jars.packages": DELTA,
             "spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension",
@@ -277,7 +280,7 @@ def _plan(engine: str) -> Way:
     atexit.register(server.terminate)
     while not is_metastore_ready(uri):
         time.sleep(0.5)
-    spark = _session({"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uri})
+    spark = session({"spark.sql.catalogImplementation": "hive", "spark.hadoop.hive.metastore.uris": uri})
     config = configure(
         work,
         f"""[[sources]]
@@ -295,7 +298,7 @@ engine = "{engine}"
     def prepare(source: Path, folder: Path) -> str:
         link_files(source, folder)
         name = folder.name.replace("-", "_")
-        columns = _columns(spark, folder)
+        columns = columns_of(spark, folder)
         spark.sql(
             f"CREATE EXTERNAL TABLE {name} ({columns}) PARTITIONED BY (part int) STORED AS PARQUET LOCATION "
             f"'file://{folder}'"
@@ -339,12 +342,22 @@ LABELS = {
     "spark": "Spark SQL coalesce, a job per group",
     "iceberg": "Iceberg rewrite_data_files",
     "delta": "Delta OPTIMIZE",
+    "iceberg-stitch": "lakefold, a plan on Iceberg, stitch",
+    "iceberg-arrow": "lakefold, a plan on Iceberg, arrow",
+    "iceberg-auto": "lakefold, a plan on Iceberg, auto",
+    "rewrite-2": "Iceberg rewrite_data_files, 2 groups at once",
+    "rewrite-8": "Iceberg rewrite_data_files, 8 groups at once",
+    "rewrite": "Iceberg rewrite_data_files, the faster of both",
+    "pyiceberg": "PyIceberg, read and overwrite",
 }
 
 
-def main() -> None:
-    """Serve the rewrites that stdin names: lines of JSON with ``source`` and ``folder``."""
-    way = WAYS[sys.argv[1]]()
+def serve(ways: Mapping[str, Callable[[], Way]]) -> None:
+    """Serve the rewrites that stdin names, lines of JSON with ``source`` and ``folder``, by the way of argument 1.
+
+    Argument 2 is the directory of the way's own files.
+    """
+    way = ways[sys.argv[1]]()
     print(json.dumps({}), flush=True)
     for line in sys.stdin:
         order = json.loads(line)
@@ -353,21 +366,25 @@ def main() -> None:
         begun, spent = time.perf_counter(), cpu_seconds_of_tree()
         steps = way.rewrite(source, folder, prepared) or {}
         seconds, cpu_seconds = time.perf_counter() - begun, cpu_seconds_of_tree() - spent
-        figures = {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_mib": peak_mib_of_tree(), "steps": steps}
+        figures: dict[str, Any] = {"seconds": seconds, "cpu_seconds": cpu_seconds}
+        figures |= {"peak_mib": peak_mib_of_tree(), "steps": steps}
+        if way.live is not None:
+            figures["live"] = way.live(prepared)
         print(json.dumps(figures), flush=True)
 
 
 class WayProcess:
     """A way of rewriting, in its own process with a warm session; a context manager."""
 
-    def __init__(self, kind: str, work: Path) -> None:
+    def __init__(self, kind: str, work: Path, program: Path = WAYS_PROGRAM) -> None:
+        """Use directories below ``work``. ``program`` is the script that serves the way, by default this one."""
         self.kind, self.work = kind, work / kind
         self.rounds: list[dict[str, Any]] = []
-        self._command = [sys.executable, __file__, kind, str(self.work)]
+        self._command = [sys.executable, str(program), kind, str(self.work)]
         self._log = work / f"{kind}.log"
 
     def __enter__(self) -> "WayProcess":
-        self.work.mkdir(parents=True)
+        self.work.mkdir(parents=True, exist_ok=True)
         with self._log.open("wb") as log:
             pipe = subprocess.PIPE
             self._process = subprocess.Popen(self._command, stdin=pipe, stdout=pipe, stderr=log, text=True)
@@ -404,4 +421,4 @@ class WayProcess:
 
 
 if __name__ == "__main__":
-    main()
+    serve(WAYS)

@@ -40,7 +40,7 @@ _MAX_FILES_PER_DELETION = 1000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptVersion:
-    """A version that is due but stays, or that lakefold may no longer delete, and the reason."""
+    """A version that is not deleted, with the reason: it is due but must stay, or may no longer be deleted."""
 
     version: SupersededVersion
     reason: str
@@ -53,8 +53,8 @@ class CleanReport:
     ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that
     lakefold stops tracking without a deletion. There are five reasons: their replacement was undone, they no longer
     exist, they belong to an earlier table at this location, another file has their path, or the table's own expiry
-    deletes them (an attempt to delete them shows this). ``error`` is the one line of the error that ended the round
-    early; ``deleted`` then has the deletions before the error.
+    will delete them. Only an attempt to delete shows the last two reasons. ``error`` is the one line of the error that
+    ended the round early; ``deleted`` then has the deletions before the error.
     """
 
     table: str
@@ -116,8 +116,9 @@ class _TableCleaning:
         self._kept: list[KeptVersion] = []
         self._no_longer_awaiting: list[KeptVersion] = []
         self._relocations = context.relocations if isinstance(format_, RelocatesPartitions) else None
-        # Formats that relocate partitions: a plan reserves its partitions before its commit (``begin_commit``). For
-        # other formats only the claim of a plan excludes deletions.
+        # If the format relocates partitions, a plan locks its partitions right before its commit (``begin_commit``). So
+        # files may be deleted there while the plan waits for an executor. For other formats without a table lock, no
+        # file is deleted in the partitions of a live plan.
         alone_at_commits = self._relocations is not None
         self._locks = PartitionLock(
             LockOwnerKind.CLEANER, job.table, format_, context.store, alongside_plans=alone_at_commits
@@ -158,7 +159,10 @@ class _TableCleaning:
         )
 
     def _halt_reasons(self, due: Sequence[SupersededRecord]) -> Mapping[str, str]:
-        """Return why versions of halted partitions stay, by path: a person may yet choose them as the valid rows."""
+        """Return, by path, why versions of halted partitions stay.
+
+        A person may still choose the location whose rows are valid, and that choice may need these files.
+        """
         halted = self._relocations.halted_partitions(self._table) if self._relocations else {}
         return {
             d.version.path: f"{partition_label(d.version.partition)} is halted: {halted[d.version.partition]}"
@@ -196,7 +200,9 @@ class _TableCleaning:
                 self._locks.release()
 
     def _confirmed_obsolete(self, waiting: Sequence[SupersededRecord], again: Mapping[int, str]) -> Mapping[int, str]:
-        """Lock the partitions of ``again`` and return the reasons that still hold, without partitions to be swept.
+        """Lock the partitions of the versions in ``again``, check these once more, and return the reasons that hold.
+
+        Partitions that the sweep has to process first are left out.
 
         A replacement looks undone if a writer has written an earlier location back to the catalog. The sweep then
         relocates the partition again, and its versions still await deletion. The sweep may have done this right after
@@ -237,16 +243,17 @@ class _TableCleaning:
                         self._lock_partitions(batch)
                         fence()
                         self._record_deletion(batch, writer.delete([d.version for d in batch]))
-                    # A file became live, pending or saved after the check, or this process was suspended.
+                    # After the check a file became live, or part of a pending action or of a savepoint; or this
+                    # process was suspended.
                     except (Conflict, LeaseLost) as conflict:
                         plans = list(_by_plan(batch))
-                        if len(plans) > 1:  # the other plans must not wait for this one
+                        if len(plans) > 1:  # one plan's conflict must not delay the others: a batch for each plan
                             batches.extendleft(reversed(plans))
                             continue
                         for d in batch:
                             self._record_kept(d, one_line(conflict))
                     finally:
-                        # Late files must be found soon: the sweep does not wait for a whole round.
+                        # The sweep then need not wait for the end of the round to find late files.
                         self._locks.release()
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))

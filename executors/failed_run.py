@@ -96,13 +96,13 @@ class RunFailure:
         return self._outcome(RunResult.INFLIGHT, error)
 
     def end_lost(self, error: LeaseLost) -> RunOutcome:
-        """Record nothing, and withdraw only the instant of this epoch: no other executor may have a record of it."""
+        """Record nothing, and withdraw only the instant of this epoch, of which other executors may have no record."""
         self._withdraw_own()
         log.info("plan %s of %s: %s", self._plan_id, self._table.name, one_line(error))
         return self._outcome(RunResult.LEASE_LOST, error)
 
     def _withdraw_own(self) -> None:
-        """Withdraw the instant of this run, unless it may be committed: then the new owner or the sweep ends it."""
+        """Withdraw the instant of this run. If it may be committed, the new owner or the sweep ends the plan."""
         if self._commit_status.can_withdraw_unowned:
             self._uncommitted.withdraw_own()
 

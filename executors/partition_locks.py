@@ -73,7 +73,7 @@ class PartitionLock:
             f"the lock of {self._owner} on {partition_label(partition)} of {self._table.name}",
             partial(self._renew_one, partition),
             interval=_RENEW_INTERVAL,
-            # may be set: a renewal that arrives after the release extends nothing, and locks nothing again
+            # The timeout is safe: a renewal that arrives after the release neither extends nor repeats the lock.
             join_timeout=_JOIN_TIMEOUT,
         )
 

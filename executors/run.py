@@ -91,10 +91,10 @@ class _PlanRun:
         self._failure = RunFailure(
             claim, context, self.lease, self._uncommitted, self._commit_status, self._milliseconds
         )
-        #: CPU seconds of the tasks of each rewrite, None if not counted; there are several rewrites if groups are
-        #: skipped
+        #: the CPU seconds of each rewrite's tasks, None if they were not counted; a rewrite is repeated without the
+        #: groups that turn out to be unreadable
         self._cpu_seconds: list[float | None] = []
-        #: the time from the beginning of the commit in which the plan can't be taken over
+        #: how long the plan can't be taken over, from the beginning of its commit
         self._commit_lease = timedelta()
 
     def run(self) -> RunOutcome:
@@ -287,8 +287,8 @@ class _PlanRun:
             raise Conflict(f"the sweep has to process the plan's partitions first: {left_out[0].reason}", left_out)
 
     def _commit(self, writer: TableWriter, rewrite: Rewrite, numbers: Sequence[int]) -> None:
-        # Twice the time: once for the commit, and once in case this process is suspended between the check and the
-        # commit.
+        # Twice ``max_commit_duration``: this process may be suspended for up to that time after its check, and the
+        # commit may then take as long again.
         self._commit_lease = 2 * writer.max_commit_duration
         self.lease.renew(at_least=self._commit_lease)
         self._await_exclusive_partitions()

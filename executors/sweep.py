@@ -46,11 +46,12 @@ def sweep_table(
     touched. But files that were written for any lakefold plan after its instant had ended are deleted.
 
     Late files in previous locations are copied to their partitions' locations even if another step fails. On a
-    ``halted`` table nothing else is withdrawn or deleted, so that a person can examine its state, except pending
-    instants: writers may execute them, and one whose commit was rolled back names files that are no longer current. An
-    instant that is being rolled back (``PendingAction.is_rolled_back``) waits for the end of that rollback. On a table
-    that ``is_off``, pending instants stay as well. With a ``watch`` only the partitions that it chooses are swept.
-    Relocations that only the table has recorded are added to the database; with a ``search`` only if the table is due.
+    ``halted`` table only pending instants are withdrawn, and nothing else is deleted, so that a person can examine the
+    table's state. The instants must not stay: writers may execute them, and an instant whose commit was rolled back
+    names files that are no longer current. An instant that is being rolled back (``PendingAction.is_rolled_back``)
+    waits for the end of that rollback. On a table that ``is_off``, pending instants stay as well. With a ``watch`` only
+    the partitions that the watch chooses are swept. Relocations that only the table has recorded are added to the
+    database; with a ``search`` only if the table is due.
     Raises the format's errors.
     """
     store, spark = context.store, context.spark

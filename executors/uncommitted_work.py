@@ -44,7 +44,7 @@ class UncommittedWork:
             log.info("plan %s: withdrew %d instants of earlier attempts", self._plan_id, withdrawn)
 
     def withdraw_own(self) -> None:
-        """Withdraw the instant of this run: no other executor may have a record of it."""
+        """Withdraw the instant of this run, since it is possible that no other executor has a record of it."""
         if self.instant is not None:
             self._try_withdraw((self.instant,))
 

@@ -74,13 +74,13 @@ class Resurrected:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LikelyWriter:
-    """A tool whose traces are at a table: most such tools write it, some only read it.
+    """A tool that has left traces at a table. Most such tools write the table, some only read it.
 
     The traces may be old, or left by a single use.
 
-    ``evidence`` lists the traces, each as a phrase. ``consequence`` describes in sentences the effect on the tool's
-    work if it does not read a partition's location from the catalog at each step. It is None if the tool does.
-    ``remedy`` says in a sentence what to do about it, '' if there is no consequence.
+    ``evidence`` lists the traces, each as a phrase. ``consequence`` describes in sentences the effect of relocations on
+    a tool that does not read a partition's location from the catalog at each step; None if the tool does read it.
+    ``remedy`` says in a sentence how to avoid this effect, '' if there is no consequence.
     """
 
     tool: str
@@ -343,7 +343,7 @@ class RemovesStragglers(Protocol):
     def remove_straggler_files(self, instants: Collection[str]) -> Sequence[str]:
         """Delete files that were written under ``instants`` after these had ended. Returns the deleted paths.
 
-        Of an instant that a writer has taken over, the files from before are deleted. Also repairs the other states
+        If a writer has taken an instant over, the files from before the takeover are deleted. Also repairs the states
         that ``FindsStragglers`` finds: withdrawals whose process died, plans that a writer began meanwhile, and commits
         that another process may drop from the table's log too early.
         """
@@ -414,8 +414,8 @@ class ListsActions(Protocol):
 class RelocatesPartitions(Protocol):
     """The part of a ``TableFormat`` whose commits relocate partitions (``Commit.relocations``).
 
-    A writer that began before a relocation writes to the previous location. So previous locations are watched for as
-    long as they exist, and files found there are handled as ``lake.relocation.decide.decide`` says.
+    A writer that began before a relocation writes to the previous location. So previous locations are checked for as
+    long as they exist, and ``lake.relocation.decide.decide`` decides about the files found there.
     """
 
     def inspect_locations(
@@ -429,7 +429,7 @@ class RelocatesPartitions(Protocol):
     def other_readers(
         self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
     ) -> Mapping[str, str]:
-        """Return the partitions whose location another partition or table is read from, with a phrase that names it.
+        """Return the partitions from whose location another partition or table is read, with a phrase that names it.
 
         ``locations`` has a location of each partition to check, by the partition's name. The partitions of the
         table are read at each call. Those of other tables were read at most ``max_age`` ago; without it, at most some
@@ -439,8 +439,8 @@ class RelocatesPartitions(Protocol):
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:
         """Return the commits of the ``staged`` attempts that were made, as far as this can be determined.
 
-        A commit was made if a partition names it. A writer may have undone it: then writers' files at a location that
-        only this commit can have given them show that the commit was made.
+        A commit was made if a partition names it. A writer may have undone the commit since. Then writers' files at a
+        location that only this commit can have given them show that it was made.
         """
 
 

@@ -125,7 +125,8 @@ class RewriteTask:
     have them as well. If the table's readers match columns by field ids, the schema has the ids as ``parquet.field.id``
     in a field's metadata. An engine that matches by names compares them with the files' ids and writes them to new
     files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``. With ``file_schema`` an
-    engine that decodes rows accepts inputs that differ in it. An engine that copies row groups ignores it.
+    engine that decodes rows accepts inputs with other schemas, see ``FileSchema``. An engine that copies row groups
+    ignores ``file_schema``.
     """
 
     group: int

@@ -220,11 +220,11 @@ class TableWriter(AbstractContextManager["TableWriter"], Protocol):
         """Delete superseded files through the format, in the order given. Returns the result.
 
         Missing files count as deleted. Right before its deletion, each file is checked; a file with a
-        ``SupersededVersion.difference`` stays. With ``Capability.OWN_EXPIRY``, the method makes the table expire the
-        states before the commits that superseded the files, and no later state. If the table retains an older state,
-        its own expiry deletes the files of that state later. Raises Conflict if a version is live, pending or kept by a
-        savepoint, before anything of its commit is deleted. After another error, the next call deletes the remaining
-        files.
+        ``SupersededVersion.difference`` stays. With ``Capability.OWN_EXPIRY``, the method calls the table's expiry for
+        the states older than the commits that superseded the files, and for no later state. If the table retains an
+        older state, its own expiry deletes the files of that state later. Raises Conflict if a version is live, pending
+        or kept by a savepoint, before any file that its commit superseded is deleted. After another error, the next
+        call deletes the remaining files.
         """
 
     def cancel(self) -> None:

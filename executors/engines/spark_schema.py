@@ -7,7 +7,7 @@ differ in field id, but Spark would read both as one column.
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -65,6 +65,58 @@ def find_field_id_conflict(schema: str, files: Iterable[tuple[str, pa.Schema]]) 
                 name = ".".join(column)
                 return f"column {name} has {here} in {path} and {there} in {where}, and it reads columns by name"
     return None
+
+
+def schema_of_files(schema: str, files: Sequence[pa.Schema]) -> str:
+    """Return ``schema`` with the field ids of ``files``, in which fields are required that are so in every file.
+
+    The files agree in their ids (``find_field_id_conflict``). Elements of lists, keys and values of maps have no ids in
+    Spark's schema.
+    """
+    parsed = json.loads(schema)
+    return json.dumps({**parsed, "fields": [_field_of_files(one, files) for one in parsed["fields"]]})
+
+
+def has_required_fields(schema: str) -> bool:
+    """True if a field of ``schema``, at any depth, is required."""
+    return re.search(r'"(nullable|containsNull|valueContainsNull)": false', json.dumps(json.loads(schema))) is not None
+
+
+def _field_of_files(known: Mapping[str, Any], files: Iterable[Iterable[pa.Field]]) -> dict[str, Any]:
+    """Return a field in Spark's JSON as the fields of that name in ``files`` have it."""
+    found = [next((one for one in columns if one.name == known["name"]), None) for columns in files]
+    fields = [one for one in found if one is not None]
+    ids = {number for one in fields if (number := field_id(one)) is not None}
+    metadata = dict(known.get("metadata") or {}) | ({_ID: min(ids)} if ids else {})
+    return {
+        **known,
+        "type": _type_of_files(known["type"], [one.type for one in fields]),
+        "nullable": not fields or any(one is None or one.nullable for one in found),
+        "metadata": metadata,
+    }
+
+
+def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
+    nested = known["type"] if isinstance(known, dict) else ""
+    if nested == "struct":
+        structs = [kind for kind in kinds if pa.types.is_struct(kind)]
+        return {**known, "fields": [_field_of_files(one, structs) for one in known["fields"]]}
+    if nested == "array":
+        parts = [kind.value_field for kind in kinds if pa.types.is_list(kind)]
+        return {
+            **known,
+            "elementType": _type_of_files(known["elementType"], [part.type for part in parts]),
+            "containsNull": not parts or any(part.nullable for part in parts),
+        }
+    if nested == "map":
+        maps = [kind for kind in kinds if pa.types.is_map(kind)]
+        return {
+            **known,
+            "keyType": _type_of_files(known["keyType"], [kind.key_type for kind in maps]),
+            "valueType": _type_of_files(known["valueType"], [kind.item_type for kind in maps]),
+            "valueContainsNull": not maps or any(kind.item_field.nullable for kind in maps),
+        }
+    return known
 
 
 def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:

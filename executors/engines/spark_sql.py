@@ -4,10 +4,11 @@
 It rewrites groups that pyarrow can't concatenate: files of different schemas, and ORC. Without the table's whole schema
 Spark would silently hide a column that only later files have, so a group without a schema is refused. Columns are read
 by name, so a group is refused if one name has more than one field id. Metadata for which Spark has no settings does not
-survive: key-value metadata other than Spark's own, and field ids that the schema does not name.
+survive: key-value metadata other than Spark's own, and the names and field ids of the parts of lists and maps.
 """
 
 import json
+import re
 import threading
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -25,7 +26,8 @@ from executors.datafiles import open_data_file
 from executors.datafiles.orc_tail import read_tail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
 from executors.engines.group_rewrite import reading_input
-from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, has_foreign_int96, read_footers
+from executors.engines.inputs import NotParquet, ParquetInput, UnsupportedInput, read_footers
+from executors.engines.spark_columns import find_unsupported_column, instant_unit
 from executors.engines.spark_conversions import find_calendar_rebase, find_conversion, find_orc_conversion
 from executors.engines.spark_floats import (
     copy_without_dictionary_claims,
@@ -33,7 +35,14 @@ from executors.engines.spark_floats import (
     zero_columns_with_dictionary,
     zero_columns_without_dictionary,
 )
-from executors.engines.spark_schema import find_field_id_conflict, find_missing_column, has_field_ids, is_positional
+from executors.engines.spark_schema import (
+    find_field_id_conflict,
+    find_missing_column,
+    has_field_ids,
+    has_required_fields,
+    is_positional,
+    schema_of_files,
+)
 from executors.engines.stitch.orc import read_tails
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import CancelRequested, Conflict, LakefoldError, Rejected, Transient, one_line
@@ -58,6 +67,21 @@ _SETTINGS = {
     "spark.sql.parquet.int96RebaseModeInWrite": "CORRECTED",
     "spark.sql.parquet.fieldId.write.enabled": "true",
 }
+_READ_OPTIONS = {"recursiveFileLookup": "true", "parquet.page.verify-checksum.enabled": "true"}
+_MICROSECONDS = "TIMESTAMP_MICROS"
+#: the values of ``compression`` for which Spark has no codec
+_UNWRITTEN_CODECS = frozenset({"brotli"})
+#: the names of codecs in Spark's writers that differ from those of ``compression``
+_CODEC_NAMES = {("orc", "gzip"): "zlib", ("parquet", "lz4"): "lz4_raw"}
+_UNREAD_FILE = re.compile(r"(?:Encountered error while reading file|cannot be converted in file) (\S+?)\.(?:\s|$)")
+#: the exceptions of readers that find other content than a file's footer announces; they do not pass with time
+_DECODING_ERRORS = re.compile(
+    r"Caused by: (?:java\.io\.EOFException|java\.lang\.UnsupportedOperationException"
+    r"|org\.apache\.parquet\.io\.ParquetDecodingException"
+    r"|org\.apache\.spark\.sql\.execution\.datasources\.SchemaColumnConvertNotSupportedException).*"
+)
+#: parts of stack traces of failed connections, whose errors pass with time
+_CONNECTION_FRAMES = re.compile(r"java\.net\.|org\.apache\.hadoop\.(?:hdfs|ipc|fs\.s3a)\.|amazon")
 
 
 class SparkEngine:
@@ -76,10 +100,12 @@ class SparkEngine:
             return "it would hide columns that some files lack, since the table's schema is not known"
         if options.sort_columns:
             return f"it does not sort by {', '.join(options.sort_columns)} yet; unset sort_columns"
+        if options.compression in _UNWRITTEN_CODECS:
+            return f"Spark does not write {options.compression} without further libraries; set another compression"
         try:
             found = read_footers(task.inputs)
             columns = [(one.path, one.metadata.schema.to_arrow_schema()) for one in found]
-            changed = next(filter(None, map(_unsupported_column, found)), None)
+            changed = next(filter(None, map(find_unsupported_column, found)), None)
             changed = changed or _missing_column(task.schema, columns) or find_field_id_conflict(task.schema, columns)
             leaves = ((one.path, footer_statistics([one.metadata]).leaves) for one in found)
             changed = changed or next(filter(None, (find_conversion(task.schema, *one) for one in leaves)), None)
@@ -149,20 +175,6 @@ class SparkEngine:
             raise Conflict(left_out[0].reason, tuple(left_out))
 
 
-def _unsupported_column(one: ParquetInput) -> str | None:
-    """Return a phrase about the first column of a file that Spark can't read or would change, or None."""
-    if has_foreign_int96(one.metadata):
-        return f"{one.path} has INT96 timestamps of another writer; they may have nanoseconds, which Spark would drop"
-    for column in map(one.metadata.schema.column, range(len(one.metadata.schema))):
-        type_json = column.logical_type.to_json()
-        unsigned = column.logical_type.type == "INT" and '"isSigned":false' in type_json
-        if column.logical_type.type in ("TIME", "FLOAT16") or unsigned or '"timeUnit":"nanoseconds"' in type_json:
-            return (
-                f"{one.path}: column {column.path} is a {column.logical_type}, which Spark does not read as this type"
-            )
-    return None
-
-
 def _missing_column(schema: str, columns: Iterable[tuple[str, pa.Schema]]) -> str | None:
     """Return a phrase about the first column of some files that the table's schema lacks, or None."""
     lacking = ((path, find_missing_column(schema, one)) for path, one in columns)
@@ -206,6 +218,7 @@ def _rewrite_group(
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite") from error
         _raise_for_unreadable(task)
+        _raise_for_undecodable(task, str(error))
         raise Transient(f"Spark could not rewrite group {task.group}: {one_line(error)[:300]}") from error
     finally:
         with suppress(Exception):
@@ -221,7 +234,11 @@ class _InputProperties:
     kind: str
     rows: int
     codec: str
-    settings: Mapping[str, str]
+    columns: pa.Schema
+    #: whether Spark writes its old layout of lists and decimals
+    is_legacy: bool = False
+    #: how instants are stored, by the name of Spark's setting; None if there are none
+    instants: str | None = None
     #: the rules of the time zone of its timestamps, if it is an ORC file with timestamps
     zone: bytes | str | None = None
     #: see ``zero_columns_without_dictionary``
@@ -229,44 +246,58 @@ class _InputProperties:
 
 
 def _read_properties(task: RewriteTask, path: str) -> _InputProperties:
-    filesystem, fs_path = filesystem_of(path)
-    with reading_input(task, path), filesystem.open_input_file(fs_path) as file:
-        if file.read_at(3, 0) == b"ORC":
-            footer = orc.ORCFile(file)
-            return _InputProperties("orc", footer.nrows, footer.compression.lower(), {}, _zone_of(file))
-        metadata = pq.read_metadata(file)
+    with reading_input(task, path):
+        try:
+            metadata = ParquetInput.read(path).metadata
+        except NotParquet:
+            return _read_orc_properties(path)
+        except UnsupportedInput as error:
+            raise Rejected(str(error)) from error
         chunks = [
             metadata.row_group(0).column(n) for n in range(metadata.num_columns if metadata.num_row_groups else 0)
         ]
-        codec = chunks[0].compression.lower() if chunks else "snappy"
-        zeros = frozenset(zero_columns_without_dictionary(metadata))
-        return _InputProperties("parquet", metadata.num_rows, codec, _settings(metadata.schema), zeros=zeros)
+        columns = [metadata.schema.column(index) for index in range(len(metadata.schema))]
+        return _InputProperties(
+            "parquet",
+            metadata.num_rows,
+            chunks[0].compression.lower() if chunks else "snappy",
+            metadata.schema.to_arrow_schema(),
+            is_legacy=any(map(_is_legacy, columns)),
+            instants=next(filter(None, map(instant_unit, columns)), None),
+            zeros=frozenset(zero_columns_without_dictionary(metadata)),
+        )
+
+
+def _read_orc_properties(path: str) -> _InputProperties:
+    filesystem, fs_path = filesystem_of(path)
+    with filesystem.open_input_file(fs_path) as file:
+        footer = orc.ORCFile(file)
+        return _InputProperties("orc", footer.nrows, footer.compression.lower(), footer.schema, zone=_zone_of(file))
 
 
 def _zone_of(file: pa.NativeFile) -> bytes | str | None:
     return next((zone_rules(zone) for zone in read_tail(file).writer_zones), None)
 
 
-def _settings(schema: pq.ParquetSchema) -> Mapping[str, str]:
-    """Return the settings by which Spark writes timestamps, lists and decimals as they are in a file."""
-    columns = [schema.column(index) for index in range(len(schema))]
-    kind = "TIMESTAMP_MICROS"
-    if any(column.physical_type == "INT96" for column in columns):
-        kind = "INT96"
-    elif any('"timeUnit":"milliseconds"' in column.logical_type.to_json() for column in columns):
-        kind = "TIMESTAMP_MILLIS"
-    is_legacy = any(
-        ".bag.array" in column.path
-        or (
-            column.logical_type.type == "DECIMAL"
-            and column.physical_type.startswith("FIXED")
-            and column.precision <= 18
-        )
-        for column in columns
+def _is_legacy(column: pq.ColumnSchema) -> bool:
+    """True if a column has Spark's old layout of lists or decimals."""
+    return ".bag.array" in column.path or (
+        column.logical_type.type == "DECIMAL" and column.physical_type.startswith("FIXED") and column.precision <= 18
     )
+
+
+def _settings(seen: Sequence[_InputProperties]) -> Mapping[str, str]:
+    """Return the settings by which Spark writes timestamps, lists and decimals as they are in the inputs.
+
+    They are those of the first input, or microseconds if milliseconds would lose digits of another input.
+    """
+    units = [one.instants for one in seen if one.instants is not None]
+    unit = units[0] if units else _MICROSECONDS
+    if unit == "TIMESTAMP_MILLIS" and set(units) != {unit}:
+        unit = _MICROSECONDS
     return {
-        "spark.sql.parquet.outputTimestampType": kind,
-        "spark.sql.parquet.writeLegacyFormat": str(is_legacy).lower(),
+        "spark.sql.parquet.outputTimestampType": unit,
+        "spark.sql.parquet.writeLegacyFormat": str(seen[0].is_legacy).lower(),
     }
 
 
@@ -290,16 +321,18 @@ def _write(
     """
     first = seen[0]
     own = spark.newSession()  # a session for this group alone, since groups have different settings
-    for key, value in (_SETTINGS | dict(first.settings)).items():
+    for key, value in (_SETTINGS | dict(_settings(seen))).items():
         own.conf.set(key, value)
-    reader = own.read.schema(_struct(str(task.schema)))
-    # Directories in a file's path must not become columns.
-    reader = reader.option("recursiveFileLookup", "true")
+    schema = schema_of_files(str(task.schema), [one.columns for one in seen])
+    # Directories in a file's path must not become columns. A page that differs from its checksum must not be copied.
+    reader = own.read.schema(_struct(schema)).options(**_READ_OPTIONS)
     rows = _union(
         [reader.format(one.kind).load(hadoop_uri(path)) for one, path in zip(seen, task.inputs, strict=True)]
     ).coalesce(1)
+    if first.kind == "parquet" and has_required_fields(schema):
+        rows = _with_required_fields(own, rows, schema)
     codec = options.compression or first.codec
-    written = {"compression": "zlib" if (first.kind, codec) == ("orc", "gzip") else codec}
+    written = {"compression": _CODEC_NAMES.get((first.kind, codec), codec)}
     written |= {f"parquet.enable.dictionary#{path}": "false" for path in plain}
     count = sum(one.rows for one in seen)
     most = _rows_a_file(count, task)
@@ -318,6 +351,18 @@ def _struct(text: str) -> Any:
     from pyspark.sql.types import StructType
 
     return StructType.fromJson(json.loads(text))
+
+
+def _with_required_fields(spark: "SparkSession", rows: "DataFrame", schema: str) -> "DataFrame":
+    """Return ``rows`` with ``schema``, whose required fields Spark reads as optional from any file.
+
+    PySpark's ``createDataFrame`` would convert each row to Python; this method of Spark's does not convert rows.
+    """
+    from pyspark.sql import DataFrame
+
+    java: Any = spark._jsparkSession
+    kind = java.parseDataType(schema)
+    return DataFrame(java.internalCreateDataFrame(rows._jdf.queryExecution().toRdd(), kind, False), spark)
 
 
 def _union(frames: "Sequence[DataFrame]") -> "DataFrame":
@@ -378,6 +423,16 @@ def _move_output(filesystem: pafs.FileSystem, info: pafs.FileInfo, target: str, 
             return copy_without_dictionary_claims(filesystem, info.path, target, columns)
     filesystem.move(info.path, target)
     return int(info.size)
+
+
+def _raise_for_undecodable(task: RewriteTask, error: str) -> None:
+    """Raise Conflict with the skipped group if Spark's ``error`` shows that it can't decode an input."""
+    named, cause = _UNREAD_FILE.search(error), _DECODING_ERRORS.search(error)
+    path = next((path for path in task.inputs if named and named[1].endswith(path.rpartition("/")[2])), None)
+    if path is None or cause is None or _CONNECTION_FRAMES.search(error):
+        return
+    reason = f"Spark can't read {path}: {cause[0].removeprefix('Caused by: ')[:300]}"
+    raise Conflict(reason, (SkippedGroup(group=task.group, reason=reason, quarantine=(path,)),))
 
 
 def _raise_for_unreadable(task: RewriteTask) -> None:

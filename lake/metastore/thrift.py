@@ -92,7 +92,7 @@ def read_reply(source: Readable) -> Reply:
     (head,) = _U32.unpack(_read_exactly(source, 4))
     kind = head & 0xFF
     if head & 0xFFFF0000 != _VERSION_1 or kind not in (_REPLY, _EXCEPTION):
-        raise InvalidMessage(f"a reply of the binary protocol does not begin with {head:#010x}")
+        raise InvalidMessage(f"the answer begins with {head:#010x}, so it is not a reply of Thrift's binary protocol")
     (length,) = _I32.unpack(_read_exactly(source, 4))
     if not 0 <= length <= _LONGEST_NAME:
         raise InvalidMessage(f"the name of a call has {length} bytes but must have 0 to {_LONGEST_NAME}")

@@ -21,10 +21,10 @@ class PreviousLocation:
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds.
 
-    ``owner_moved_ms``: since then the table's owner has moved the partition to another directory, and may have given
-    this location to another partition, table or program. It is the time by which the owner had done so, in
-    milliseconds; None if the owner has not. ``is_released``: lakefold has recorded that the files which arrived there
-    before this time are not the partition's either.
+    ``owner_moved_ms`` is the time, in milliseconds, by which the table's owner had moved the partition to another
+    directory after this relocation, and may have given this location to another partition, table or program; None if
+    the owner has not moved it. ``is_released``: lakefold has recorded that files which arrived in this location before
+    that time are not the partition's either.
     """
 
     location: str
@@ -153,8 +153,8 @@ class RelocationHistory:
     """All relocations of a partition, from the first to the last.
 
     ``discarded`` are relocations that were begun and not made. Their ``previous_location`` is the location to which
-    they would have led, since it is watched like a previous location. They are ``is_cleaned_up`` if they were discarded
-    long ago.
+    they would have led, since the sweep checks it like a previous location. They are ``is_cleaned_up`` if they were
+    discarded long ago.
     """
 
     partition: str

@@ -45,6 +45,30 @@ def by_pyarrow(path: str) -> Content:
     return str(rows.schema.remove_metadata()), _row_texts(rows)
 
 
+def by_pyarrow_without_part_names(path: str) -> Content:
+    """The rows as pyarrow reads them, with types without names and field ids of the parts of lists and maps.
+
+    Spark writes such parts by the names of Parquet's specification, and without field ids.
+    """
+    rows = pq.ParquetFile(path).read()
+    return "\n".join(map(_described, rows.schema)), list(map(repr, rows.to_pylist()))
+
+
+def _described(column: pa.Field) -> str:
+    return f"{column.name} {(column.metadata or {}).get(b'PARQUET:field_id', b'').decode()}: {_described_type(column)}"
+
+
+def _described_type(column: pa.Field) -> str:
+    kind, ending = column.type, "" if column.nullable else " not null"
+    if pa.types.is_struct(kind):
+        return f"struct<{', '.join(map(_described, kind))}>{ending}"
+    if pa.types.is_map(kind):
+        return f"map<{_described_type(kind.key_field)}, {_described_type(kind.item_field)}>{ending}"
+    if pa.types.is_list(kind):
+        return f"list<{_described_type(kind.value_field)}>{ending}"
+    return f"{kind}{ending}"
+
+
 def by_duckdb(path: str) -> Content:
     """The rows as DuckDB reads them."""
     with duckdb.connect() as connection:
@@ -58,6 +82,18 @@ def by_spark(spark: Any) -> Reader:
     def read(path: str) -> Content:
         found = spark.read.parquet(path)
         return found.schema.simpleString(), [repr(row) for row in found.collect()]
+
+    return read
+
+
+def schema_by_spark(spark: Any) -> Callable[[str], str | None]:
+    """Return what gives a file's schema in Spark's JSON; None if Spark does not read the file."""
+
+    def read(path: str) -> str | None:
+        try:
+            return json.dumps(json.loads(spark.read.parquet(path).schema.json()))
+        except Exception:
+            return None
 
     return read
 
@@ -123,7 +159,8 @@ def main() -> int:
     parser.add_argument("--spark", action="store_true")
     given = parser.parse_args()
     readers: dict[str, Reader] = {"pyarrow": by_pyarrow, "DuckDB": by_duckdb}
-    engines, schema_of = list(engines_in_process()), lambda _: None
+    engines: list[RewriteEngine] = list(engines_in_process())
+    schema_of: Callable[[str], str | None] = lambda _: None  # noqa: E731
     if given.spark:
         from pyspark.sql import SparkSession
 
@@ -132,19 +169,16 @@ def main() -> int:
         readers["Spark"] = by_spark(spark)
         engines.append(SparkEngine(lambda: spark))
 
-        def schema_of(path: str) -> str | None:  # type: ignore[misc]
-            try:
-                return json.dumps(json.loads(spark.read.parquet(path).schema.json()))
-            except Exception:
-                return None
+        schema_of = schema_by_spark(spark)
 
     totals: Counter[str] = Counter()
     for file in sorted(path for path in given.folder.rglob("*") if ".parquet" in path.name):
         if file.name in _TOO_LARGE:
             continue
         for engine in engines:
+            by_arrow = by_pyarrow_without_part_names if engine.name == "spark" else by_pyarrow
             try:
-                said = outcome(engine, str(file), readers, schema_of(str(file)))
+                said = outcome(engine, str(file), {**readers, "pyarrow": by_arrow}, schema_of(str(file)))
             except Exception as error:
                 said = f"WRONG: {type(error).__name__}: {one_line(error)}"
             totals[f"{engine.name}: {said.partition(':')[0]}"] += 1

@@ -143,6 +143,31 @@ def test_field_ids_that_the_schema_names_are_those_of_the_new_files(both, tmp_pa
     assert (ids, pq.read_table(file.path)["b"].to_pylist()) == ([b"1", b"7"], [None, 1])
 
 
+def test_a_column_is_required_if_all_inputs_require_it_and_milliseconds_become_microseconds_with_them(
+    spark, both, tmp_path
+):
+    def part(number: int, unit: str, required: bool) -> pa.Table:
+        fields = [
+            pa.field("id", pa.int64(), nullable=False),
+            pa.field("at", pa.timestamp(unit, "UTC"), nullable=False),
+            pa.field("s", pa.struct([pa.field("x", pa.int32(), nullable=not required)])),
+        ]
+        columns = [[number], [1_001 if unit == "us" else 1], [{"x": number} if required else {"x": None}]]
+        return pa.table(columns, schema=pa.schema(fields))
+
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    pq.write_table(part(0, "ms", True), paths[0])
+    pq.write_table(part(1, "us", False), paths[1])
+    schema = json.dumps(json.loads(spark.read.parquet(paths[1]).schema.json()))
+    task = task_of(paths, tmp_path / "new", schema=schema)
+    (file,) = both[1].rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    found = pq.read_table(file.path)
+    assert found.to_pylist() == [row for path in paths for row in pq.read_table(path).to_pylist()]
+    assert [field.nullable for field in found.schema] == [False, False, True]
+    assert found.schema.field("s").type.field("x").nullable
+    assert found.schema.field("at").type == pa.timestamp("us", "UTC")
+
+
 def test_outputs_without_rows_are_written_too(spark, both, tmp_path):
     paths = files(spark, tmp_path / "t")
     spark.sql(OLD + " LIMIT 5").coalesce(1).write.parquet(str(tmp_path / "few"))

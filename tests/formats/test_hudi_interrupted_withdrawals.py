@@ -126,6 +126,28 @@ def test_a_rollback_of_a_plan_that_is_still_there_is_finished_with_the_plan(tabl
     assert trips.timeline().pending == ()
 
 
+def test_a_rollback_that_lakefold_left_is_finished_on_a_halted_table_at_once(table: NewTable, store: Store) -> None:
+    """An owner's rollback of a completed commit is left alone there for half an hour."""
+    trips = table()
+    plan = trips.plan()
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    claim = store.claim("executor")
+    assert claim is not None
+    with trips.writer() as dead:
+        prepared = dead.prepare(plan, 1)
+        dead.rewrite(prepared, ignore)
+        client = dead._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        inflight = client.bundle.inflight_clustering(client.meta, prepared.instant)
+        java.scheduleRollback(client.context, client.new_instant(), inflight, False, True, False)
+    store.cancel(claim, "a test", actor="executor")
+    assert [entry.kind for entry in trips.timeline().pending] == ["clustering", "rollback"]
+    assert sweep_table(trips.ref, RunContext(store=store, spark=lambda: trips.spark), format=FORMAT, halted=True) == 1
+    assert trips.timeline().pending == ()
+    assert trips.files_of(prepared.instant) == set()
+
+
 @pytest.mark.parametrize("whose", ["owner", "writer"])
 def test_a_rollback_of_a_commit_that_is_archived_now_is_never_executed(
     table: NewTable, store: Store, whose: str

@@ -19,6 +19,8 @@ from lake.plan import Plan
 pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ARCHIVED = ARCHIVING | {"hoodie.clean.automatic": "true"}
 SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
+RETAINING_TWO = {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "2"}
+ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 BEYOND = ARCHIVED | {"hoodie.archive.beyond.savepoint": "true"}
 
 
@@ -168,6 +170,54 @@ def test_a_commit_during_which_a_rewrite_ran_can_be_saved_and_restored_to_until_
         java.restoreToSavepoint(saved)
         java.close()
     assert trips.rows() == before
+
+
+def put(trips: Table, low: int) -> None:
+    """A commit of two rows in a file of its own."""
+    write(rows(trips.spark, low, low + 2).coalesce(1), trips.base, "bulk_insert", options=trips.options)
+
+
+def try_to_save(trips: Table, time: str) -> bool:
+    """Save commit ``time``; False if Hudi refuses it."""
+    # PySpark gives the error a class of its own once a session has run a query.
+    with trips.writer() as owner, suppress(Py4JJavaError, IllegalArgumentException):
+        owner._open().write_client.savepoint(time, "owner", "before an upgrade")
+    return time in trips.timeline().savepoints()
+
+
+@pytest.mark.parametrize(
+    ("by_lakefold", "cleans", "saves"),
+    [(0, "natively", True), (1, "natively", True), (2, "natively", False), (0, "as a service of lakefold's", False)],
+)
+def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_files_that_it_deleted(
+    table: NewTable, by_lakefold: int, cleans: str, saves: bool
+) -> None:
+    """Two plans ran during one commit. The cleaner deletes the inputs of both, whether lakefold deleted some before.
+
+    A clean by lakefold states an instant after that commit; the cleaner states the commit itself if it deletes a file.
+    """
+    trips = table(**RETAINING_TWO)
+    with trips.writer() as one, trips.writer() as two:
+        rewrites = [
+            writer.rewrite(writer.prepare(trips.plan(name, partitions=[partition]), 1), ignore)
+            for writer, name, partition in ((one, "0198-one", ONE), (two, "0198-two", TWO))
+        ]
+        put(trips, 7000)
+        overlapped = trips.timeline().newest_commit_time
+        commits = [writer.commit(rewrite) for writer, rewrite in zip((one, two), rewrites, strict=True)]
+    assert max(commit.instant for commit in commits) < overlapped
+    put(trips, 8000)
+    for commit in commits[:by_lakefold]:
+        delete(trips, commit)
+    with trips.writer() as cleaner:
+        if cleans == "natively":
+            java = cleaner._open().new_unlocked_client({})
+            java.clean()
+            java.close()
+        else:
+            cleaner.maintain({"clean"}, ())
+    assert not {version.path for commit in commits for version in commit.superseded} & set(trips.data_files())
+    assert try_to_save(trips, overlapped) == saves
 
 
 def test_a_file_that_a_savepoint_named_while_a_clean_was_published_is_not_deleted(

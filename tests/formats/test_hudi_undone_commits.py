@@ -4,6 +4,7 @@
 import io
 import json
 import os
+import time
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -185,15 +186,34 @@ def test_the_commit_of_another_plan_that_had_ended_is_recorded_where_one_is_lost
     store.close()
 
 
-@pytest.mark.parametrize("rollback", ["running", "died long ago", "ended"])
+@pytest.mark.parametrize(
+    ("rollback", "waits"),
+    [
+        ("running", True),
+        ("running with a heartbeat", True),
+        ("died", False),
+        ("died long ago", False),
+        ("ended", False),
+        ("of the pending plan", False),
+    ],
+)
 def test_a_halted_tables_sweep_leaves_an_instant_that_its_owner_may_be_rolling_back(
-    table: Compacted, tmp_path: Path, rollback: str
+    table: Compacted, tmp_path: Path, rollback: str, waits: bool
 ) -> None:
-    """Hudi removes the commit from the timeline first, and deletes the files without the table's lock."""
-    table.roll_back(T4, "commit", ends=rollback == "ended")
+    """Hudi removes the commit from the timeline first, and deletes the files without the table's lock.
+
+    A rollback that the plan says is of the pending compaction is lakefold's own: an owner rolls a commit back.
+    """
+    table.roll_back(T4, "compaction" if rollback == "of the pending plan" else "commit", ends=rollback == "ended")
     (table.base / f".hoodie/{T3}.commit").unlink()
     if rollback == "died long ago":
         os.utime(table.base / f".hoodie/{T4}.rollback.requested", (1e9, 1e9))
+    if rollback in ("running with a heartbeat", "died"):
+        heartbeat = table.base / ".hoodie/.heartbeat" / T4
+        heartbeat.parent.mkdir()
+        heartbeat.touch()
+        if rollback == "died":
+            os.utime(heartbeat, (time.time() - 300,) * 2)
     store = Store(sqlite_at(tmp_path))
     store.register_table(table.ref, "compact")
     add_ended_plan(store, table, PLAN, table.replaced)
@@ -204,12 +224,12 @@ def test_a_halted_tables_sweep_leaves_an_instant_that_its_owner_may_be_rolling_b
         raise Transient("the table is opened")
 
     context = RunContext(store=store, spark=spark)
-    if rollback == "running":
+    if waits:
         assert sweep_table(table.ref, context, format=FORMAT, halted=True) == 0
     else:
         with pytest.raises(Transient, match="the table is opened"):
             sweep_table(table.ref, context, format=FORMAT, halted=True)
-    assert len(opened) == (rollback != "running")
+    assert len(opened) == (not waits)
     store.close()
 
 

@@ -25,7 +25,7 @@ KINDS = ((2, "postgresql", "postgresql"), (3, "rest", "sqlite"))
 SEED = int(os.environ.get("LAKEFOLD_CHAOS_SEED") or random.SystemRandom().randrange(10**6))
 #: an hour in the long run
 MINUTES = float(os.environ.get("LAKEFOLD_CHAOS_MINUTES") or (60 if SOAK else 30) / len(KINDS))
-COMMITS = 8
+COMMITS = 3
 #: what happens besides faults
 WANTED = (
     "commits of plans",
@@ -71,7 +71,7 @@ def test_no_row_is_lost_doubled_or_restored_while_a_writer_writes_and_a_daemon_i
 ):
     with catalogs.running("rest", home) as catalog:
         faults = (Fault.POINT, Fault.STOP)
-        run(IcebergChaos(2, f"slice/{SEED}", 240, home, catalog, store, spark, enough=COMMITS, chosen=faults, gap=3))
+        run(IcebergChaos(2, f"slice/{SEED}", 240, home, catalog, store, spark, enough=COMMITS, chosen=faults, gap=1))
 
 
 @pytest.mark.spark

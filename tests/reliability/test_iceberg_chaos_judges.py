@@ -9,6 +9,11 @@ from typing import Any
 
 import pytest
 from iceberg_chaos.ledger import ACT, PLAN, Ledger, as_read, difference
+from iceberg_chaos.orphans import Orphans
+from iceberg_tables import owner_catalog, rows
+from sqlalchemy import create_engine, text
+
+from lake.storage.locations import canonical_location
 
 
 class Table:
@@ -146,3 +151,50 @@ def test_a_snapshot_that_expires_early_is_found_unless_the_writer_expired_it(tab
     assert table.problems() == []
     table.expire(2, 4, at=5)
     assert "lakefold expired snapshot 2 when it was 4.0 s old" in table.problems()
+
+
+LOST, CLEARED, KNOWN, FOREIGN = (f"0f0e6d5c-1111-4222-8333-44445555666{digit}" for digit in range(4))
+
+
+def database(home: Path, name: str, *attempts: tuple[str, int | None]) -> str:
+    """A database with these attempts: the token of each, and when its files were removed."""
+    engine = create_engine(url := f"sqlite:///{home}/{name}.db")
+    with engine.begin() as connection:
+        connection.execute(text("CREATE TABLE staged (token TEXT, cleared_at_ms INTEGER)"))
+        for token, cleared in attempts:
+            connection.execute(text("INSERT INTO staged VALUES (:token, :at)"), {"token": token, "at": cleared})
+    engine.dispose()
+    return url
+
+
+def files(token: str) -> list[str]:
+    """A file that Iceberg wrote for an attempt of lakefold, and one that an engine wrote for it."""
+    return [
+        f"/t/data/lakefold-{token}/dt=d1/00000-1-{FOREIGN}-0-00001.parquet",
+        f"/t/data/dt=d1/00003-2-{token}-00001.parquet",
+    ]
+
+
+def test_a_file_of_lakefold_that_no_snapshot_lists_may_only_stay_if_its_attempt_was_in_a_lost_database(
+    table: Table, tmp_path: Path
+):
+    orphans = Orphans()
+    orphans.lose(database(tmp_path, "lost", (LOST, None), (CLEARED, 1)))
+    present = database(tmp_path, "present", (KNOWN, 1))
+    of_writer = [f"/t/data/dt=d1/00000-60-{FOREIGN}-0-00001.parquet", f"/t/data/00000-60-{FOREIGN}-00001.parquet"]
+    wrong = [*files(CLEARED), *files(KNOWN), files(FOREIGN)[0]]
+    assert orphans.wrong([*of_writer, *files(LOST), *wrong], table.ledger, present) == wrong
+
+
+def test_a_file_that_was_committed_may_only_stay_if_an_expiry_of_the_writer_was_cut_short(table: Table, tmp_path: Path):
+    catalog = owner_catalog(tmp_path)
+    catalog.create_namespace("lake")
+    iceberg = catalog.create_table("lake.t", schema=rows(0, 1).schema)
+    iceberg.append(rows(0, 10))
+    table.ledger.location = iceberg.metadata_location
+    orphans, present = Orphans(), database(tmp_path, "present")
+    orphans.follow(table.ledger)
+    (path,) = [canonical_location(task.file.file_path) for task in iceberg.scan().plan_files()]
+    assert orphans.wrong([path], table.ledger, present) == [path]
+    table.act(9, "expire", snapshots=[1])
+    assert orphans.wrong([path], table.ledger, present) == []

@@ -18,6 +18,7 @@ from waiting import wait_for
 
 from lake.metastore import MetastoreClient
 from service.cli import main
+from service.cli.demo import iceberg
 from service.cli.demo.hive import is_metastore_ready
 from service.cli.demo.hudi import read_table
 from service.cli.demo.ledger import WriterLedger, compare
@@ -94,8 +95,15 @@ def in_hive(home: Path) -> pa.Table:
     return pa.concat_tables(found)
 
 
+def in_iceberg(home: Path) -> pa.Table:
+    return iceberg.read_table(home / "lake")
+
+
 @pytest.mark.spark
-@pytest.mark.parametrize(("format_", "reader", "rows_in"), [("hudi", "hudi-rs", in_hudi), ("hive", "pyarrow", in_hive)])
+@pytest.mark.parametrize(
+    ("format_", "reader", "rows_in"),
+    [("hudi", "hudi-rs", in_hudi), ("hive", "pyarrow", in_hive), ("iceberg", "PyIceberg", in_iceberg)],
+)
 @pytest.mark.crossed(first="hive")
 def test_the_installed_wheels_demo_ends_with_a_table_equal_to_its_writers_ledger(
     format_: str, reader: str, rows_in: Callable[[Path], pa.Table], installed, tmp_path, monkeypatch, capsys

@@ -143,6 +143,12 @@ def test_without_a_table_nothing_is_written(home, run):
     assert not (home / "lakefold.toml").exists()
 
 
+def test_a_word_that_is_no_directory_may_be_meant_as_a_catalog(home, run):
+    code, _, err = run("init", "prod")
+    assert code == 10
+    assert "if prod is an Iceberg catalog, give its spark-defaults.conf by --spark-defaults FILE" in err
+
+
 def test_a_refused_table_is_reported_and_the_other_tables_are_served(home, run):
     table(home / "lake/old", hoodie_table_version="5")
     table(home / "lake/t")

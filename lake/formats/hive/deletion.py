@@ -28,7 +28,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
 _MAX_CHECK_AGE = timedelta(minutes=2)
-"""A file may be deleted for this time after a check without another check; a fence protects the partition longer."""
+"""The maximum age of a check at a deletion; an older check is repeated first. The partition's lock lasts longer."""
 
 
 def delete(
@@ -40,8 +40,8 @@ def delete(
 ) -> DeletionResult:
     """See ``TableWriter``. ``fence`` raises if another process may have the partition locks now.
 
-    ``clock`` returns another machine's time, in seconds: this machine may be suspended at any file, with all its
-    clocks.
+    ``clock`` returns the seconds of a clock on another machine, because this machine, and its clocks with it, may be
+    suspended between two deletions.
     """
     files = file_io_of(ref.location)
     since_check = Stopwatch(clock)
@@ -55,7 +55,8 @@ def delete(
         path = resolve_path(ref.location, version.path)
         try:
             there = files.status(path)
-            # Deletions may take long, and the process may be suspended in any of them until its locks have ended.
+            # Many deletions take long, and the process may be suspended during one of them until its locks have
+            # expired. So an old check is repeated.
             if since_check.elapsed_seconds > _MAX_CHECK_AGE.total_seconds():
                 since_check = Stopwatch(clock)
                 _check_deletable(ref, versions[index:], retention, fence)
@@ -81,9 +82,10 @@ def delete(
 
 
 def readable_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> Collection[str]:
-    """Return the directories of these files, and those that lakefold has moved some of them out of.
+    """Return the directories that contain these files, and those from which lakefold has moved some of the files.
 
-    A table that is read from such a directory may have been read from it when the files were moved.
+    If another table is read from one of the latter, it may have been reading these files before the move. Then the
+    files must not be deleted.
     """
     directories = parent_directories(ref, versions)
     return {*directories, *filter(None, (directory_before_archive(ref, directory) for directory in directories))}
@@ -104,7 +106,7 @@ def _check_deletable(
 
 
 def _remove_empty_directories(ref: TableRef, directory: str, above: Collection[str]) -> None:
-    """Remove a directory and its parents, up to the one right below a directory of ``above``, as far as empty."""
+    """Remove ``directory`` and then its parents, as long as they are empty. Directories in ``above`` stay."""
     files = file_io_of(ref.location)
     with suppress(OSError):
         while dirname(directory) not in above:

@@ -79,6 +79,8 @@ def init(
         tables = catalog.tables()
         if not tables:
             why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
+            if "path" in source and path.isidentifier() and not Path(path).exists():
+                why += f"; if {path} is an Iceberg catalog, give its spark-defaults.conf by --spark-defaults FILE"
             formats = ", ".join(
                 one.name for one in settings.formats if isinstance(one, ListedInCatalog) == ("catalog" in source)
             )

@@ -215,7 +215,7 @@ class _Demo:
         ]
         writer = self._start("writer", arguments)
         self._report.event(
-            f"Spark starts{'' if self._lake.has_jars else ' and fetches the Hudi bundle once'}", "started"
+            f"Spark starts{f' and fetches {missing} once' if (missing := self._lake.missing_jars) else ''}", "started"
         )
         self._wait_for(lambda: self._writer_events.is_holding, "the writer to fill the table", writer, show_writer=True)
         return writer
@@ -242,7 +242,8 @@ class _Demo:
 
     def _write_config(self, retention: str) -> None:
         database = self._directory / "lakefold.db"
-        self._config.write_text(settings.config_text(self._lake.source_config, database, self._port, retention))
+        source, spark = self._lake.source_config, self._lake.spark_settings
+        self._config.write_text(settings.config_text(source, database, self._port, retention, spark))
 
     def _serve(self) -> Child:
         daemon = self._start("daemon", ["service.cli.main", "serve", "--config", str(self._config)])

@@ -4,8 +4,9 @@
 import json
 import sys
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -118,7 +119,8 @@ class HiveLake:
 
     writer, reader = "Spark writer", "pyarrow"
     has_write_conflicts = False
-    has_jars = True
+    missing_jars = ""
+    spark_settings: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, directory: Path, port: int) -> None:
         self._uri = f"thrift://127.0.0.1:{port}"

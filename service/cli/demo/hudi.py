@@ -4,6 +4,7 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import fastavro
@@ -120,6 +121,7 @@ class HudiLake:
     has_write_conflicts = True
     server_arguments: Sequence[str] = ()
     commands_after: Sequence[tuple[str, str]] = ()
+    spark_settings: Mapping[str, str] = MappingProxyType({})
 
     def __init__(self, directory: Path) -> None:
         self._location = directory / "demo" / "trips"
@@ -139,9 +141,9 @@ concurrency = "occ"                # the writer and lakefold take the same lock
         self.writer_arguments = ("--table", str(self._location))
 
     @property
-    def has_jars(self) -> bool:
+    def missing_jars(self) -> str:
         """See ``DemoLake``."""
-        return any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*"))
+        return "" if any((cache_dir() / "ivy" / "jars").glob("org.apache.hudi*")) else "the Hudi bundle"
 
     def is_ready(self) -> bool:
         """See ``DemoLake``."""

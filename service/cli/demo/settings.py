@@ -3,6 +3,7 @@
 
 import json
 import socket
+from collections.abc import Mapping
 from enum import StrEnum
 from pathlib import Path
 
@@ -12,6 +13,7 @@ class Format(StrEnum):
 
     HUDI = "hudi"
     HIVE = "hive"
+    ICEBERG = "iceberg"
 
 
 TABLE = "demo.trips"
@@ -21,8 +23,12 @@ FIRST_RETENTION = "1h"
 SHORT_RETENTION = "10s"
 
 
-def config_text(source: str, database: Path, port: int, retention: str) -> str:
-    """Return the text of the file. ``source`` has the lines about tables; ``retention`` is a text such as "1h"."""
+def config_text(source: str, database: Path, port: int, retention: str, spark: Mapping[str, str]) -> str:
+    """Return the text of the file. ``source`` has the lines about tables; ``retention`` is a text such as "1h".
+
+    ``spark`` are further settings of Spark.
+    """
+    listed = "".join(f"{json.dumps(key)} = {json.dumps(value)}\n" for key, value in spark.items())
     return f"""\
 [database]
 url = {json.dumps(f"sqlite:///{database}")}
@@ -51,7 +57,7 @@ port = {port}
 master = "local[2]"
 "spark.driver.memory" = "1g"
 "spark.sql.shuffle.partitions" = "2"
-"""
+{listed}"""
 
 
 def free_port(wanted: int = 9464) -> int:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from lake.model import TableRef
 from service.cli.demo.hive import HiveLake
 from service.cli.demo.hudi import HudiLake
+from service.cli.demo.iceberg import IcebergLake
 from service.cli.demo.settings import Format, free_port
 from service.cli.demo.trips import TRIPS
 
@@ -30,8 +31,12 @@ class DemoLake(Protocol):
         """True if a commit of the writer can conflict with a plan and is then repeated."""
 
     @property
-    def has_jars(self) -> bool:
-        """True if all jars that Spark needs are on this machine."""
+    def missing_jars(self) -> str:
+        """The name of the jars that Spark has to fetch first; empty if they are on this machine."""
+
+    @property
+    def spark_settings(self) -> Mapping[str, str]:
+        """The settings that lakefold's Spark needs for this table."""
 
     @property
     def server_arguments(self) -> Sequence[str]:
@@ -62,6 +67,7 @@ class DemoLake(Protocol):
 _LAKES: Mapping[Format, Callable[[Path], DemoLake]] = {
     Format.HUDI: HudiLake,
     Format.HIVE: lambda directory: HiveLake(directory, free_port(9083)),
+    Format.ICEBERG: IcebergLake,
 }
 
 

@@ -176,6 +176,7 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m service.cli.demo.writer", description=__doc__.splitlines()[0])
     parser.add_argument("--table", type=Path, required=True, help="directory of the Hudi table, created by the fill")
     parser.add_argument("--metastore", metavar="URI", help="write demo.trips of this metastore, below --table")
+    parser.add_argument("--iceberg", action="store_true", help="write demo.trips of the Iceberg catalog below --table")
     parser.add_argument("--ledger", type=Path, required=True, help="directory of the ledger")
     parser.add_argument("--seed", type=int, default=2026, help="makes the rows repeatable (default %(default)s)")
     parser.add_argument("--fill-rows", type=int, default=96_000, help="rows of the first fill (default %(default)s)")
@@ -211,7 +212,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     try:
         session = spark_session(
             spark | {"spark.app.name": "lakefold demo writer"} | _parse_key_values(arguments.spark),
-            formats=["hudi" if arguments.metastore is None else "hive"],
+            formats=["iceberg" if arguments.iceberg else "hudi" if arguments.metastore is None else "hive"],
         )
     except LakefoldError as error:
         print(f"error: {error}", file=sys.stderr)
@@ -240,6 +241,10 @@ def _target(arguments: argparse.Namespace, session: Any, ledger: WriterLedger) -
         from service.cli.demo.hive import HiveTrips
 
         return HiveTrips(session, arguments.metastore, table, ledger)
+    if arguments.iceberg:
+        from service.cli.demo.iceberg import IcebergTrips
+
+        return IcebergTrips(session, table)
     from service.cli.demo.hudi import HudiTrips, table_options
 
     return HudiTrips(

@@ -96,7 +96,7 @@ class Tokens(StorePart):
             }
 
     def prune_sign_ins(self) -> int:
-        """Delete the tokens of browsers that are no longer valid; return their number."""
+        """Delete the expired and revoked tokens of sign-ins. Returns the number of deleted tokens."""
         ended = select(TokenRow.name).where(TokenRow.person.is_not(None), not_(and_(*_IN_FORCE)))
         with self._database.write() as connection:
             return int(connection.execute(delete(TokenRow).where(TokenRow.name.in_(ended))).rowcount)

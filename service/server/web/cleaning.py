@@ -38,7 +38,7 @@ def cleaning_page(waiting: Sequence[DeletionDay], today: date) -> PageContent:
     known = {day.day: day for day in days}
     shown = [day for day in days if day.day < today + timedelta(days=_DAYS_DRAWN)]
     later = days[len(shown) :]
-    # The first day is today, and the last one the end of a week, also without files.
+    # The calendar begins today and ends at the end of a week. Both days are drawn even if no files are due on them.
     last = max((day.day for day in shown), default=today)
     ends = (today, last + timedelta(days=7 - last.isoweekday()))
     drawn: dict[date, DeletionDayLine | None] = dict.fromkeys(ends) | {day.day: day for day in shown}

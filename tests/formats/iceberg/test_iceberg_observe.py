@@ -2,6 +2,7 @@
 """Iceberg tables are found, listed and refused without a JVM; PyIceberg is their writer here."""
 
 import json
+import logging
 import shutil
 import sqlite3
 from contextlib import closing
@@ -106,6 +107,14 @@ def test_a_catalog_names_its_tables_and_a_snapshot_lists_their_files(tmp_path: P
     assert {row["path"] for row in format_.snapshot(ref, ["dt=1"]).slices.to_pylist()} == {
         row["path"] for row in listed if row["partition"] == "dt=1"
     }
+
+
+def test_reading_a_table_logs_nothing_of_pyiceberg_s(tmp_path: Path, owner: Any, caplog: pytest.LogCaptureFixture):
+    append(owner.create_table("sales.orders", SCHEMA, location=f"{tmp_path}/warehouse/orders"), rows(0, 50))
+    format_ = observing(jdbc_settings(tmp_path))
+    with caplog.at_level(logging.INFO):
+        format_.snapshot(only_table(format_))
+    assert [record.getMessage() for record in caplog.records if record.name.startswith("pyiceberg")] == []
 
 
 @pytest.mark.parametrize(("database", "table", "found"), [("sal*", "ord*", 1), ("sales", "o", 0), ("other", "*", 0)])

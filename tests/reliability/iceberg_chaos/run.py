@@ -23,6 +23,7 @@ from waiting import wait_for
 
 from iceberg_chaos.catalogs import Catalog
 from iceberg_chaos.ledger import Ledger, Snapshot, as_read, difference
+from iceberg_chaos.orphans import Orphans
 from iceberg_chaos.processes import WriterProcess
 from iceberg_chaos.readers import Reader, by_pyiceberg, by_spark, lineage
 from iceberg_chaos.writer import MAX_AGE_SECONDS, MIN_KEPT, TABLE
@@ -47,7 +48,6 @@ _DAEMON: Mapping[str, str | int] = {
     "leader_ttl": "6s",
 }
 _POLICY: Mapping[str, str | int] = {
-    "retention": f"{_RETENTION_SECONDS}s",
     "scan_interval": "1s",
     "sweep_interval": "3s",
     "lease": "6s",
@@ -104,6 +104,7 @@ class IcebergChaos:
     """One run of ``seconds`` on a table of a format ``version``; ``problems`` are what must not be.
 
     With ``enough``, the run ends before that once so many plans have committed, if it had the faults of ``chosen``.
+    Such a run has short faults, a short retention and a short time of rest.
     """
 
     def __init__(
@@ -122,6 +123,7 @@ class IcebergChaos:
     ) -> None:
         self.version, self.home, self.catalog, self.database, self.spark = version, home, catalog, database, spark
         self._seconds, self._enough, self._chosen, self._gap = seconds, enough, list(chosen), gap
+        self._retention_seconds, self._quiet_seconds = (4, 3.0) if enough else (_RETENTION_SECONDS, _QUIET_SECONDS)
         self._chance = random.Random(f"faults/{seed}")
         self.counts: Counter[str] = Counter()
         self.problems: list[str] = []
@@ -136,10 +138,11 @@ class IcebergChaos:
         self._doomed: dict[str, str] = {}
         self.daemons: list[Victim] = []
         self.ledger = Ledger(
-            notes=home / "acts", kept_seconds=max(_RETENTION_SECONDS, MAX_AGE_SECONDS), kept_count=MIN_KEPT
+            notes=home / "acts", kept_seconds=max(self._retention_seconds, MAX_AGE_SECONDS), kept_count=MIN_KEPT
         )
         for key, value in catalog.settings.items():
             spark.conf.set(key, value)
+        self._orphans = Orphans()
         # Commands in this process configure the adapter that they share.
         self._format = observing(dict(catalog.settings))
         self._readers: dict[str, Reader] = {"PyIceberg": by_pyiceberg, "Spark": by_spark(spark, TABLE)}
@@ -147,7 +150,8 @@ class IcebergChaos:
         self._looked = 0
 
     def _installed(self) -> Any:
-        return iceberg_installation(self.home, self.database.url, self._settings, _DAEMON, **_POLICY)
+        policy = _POLICY | {"retention": f"{self._retention_seconds}s"}
+        return iceberg_installation(self.home, self.database.url, self._settings, _DAEMON, **policy)
 
     def run(self) -> None:
         """The run. Raises AssertionError with all ``problems`` if there are any."""
@@ -155,6 +159,10 @@ class IcebergChaos:
             self.writer.wait()
             for name in ("a", "b") if self.database.has_server else ("a",):
                 self._clocks[name] = RIGHT
+                if self._chosen[:1] == [Fault.POINT]:
+                    # The first process dies itself, which saves the time of a second start.
+                    self.counts[self._chosen.pop(0)] += 1
+                    self._doom(name)
                 self.daemons.append(Victim(name, lambda name=name: self._start(name)))
             self._violent()
             self._say("no more faults")
@@ -163,6 +171,7 @@ class IcebergChaos:
             assert not self.problems + self.ledger.problems, in_short(self.problems + self.ledger.problems)
             self._unname()
             self._rest()
+            self._say("at rest")
             self._last_look()
             for daemon in self.daemons:
                 if (code := daemon.end(90)) not in (0, None):
@@ -205,7 +214,8 @@ class IcebergChaos:
             fault = self._draw()
             if fault is None or self._is_over(end):
                 continue
-            seconds = self._chance.uniform(*(_LONG if self._chance.random() < 0.25 else _SHORT))
+            is_long = not self._enough and self._chance.random() < 0.25
+            seconds = self._chance.uniform(*(_LONG if is_long else _SHORT))
             self._say(f"{fault} for {seconds:.1f} s")
             self._inflict(fault, seconds)
             self.counts[fault] += 1
@@ -250,6 +260,7 @@ class IcebergChaos:
             for one in self.daemons:
                 one.kill()
             self._judge_plans()
+            self._orphans.lose(self.database.url)
             self.database.lose()
             self._installation = self._installed()
             for one in self.daemons:
@@ -264,9 +275,13 @@ class IcebergChaos:
                 self._clocks[daemon.name] = clock
                 self._say(f"the clock of {daemon.name}: {clock}")
             elif fault is Fault.POINT:
-                self._doomed[daemon.name] = self._chance.choice(_POINTS)
-                self._say(f"{daemon.name} is to die: {self._doomed[daemon.name]}")
+                self._doom(daemon.name)
             daemon.restart()
+
+    def _doom(self, name: str) -> None:
+        """Have the next process of a daemon die at a step of a plan."""
+        self._doomed[name] = self._chance.choice(_POINTS)
+        self._say(f"{name} is to die: {self._doomed[name]}")
 
     def _set_right(self) -> None:
         """Give every daemon the right clock, and run everything."""
@@ -330,6 +345,7 @@ class IcebergChaos:
         location = self._location(self._ref)
         if location != self.ledger.location:
             self.ledger.follow(location)
+            self._orphans.follow(self.ledger)
 
     def _location(self, ref: TableRef) -> str:
         """Where the table's metadata is; the catalog's server may have been started just now."""
@@ -412,10 +428,10 @@ class IcebergChaos:
         return True
 
     def _rest(self) -> None:
-        """Wait until no plan is under way and no replaced file waits, for several scans."""
+        """Wait until the newest snapshot is scanned, no plan is under way and no replaced file waits."""
         restless, deadline = time.monotonic(), time.monotonic() + _REST_SECONDS
         unfinished: list[str] = []
-        while time.monotonic() < restless + _QUIET_SECONDS:
+        while time.monotonic() < restless + self._quiet_seconds:
             unfinished = self._unfinished()
             if unfinished:
                 restless = time.monotonic()
@@ -432,6 +448,11 @@ class IcebergChaos:
             found += [f"{state} {plan['plan_id']}: {plan['error']}" for plan in plans]
         if waiting := self._status().get("superseded_files", 0):
             found.append(f"{waiting} superseded files")
+        # A daemon that has just started has no plan, since it has not read the table.
+        tables = self._installation.json("tables", "list")
+        scanned = [(one["last_good_scan"] or {}).get("instant") for one in tables]
+        if scanned != [str(self.ledger.head)]:
+            found.append(f"snapshot {self.ledger.head} has not been scanned, the last scan saw {scanned}")
         return found
 
     def _last_look(self) -> None:
@@ -443,10 +464,19 @@ class IcebergChaos:
         self.ledger.judge_acts()
         self._judge_plans()
         self._judge_halts()
-        done = self._installation.run("verify", "lake.t", "--rows", expect=None)
-        self._say(f"verify: {done.returncode} {done.stdout[-3000:]} {done.stderr[-1000:]}")
-        if done.returncode:
-            self.wrong(f"lakefold verify exits {done.returncode}: {done.stdout[:2000]}")
+        self._judge_verification()
+
+    def _judge_verification(self) -> None:
+        """``lakefold verify`` finds nothing but files of dead writers and of lost databases."""
+        (found,) = self._installation.json("verify", "lake.t", "--rows", expect=None)
+        self._say(f"verify: {json.dumps(found)[:3000]}")
+        result = found["verification"]
+        unowned = result.pop("unowned")
+        self.counts["files of dead writers or lost databases"] += len(unowned)
+        wrong = {"unowned": self._orphans.wrong(unowned, self.ledger, self.database.url)}
+        wrong |= {name: result[name] for name in ("missing", "wrong_size", "resurrected", "contradictions")}
+        if any(wrong.values()) or result["rows_expected"] not in (None, result["rows"]):
+            self.wrong(f"lakefold verify finds {wrong} in {json.dumps(result)[:1500]}")
 
     def _count(self) -> None:
         self.counts.update(self.ledger.counts)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The schema of a table as Spark's JSON, for engines that read files: stored by Spark, or built from Hive's types."""
+"""The schema of a table in Spark's JSON form, for engines that read the files.
+
+It is the schema that Spark stored, or is built from Hive's types.
+"""
 
 import json
 import re
@@ -21,8 +24,8 @@ _DECIMAL_TYPE = re.compile(r"decimal(?:\((\d+)(?:,(\d+))?\))?")
 def spark_schema_json(table: MetastoreTable) -> str | None:
     """Return the columns of the table's files, without partition columns. None if a type is unknown.
 
-    Spark's schema has capital letters and types that Hive's types lack. If Hive's writers may change the table as well,
-    Spark's schema is used only while it agrees with Hive's; Spark has the same rule.
+    Spark's schema keeps the case of names, and has types that Hive does not have. If Hive's writers may change the
+    table as well, Spark's schema is used only while it agrees with Hive's; Spark has the same rule.
     """
     noted, of_hive = _stored_spark_schema(table), _schema_from_hive_types(table.storage.columns)
     by_spark = table.parameters.get("spark.sql.sources.provider", "hive").lower() != "hive"
@@ -52,7 +55,7 @@ def _schema_from_hive_types(columns: Sequence[tuple[str, str]]) -> dict[str, Any
 
 
 class _UnknownType(Exception):
-    """A type that Spark does not read, or that is not written as Hive writes it."""
+    """A type that Spark can't read, or a text that is not in Hive's syntax for types."""
 
 
 def _parse_type(text: str) -> Any:
@@ -126,7 +129,10 @@ def _expect_token(tokens: list[str], token: str) -> None:
 
 
 def _comparable(schema: Any) -> Any:
-    """Return a type in a form for comparison: names in lower case, without fields that only Spark records."""
+    """Return a type in a form for comparison: names in lower case, without nullability and metadata.
+
+    Only Spark stores these attributes.
+    """
     if isinstance(schema, str):
         return "string" if _CHAR_TYPE.fullmatch(schema) else schema
     if not isinstance(schema, Mapping):

@@ -5,7 +5,7 @@ A commit is one call of the metastore. It gives partitions their new locations a
 name plan, epoch and version. The files that the plan wrote and replaced do not fit into a property, so a record in the
 version's directory lists them. The record is written before the call, and counts as a commit only if the call was made,
 see ``commit_lookup``: as a rule, a partition names the version then. The next commit of a partition replaces that name.
-Before it does, it archives the record under the plan's id, where the record stays until it is pruned.
+Before that, it archives the record under the earlier plan's id. There the record stays until it is pruned.
 """
 
 import json

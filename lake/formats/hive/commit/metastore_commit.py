@@ -75,7 +75,7 @@ def try_commit(
 def verify_after_commit(metastore: MetastoreClient, update: PartitionUpdate) -> None:
     """Raise Integrity if the partitions are not as the call wrote them, or if the table's columns changed.
 
-    Another program wrote them at the same time: no lock excludes its call.
+    In both cases another program called the metastore at the same time, which no lock prevents.
     """
     ref = update.ref
     now = load_table(metastore, ref)

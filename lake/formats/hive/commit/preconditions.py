@@ -38,10 +38,10 @@ from lake.storage.locations import relative_path
 _MAX_CONCURRENT_READS = 8
 
 MAX_CHECK_AGE = timedelta(seconds=30)
-"""The maximum time between the last check of partitions and the begin of the call that changes them."""
+"""The maximum time from the last check of partitions to the beginning of the call that changes them."""
 
 MAX_CALL_AGE = MAX_CHECK_AGE + TIMEOUT
-"""A call may change the metastore until this time after the last check of its partitions."""
+"""The maximum time from the last check of partitions to the end of the call that changes them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -150,10 +150,10 @@ def verify_call_in_time(ref: TableRef, since_check: Stopwatch) -> None:
     """
     if since_check.elapsed_seconds > MAX_CALL_AGE.total_seconds():
         raise Integrity(
-            f"the call that changed {ref.name} in the metastore ended {since_check.elapsed_seconds:.0f} s after "
-            "the last check of its partitions, because its process was suspended: a change of a partition's "
-            "location or properties in between is undone; make it again, then lakefold resume "
-            f"{ref.name}"
+            f"lakefold's process was suspended, so its metastore call for {ref.name} ended "
+            f"{since_check.elapsed_seconds:.0f} s after the last check of the partitions. If you changed a partition's "
+            "location or properties in that time, the call has undone your change: repeat the change, then run "
+            f"lakefold resume {ref.name}"
         )
 
 

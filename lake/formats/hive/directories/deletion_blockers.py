@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Replaced files that a partition is still, or again, read from."""
+"""Finds replaced files that must stay, because a partition is still, or again, read from their directory."""
 
 from bisect import bisect_left
 from collections import defaultdict
@@ -20,7 +20,7 @@ def parent_directories(ref: TableRef, versions: Sequence[SupersededVersion]) -> 
 def files_in_use(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Return the files that a partition may be read from, by path, each with the reason why it must not be deleted."""
+    """Return the files from whose directory a partition may be read, by path, each with the reason why it stays."""
     locations, reasons, found = _PartitionLocations(partitions), {}, {}
     for directory in parent_directories(ref, versions):
         if (reason := locations.find_reader(directory)) is not None:
@@ -35,9 +35,9 @@ def files_in_use(
 def partitions_with_other_readers(
     ref: TableRef, directories: Mapping[str, str], partitions: Sequence[CatalogPartition]
 ) -> dict[str, str]:
-    """Return the partitions whose directory another partition of the table may be read from, each with the other one.
+    """Return the partitions from whose directory another partition of the table may be read.
 
-    ``directories`` has a directory of each partition to check, by the partition's name.
+    The values describe the other partition. ``directories`` has a directory of each partition to check, by name.
     """
     locations, found = _PartitionLocations(partitions), {}
     for name, directory in directories.items():
@@ -68,7 +68,7 @@ class _PartitionLocations:
         self._sorted = sorted(self._names)
 
     def find_reader(self, directory: str, *, except_partition: str | None = None) -> str | None:
-        """Return in words a partition that may be read from ``directory``. None if there is no such partition."""
+        """Return a description of a partition that may be read from ``directory``. None if there is no such one."""
         for location in self._overlapping_locations(directory):
             if not _is_skipped_by_readers(directory, location):
                 for name in self._names[location]:
@@ -89,10 +89,11 @@ class _PartitionLocations:
 
 
 def _is_skipped_by_readers(directory: str, location: str) -> bool:
-    """True if one of two directories is in the other, in a directory of lakefold that readers of the outer one skip.
+    """True if one of two directories is in the other, and readers of the outer one skip the inner one.
 
-    These are the versions of a table without partitions, which is read from its own directory, and replaced files of a
-    partition outside of its table, which were moved out of readers' sight.
+    Readers skip lakefold's own directories. Such a directory is inside of a readable one in two cases: a table without
+    partitions is read from its own directory, which contains its versions; and replaced files of a partition outside of
+    its table were moved aside below the partition's directory.
     """
     outer, inner = sorted((f"{directory}/", f"{location}/"), key=len)
     return inner.startswith(outer) and not set(DATA_DIRS).isdisjoint(inner.removeprefix(outer).split("/"))

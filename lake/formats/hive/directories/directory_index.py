@@ -79,7 +79,7 @@ class _TableEntry:
     external_directories: dict[str, str] = field(default_factory=dict)
 
     def is_read_within(self, period: tuple[float, float]) -> bool:
-        """True if its partitions were read in the period, from the first to the second time."""
+        """True if the table's partitions were read between the two times of ``period``."""
         return period[0] <= self.read_at <= period[1]
 
 
@@ -221,7 +221,7 @@ def _sorted_directories(tables: Mapping[tuple[str, str], _TableEntry]) -> Sequen
 
 
 def _record_unreadable(metastore: MetastoreClient, error: Transient, unreadable: dict[str, str], what: str) -> None:
-    """Record that the metastore refused a call; raise its error if it did not answer at all."""
+    """Record that the metastore refused a call. Raises the call's error if the metastore did not answer."""
     if not metastore.is_reusable():
         raise error
     unreadable[what] = one_line(error)

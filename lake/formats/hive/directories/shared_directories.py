@@ -75,7 +75,7 @@ def present_readers(
     max_age: timedelta,
     strict_age: timedelta | None = None,
 ) -> Mapping[str, str]:
-    """Return the same as ``foreign_readers``, by directories of partitions that are at most ``max_age`` old.
+    """Return the same as ``foreign_readers``, from directories of partitions that were read at most ``max_age`` ago.
 
     The partitions of all tables are read again only if the cached ones show no reader. If a load takes longer than a
     third of ``max_age``, the directories may be as old as three loads take: otherwise every call would wait for a load.

@@ -242,8 +242,8 @@ def _find_late_copies(
 ) -> Iterator[UnrecordedLateCopy]:
     """Yield the handled late files in the commit's previous locations, without files ``replaced`` by a commit.
 
-    The name of a copy holds the digest of its source. In the previous locations of ``given_up``, partitions each with a
-    relocation's token, only files with such a copy are handled.
+    The name of a copy holds the digest of its source. ``given_up`` has partitions, each with a relocation's token. In
+    the previous locations of these partitions only files with such a copy are handled.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:

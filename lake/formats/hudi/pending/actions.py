@@ -12,9 +12,9 @@ from lake.formats.hudi.files.names import MARKER_DIRECTORY, parse_file_name, rel
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT as ATTEMPT_SILENCE
 from lake.formats.hudi.pending.attempt_files import AttemptFile, list_attempts
-from lake.formats.hudi.pending.heartbeats import heartbeat_timeout, last_heartbeat
+from lake.formats.hudi.pending.heartbeats import has_live_heartbeat, heartbeat_timeout, last_heartbeat
 from lake.formats.hudi.pending.late_files import is_begun_by_writer
-from lake.formats.hudi.pending.rollbacks import rollback_target
+from lake.formats.hudi.pending.rollbacks import rollback_action, rollback_target
 from lake.formats.hudi.timeline.timeline import (
     PLAN_KEY,
     SORT_COLUMNS,
@@ -32,6 +32,9 @@ from lake.plan import ClusteringGroup, PlanKind
 #: the limit for clusterings and single writers, which have no heartbeat: only their files show activity, and a task may
 #: write one file for a long time
 WRITER_TIMEOUT = timedelta(minutes=10)
+#: the actions of rewrites that are pending. Completed ones are commits and replacecommits, and up to table version 6 a
+#: pending clustering is a replacecommit as well
+_PENDING_REWRITES = frozenset({"clustering", "compaction"})
 
 
 def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[PendingAction]:
@@ -47,17 +50,26 @@ def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timel
 
 
 def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline) -> set[str]:
-    """Return the targets of the pending rollbacks that were active within ``ATTEMPT_SILENCE``.
+    """Return the instants whose completed commit an owner may be rolling back now.
 
-    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files.
+    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files. So a
+    rollback without a heartbeat may run for ``ATTEMPT_SILENCE``. A rollback that was planned for a pending rewrite is
+    not an owner's: lakefold or a writer withdraws a plan by it, and lakefold may finish it under the table's lock.
     """
     found = set()
     for instant in timeline.pending:
-        if instant.kind == "rollback":
+        if instant.kind != "rollback":
+            continue
+        if last_heartbeat(storage, instant.time) is not None:
+            is_alive = has_live_heartbeat(table, storage, instant.time)
+        else:
             last, _ = _last_activity(table, storage, timeline, instant, (), is_ours=False)
-            if datetime.now(UTC) - last <= ATTEMPT_SILENCE:
-                with suppress(FileNotFoundError):  # it ended after the timeline was listed
-                    found.add(rollback_target(timeline.plan(instant)))
+            is_alive = datetime.now(UTC) - last <= ATTEMPT_SILENCE
+        if is_alive:
+            with suppress(FileNotFoundError):  # it ended after the timeline was listed
+                plan = timeline.plan(instant)
+                if rollback_action(plan) not in _PENDING_REWRITES:
+                    found.add(rollback_target(plan))
     return found
 
 

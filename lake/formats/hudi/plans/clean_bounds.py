@@ -213,9 +213,10 @@ def compute_clean_bounds(
     pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING_KINDS]
     held = min(time for time in (_long_before(clean), replaced.oldest_commit, *pending) if time)
     # A restore to a commit that ran within one of the deleted commits would need the deleted files.
-    overlapped = find_newest_overlapped(timeline)
-    last = max([deleted, *(newest for time, newest in overlapped.items() if time <= deleted)])
-    passed = last <= progress.start  # the table's own cleaner records this bound anyway
+    overlapped = [newest for time, newest in find_newest_overlapped(timeline).items() if time <= deleted]
+    last = max([deleted, *overlapped])
+    # The bound that the table's own cleaner records can be saved itself, so it has to be later than such a commit.
+    passed = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
     readable = max(last if passed else _first_readable_after(timeline, last), _stated_earliest(timeline))
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held

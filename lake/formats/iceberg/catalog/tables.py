@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Finds the tables of a catalog and loads the present metadata of one."""
 
+import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -14,6 +15,9 @@ from lake.storage.locations import canonical_location, is_local
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
+
+# PyIceberg logs twice for each table that is opened which library reads its files.
+logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)
 
 KIND = "iceberg"
 """The ``CatalogRef.kind`` of Iceberg tables."""

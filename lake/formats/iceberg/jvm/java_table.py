@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow.parquet as pq
 
 from lake.errors import Rejected
+from lake.formats.iceberg.catalog.settings import PREFIX
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.footers import ids_without_bounds, split_offsets
@@ -22,6 +23,7 @@ class JavaTable:
             raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
         self.name, self.spark, self.jvm, self._gateway = ref.name, spark, spark._jvm, spark.sparkContext._gateway
         self.iceberg = self.jvm.org.apache.iceberg
+        _prevent_open_query(spark, ref.catalog.name)
         with translated_errors(ref.name, "opening the table"):
             catalog = self.iceberg.spark.Spark3Util.loadIcebergCatalog(spark._jsparkSession, ref.catalog.name)
             identifier = self.iceberg.catalog.TableIdentifier.parse(ref.catalog.table)
@@ -109,3 +111,13 @@ class JavaTable:
             array[index] = number
         stream = self.jvm.java.util.stream
         return stream.LongStream.of(array).boxed().collect(stream.Collectors.toList())
+
+
+def _prevent_open_query(spark: Any, catalog: str) -> None:
+    """Have a JDBC catalog not look for its own tables, which exist: Iceberg (1.10.1) does not close that query.
+
+    On SQLite the open query locks the database, and no other process can commit while this one lives.
+    """
+    key = f"{PREFIX}{catalog}"
+    if (spark.conf.get(f"{key}.uri", "") or "").startswith("jdbc:"):
+        spark.conf.set(f"{key}.jdbc.init-catalog-tables", "false")

@@ -1,0 +1,29 @@
+# SPDX-License-Identifier: Apache-2.0
+"""lakefold's Spark session beside writers of other processes, in one JDBC catalog on SQLite."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from iceberg_tables import jdbc_settings, observing, only_table, owner_catalog, rows
+
+from lake.formats.iceberg.jvm.java_table import JavaTable
+
+pytestmark = [pytest.mark.spark, pytest.mark.slow]
+
+CATALOG = "shared_on_sqlite"
+
+
+def test_an_open_table_does_not_lock_the_catalog_s_database(spark: Any, tmp_path: Path):
+    """Iceberg leaves a query open in which it has looked for the catalog's own tables, and a lock with it."""
+    owner = owner_catalog(tmp_path, CATALOG)
+    owner.create_namespace("lake")
+    table = owner.create_table("lake.t", schema=rows(0, 1).schema)
+    owner.engine.dispose()
+    settings = jdbc_settings(tmp_path, CATALOG)
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    opened = JavaTable(spark, only_table(observing(settings), CATALOG))
+    table.append(rows(0, 10))
+    opened.table.refresh()
+    assert dict(opened.table.currentSnapshot().summary())["total-records"] == "10"
