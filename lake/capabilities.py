@@ -18,7 +18,7 @@ from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LocatedFile, PlanKind, Relocation, StagedWork, SupersededVersion
 from lake.ports import Capability, PreparedPlan, TableFormat, TableWriter
-from lake.relocation.model import FoundRelocations, ModifiedFile, PartitionState, RelocatedPartition
+from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -533,15 +533,12 @@ class CopiesLateFiles(Protocol):
     def publish_copies(self, pairs: Sequence[tuple[LocatedFile, str]]) -> None:
         """Rename copies to their target names. Raises Conflict if a copy is gone."""
 
-    def replace_copy(self, target: str, file: ModifiedFile) -> None:
-        """Replace the copy at ``file.copy_path`` with the hidden copy of the present content that has this ``target``.
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
+        """Replace the copy of ``previous`` at ``copy_path`` with a copy of ``source``. Idempotent.
 
-        A reader sees all of one copy or all of the other. Raises Conflict if the hidden copy is gone, or if another
-        file, or none, is at ``copy_path``.
+        Returns the file that is then at ``copy_path``. A reader sees all of one copy or all of the other. Raises
+        Conflict if another file is at either path.
         """
-
-    def remove_files(self, files: Sequence[LocatedFile]) -> None:
-        """Remove files that readers must not see. Idempotent. A different file of the same name stays."""
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """Remove copies that readers must not see, ``published`` or not yet renamed. Idempotent.

@@ -276,11 +276,6 @@ class LocatedFile:
         return self.path.rpartition("/")[0]
 
     @property
-    def size_and_time(self) -> tuple[int, int]:
-        """Its bytes and its modification time, which a copy shares with its source."""
-        return self.bytes, self.modified_ms
-
-    @property
     def modified_at(self) -> datetime:
         """When it was written."""
         return _EPOCH + timedelta(milliseconds=self.modified_ms)

@@ -14,7 +14,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from types import MappingProxyType
 from typing import Protocol
 
 from executors.partition_locks import PartitionLock
@@ -165,8 +164,7 @@ class PartitionSweep:
                 record, state = self._inspect()
         decision = self._decide(record, state, timedelta())
         if decision.action is RelocationAction.REPLACE_COPIES:
-            self._remove_stale_copies(record, state, decision)
-            self._replace_copies(record, state, decision)
+            self._replace_copies(record, decision)
             record, state = self._inspect()
             decision = self._decide(record, state, timedelta())
         if record.is_waiting or decision.action is RelocationAction.WAIT:
@@ -179,15 +177,12 @@ class PartitionSweep:
         else:
             self._record_removed_files(record, state, decision.emptied_locations)
             self._release_locations(record, decision.released_locations)
-            self._writer.remove_files(decision.restored_copies)
             shown = self._remove_stale_copies(record, state, decision)
             if decision.action is RelocationAction.RELOCATE_BACK:
                 self._relocate_back(record, state, decision)
             elif decision.action is RelocationAction.REAPPLY:
                 self._writer.update_catalog(record.latest, reverted_to=self._reverted_to)
             else:
-                if decision.restored_copies:
-                    self._update_counts(record)
                 self._copy_late_files(record, state, decision.files_to_copy)
                 self._supersede_files(record, decision.superseded_files)
                 self._record_removed_files(record, state, [previous.location for previous in record.previous_locations])
@@ -289,8 +284,25 @@ class PartitionSweep:
         return seen_by_readers
 
     def _copy_late_files(self, record: RelocatedPartition, state: PartitionState, files: Sequence[LocatedFile]) -> None:
-        if files:
-            copies = self._make_hidden_copies(record, state, RelocationAction.COPY_LATE_FILES, files)
+        pairs = [(file, self._writer.target_path(file, record.latest.location, self._nonce)) for file in files]
+        if pairs:
+            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
+            failpoint("carry_recorded")
+            gone = self._writer.copy_hidden(pairs)
+            copies = [(file, target) for file, target in pairs if file not in gone]
+            # During the copy a writer may have overwritten the files to which the copies would be added.
+            record, state = self._inspect()
+            self._fenced_store.end_late_copies(
+                self._table, [(one, None) for one in record.late_copies if one.source in gone]
+            )
+            new_decision = self._decide(record, state, timedelta())
+            if not {file for file, _ in copies} <= (
+                set(new_decision.files_to_copy) if new_decision.action is RelocationAction.COPY_LATE_FILES else set()
+            ):
+                self._remove_stale_copies(record, state, new_decision)
+                raise Conflict("another writer changed the partition meanwhile")
+            # If the copies are not published, the next sweep ends their records, since the sources are missing.
+            self._record_arrivals(record, state, copies)
             self._writer.publish_copies(copies)
             failpoint("carry_copied")
             # An overwrite may also have listed the files to remove just before the copies were published.
@@ -299,39 +311,6 @@ class PartitionSweep:
                 not self._finish_copied(record, state) or self._decide(record, state, timedelta()).copies_to_remove
             ):
                 raise Conflict("another writer changed the partition meanwhile")
-
-    def _make_hidden_copies(
-        self,
-        record: RelocatedPartition,
-        state: PartitionState,
-        action: RelocationAction,
-        files: Sequence[LocatedFile],
-        paths: Mapping[LocatedFile, str] = MappingProxyType({}),
-    ) -> Sequence[tuple[LocatedFile, str]]:
-        """Record the copies of ``files``, make them with hidden names, and decide again. Returns each with its target.
-
-        Files that are gone are left out. Readers will see the copies at ``paths``, if not at their targets. Until the
-        record of a copy is ended, later rounds know when its source arrived: a second name makes the source look newer.
-        Raises Conflict if the decision is no longer ``action`` for each of the files.
-        """
-        pairs = [(file, self._writer.target_path(file, record.latest.location, self._nonce)) for file in files]
-        self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
-        failpoint("carry_recorded")
-        gone = self._writer.copy_hidden(pairs)
-        copies = [(file, target) for file, target in pairs if file not in gone]
-        # During the copy a writer may have overwritten the files to which the copies would be added.
-        record, state = self._inspect()
-        self._fenced_store.end_late_copies(
-            self._table, [(one, None) for one in record.late_copies if one.source in gone]
-        )
-        decision = self._decide(record, state, timedelta())
-        chosen = {*decision.files_to_copy, *(one.current for one in decision.modified_files)}
-        if copies and (decision.action is not action or not chosen.issuperset(file for file, _ in copies)):
-            self._remove_stale_copies(record, state, decision)
-            raise Conflict("another writer changed the partition meanwhile")
-        # If the copies are not published, the next sweep ends their records, since the sources are missing.
-        self._record_arrivals(record, state, [(file, paths.get(file, target)) for file, target in copies])
-        return copies
 
     def _record_arrivals(
         self, record: RelocatedPartition, state: PartitionState, copies: Sequence[tuple[LocatedFile, str]]
@@ -349,26 +328,14 @@ class PartitionSweep:
         pairs = [(copy, self._writer.target_path(copy, record.latest.location, self._nonce)) for copy in published]
         self._lock.fenced_store(self._store, name).begin_late_copies(self._table, name, pairs, published)
 
-    def _replace_copies(self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision) -> None:
+    def _replace_copies(self, record: RelocatedPartition, decision: RelocationDecision) -> None:
         """Replace the copies of files that grew by their present content, and update the records."""
-        modified = {one.current: one for one in decision.modified_files}
-        paths = {file: one.copy_path for file, one in modified.items()}
-        hidden = self._make_hidden_copies(record, state, RelocationAction.REPLACE_COPIES, list(modified), paths)
-        replaced = [modified[file] for file, _ in hidden]
-        for file, target in hidden:
-            self._writer.replace_copy(target, modified[file])
-        failpoint("copy_replaced")
-        # An overwrite may have removed a copy right before the replacement, which then has made it visible again.
-        record, state = self._inspect()
         previous = {one.location: one for one in record.previous_locations}
-        copies = {file.path: file for file in state.locations[record.latest.location].files}
-        is_there = all(
-            one.copy_path in copies and copies[one.copy_path].size_and_time == one.current.size_and_time
-            for one in replaced
-        )
-        if not is_there or not set(replaced) <= {*self._decide(record, state, timedelta()).modified_files}:
-            raise Conflict("another writer changed the partition meanwhile")
-        done = [(one, previous[one.recorded.directory], copies[one.copy_path]) for one in replaced]
+        done = []
+        for one in decision.modified_files:
+            copy = self._writer.replace_copy(one.current, one.copy_path, one.recorded)
+            done.append((one, previous[one.recorded.directory], copy))
+        failpoint("copy_replaced")
         self._update_counts(record)
         self._fenced_store.record_modified_files(self._table, record.latest, done)
         self._report.copied += len(done)

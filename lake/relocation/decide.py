@@ -63,10 +63,9 @@ class RelocationDecision:
     ``emptied_locations`` are previous locations that an overwrite of another location, or the owner, has emptied: their
     recorded files are no longer expected. ``released_locations`` are previous locations that the owner has given up,
     with files that are not the partition's. ``copies_to_remove`` are copies of superseded files that the overwrite did
-    not remove: a sweep made them while the overwrite was at work. ``restored_copies`` are copies that the overwrite had
-    removed, and that the sweep then made visible again by replacing them; they are removed first. ``concerns_table``:
-    the reason for the halt affects all partitions, such as another lakefold that relocates them. ``modified_files`` are
-    files whose copies are to be replaced.
+    not remove: a sweep made them while the overwrite was at work. ``concerns_table``: the reason for the halt affects
+    all partitions, such as another lakefold that relocates them. ``modified_files`` are files whose copies are to be
+    replaced.
     """
 
     action: RelocationAction
@@ -77,7 +76,6 @@ class RelocationDecision:
     emptied_locations: tuple[str, ...] = ()
     released_locations: tuple[str, ...] = ()
     copies_to_remove: tuple[str, ...] = ()
-    restored_copies: tuple[LocatedFile, ...] = ()
     concerns_table: bool = False
     modified_files: tuple[ModifiedFile, ...] = ()
 
@@ -293,9 +291,7 @@ def _decide_changed(
         there = {file.path for file in state.locations[state.location].files}
         begun = [late_copy for late_copy in record.late_copies if not late_copy.is_done and late_copy.target in there]
         return replace(
-            decision,
-            copies_to_remove=tuple(one.target for one in begun if one.source in decision.superseded_files),
-            restored_copies=_restored_copies(changed, record, state),
+            decision, copies_to_remove=tuple(one.target for one in begun if one.source in decision.superseded_files)
         )
     if not overwritten:
         return _decide_copy(
@@ -304,16 +300,6 @@ def _decide_changed(
     if waits := unready_reason(here.late_files, state.locations[state.location]):
         return _wait(waits, waited, grace)
     return _decide_relocate_back(overwritten[0], late, state, record)
-
-
-def _restored_copies(
-    changed: Sequence[LocationFinding], record: RelocatedPartition, state: PartitionState
-) -> tuple[LocatedFile, ...]:
-    """Return the copies of files that grew which a sweep has replaced and not recorded, in an overwritten location."""
-    begun = {late_copy.source for late_copy in record.late_copies if not late_copy.is_done}
-    replacing = [(old, new) for one in changed for old, new in one.modified.items() if new in begun]
-    copies = ((find_copy(record, old, state), new) for old, new in replacing)
-    return tuple(copy for copy, new in copies if copy is not None and copy.size_and_time == new.size_and_time)
 
 
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
@@ -546,7 +532,7 @@ def _decide_modified(
             copy = find_copy(record, old, state)
             if copy is None:
                 return _decide_undo(one, old, new, changed, record, state)
-            if copy.size_and_time not in (old.size_and_time, new.size_and_time):
+            if (copy.bytes, copy.modified_ms) not in ((old.bytes, old.modified_ms), (new.bytes, new.modified_ms)):
                 return _halt(f"{new.path} and its copy {copy.path} were both written again")
             replaced.append(ModifiedFile(recorded=old, current=new, copy_path=copy.path))
     first = min(one.current.path for one in replaced)

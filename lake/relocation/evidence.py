@@ -70,11 +70,8 @@ def inspect_current_location(
     location = record.latest.location
     targets = {late_copy.target for late_copy in record.late_copies}
     published = frozenset(record.latest.files)
-    grown = [new for one in previous for new in one.modified.values()]
-    begun = [late_copy.source for late_copy in record.late_copies if not late_copy.is_done]
-    same = {file.size_and_time for file in grown}
-    filled = {file.path: file for file in current.files if file not in published and file.size_and_time in same}
-    replacing = {file.size_and_time for file in grown if file in begun}
+    same = {(new.bytes, new.modified_ms) for one in previous for new in one.modified.values()}
+    filled = {file.path for file in current.files if file not in published and (file.bytes, file.modified_ms) in same}
     late = {
         file: arrived_ms
         for file, arrived_ms in current.files.items()
@@ -88,9 +85,7 @@ def inspect_current_location(
         return LocationFinding(
             location=location, change=LocationChange.IN_PROGRESS, reason=reason, has_active_writer=is_written
         )
-    # A copy that a sweep is replacing may be there although an overwrite has removed it.
-    unclear = {path for path, file in filled.items() if file.size_and_time in replacing}
-    if late and len(gone) == sum(file.path not in unclear for file in record.latest.files):
+    if late and len(gone) == len(record.latest.files):
         return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
     reason = (
         f"{len(gone)} of {len(record.latest.files)} files of {location_label(location)} are gone, "

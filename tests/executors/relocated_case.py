@@ -42,7 +42,7 @@ from lake.plan import (
     SupersededVersion,
 )
 from lake.ports import DeletionResult
-from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition
+from lake.relocation.model import PartitionState, RelocatedPartition
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
@@ -254,11 +254,10 @@ class Mover:
         late_files.publish_copies(self.table.ref, pairs, self.fenced("before_show", "show"))
         self.table.hook("shown")
 
-    def replace_copy(self, target: str, file: ModifiedFile) -> None:
-        late_files.replace_copy(self.table.ref, target, file, self.fenced("before_replace", "replace"))
-
-    def remove_files(self, files: Sequence[LocatedFile]) -> None:
-        late_files.remove_files(self.table.ref, files, self.fenced("before_remove", "remove"))
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
+        return late_files.replace_copy(
+            self.table.ref, source, copy_path, previous, self.fenced("before_replace", "replace")
+        )
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         late_files.remove_copies(self.table.ref, targets, published, self.fenced("before_take_back", "take_back"))

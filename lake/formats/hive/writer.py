@@ -48,7 +48,6 @@ from lake.plan import (
     SupersededVersion,
 )
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, StagingJournal
-from lake.relocation.model import ModifiedFile
 from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import DATA_DIR, hadoop_uri, relative_path, resolve_path
@@ -210,13 +209,9 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         late_files.publish_copies(self._ref, pairs, self.fence)
 
-    def replace_copy(self, target: str, file: ModifiedFile) -> None:
+    def replace_copy(self, source: LocatedFile, copy_path: str, previous: LocatedFile) -> LocatedFile:
         """See ``CopiesLateFiles``."""
-        late_files.replace_copy(self._ref, target, file, self.fence)
-
-    def remove_files(self, files: Sequence[LocatedFile]) -> None:
-        """See ``CopiesLateFiles``."""
-        late_files.remove_files(self._ref, files, self.fence)
+        return late_files.replace_copy(self._ref, source, copy_path, previous, self.fence)
 
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """See ``CopiesLateFiles``."""

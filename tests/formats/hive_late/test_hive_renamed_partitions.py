@@ -189,25 +189,6 @@ def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_lat
     assert (rows_in(place_of(bench)), data_files(home(bench)), swept(bench)) == (rows, [], SweepReport())
 
 
-def test_rule_2_a_copied_file_that_grows_after_its_partition_was_renamed_and_before_an_overwrite_is_not_read(
-    bench: Bench,
-):
-    """Its replaced copy in the version that the renamed partition had left counted as written after the overwrite."""
-    write(home(bench), 900, 905)
-    assert swept(bench).copied == 1
-    renamed(bench)
-    moved_by_a_plan(bench, RENAMED, 700)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = sorted(overwrite(place_of(bench), 500, 510))
-    wait_a_tick(place_of(bench))
-    swept_to_the_end(bench)
-    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
-    bench.clean()
-    assert (rows_in(place_of(bench)), data_files(home(bench)), halted(bench)) == (rows, [], None)
-    assert swept(bench) == SweepReport()
-
-
 @pytest.mark.parametrize("last", ["8", "0"], ids=["to a third name", "back"])
 def test_rule_2_an_overwrite_counts_also_if_the_partition_was_renamed_again_after_its_compaction(
     bench: Bench, last: str

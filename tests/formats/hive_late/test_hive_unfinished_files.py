@@ -6,29 +6,24 @@ They are no inputs and are not carried before they are whole, and a file that gr
 
 import os
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
 from late_writing import (
     PARTITION,
-    after_its_hold,
     counted,
     data_files,
     halted,
     here,
     home,
     in_partition,
-    killed_in_sweep,
     resolved,
     rows_in,
     swept,
     true_counts,
-    wait_a_tick,
     write,
 )
 from renaming import lose_database
@@ -42,7 +37,6 @@ from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.capabilities import with_identity
 from lake.plan import Step
 from lake.relocation.decide import WRITER_GRACE, LocationChoice
-from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -158,74 +152,6 @@ def test_a_file_that_grew_after_its_copy_replaces_the_shorter_copy(bench: Bench,
             swept(bench, grace=grace)
             assert (in_partition(bench), halted(bench)) == (sorted([*before, *grown]), None)
     assert (counted(bench), swept(bench)) == (true_counts(bench), SweepReport())
-
-
-@contextmanager
-def before_a_rename_to(target: Path, action: Callable[[], object]) -> Iterator[None]:
-    """Right before lakefold first renames a file to ``target``, another program acts."""
-    rename, actions = LocalFileIO.rename, [action]
-
-    def renamed(files: LocalFileIO, source: str, name: str) -> None:
-        if Path(name) == target and actions:
-            actions.pop()()
-        rename(files, source, name)
-
-    with mock.patch.object(LocalFileIO, "rename", renamed):
-        yield
-    assert not actions
-
-
-def a_grown_file(bench: Bench, copied_by: str) -> Path:
-    """A late file that grew after a commit, or the sweep, had copied it; the path of its copy."""
-    if copied_by == "a commit":
-        assert during(bench, Step.PREPARE, lambda: write(home(bench), 900, 905, NAME)) is RunResult.COMPLETED
-        copy = here(bench) / NAME
-    else:
-        bench.request(partitions=[PARTITION])
-        assert bench.run().result is RunResult.COMPLETED
-        write(home(bench), 900, 905, NAME)
-        assert swept(bench).copied == 1
-        (copy,) = here(bench).glob("carried-*")
-    assert copy.exists()
-    put_again(home(bench) / NAME, 900, 910, BY_RENAME)
-    return copy
-
-
-@pytest.mark.parametrize("died", [False, True], ids=["", "killed"])
-@pytest.mark.parametrize("how", ["at once", "removes before it writes"])
-@pytest.mark.parametrize("copied_by", ["a commit", "the sweep"])
-def test_an_overwrite_right_before_a_grown_copy_is_replaced_leaves_only_its_own_rows(
-    unmoved: Bench, copied_by: str, how: str, died: bool
-):
-    """The overwrite had removed the copy, and its replacement brought the removed rows back."""
-    bench, anew = unmoved, list[str]()
-    copy = a_grown_file(bench, copied_by)
-    place = here(bench)
-    wait_a_tick(home(bench))
-
-    def written() -> None:
-        anew.extend(write(place, 500, 510, "part-anew.parquet"))
-
-    def removed() -> None:
-        for path in data_files(place):
-            path.unlink()
-        if how == "at once":
-            written()
-
-    with before_a_rename_to(copy, removed), killed_in_sweep("copy_replaced") if died else nullcontext():
-        swept(bench)
-    if died:
-        after_its_hold(bench)
-    if not anew:
-        assert swept(bench).waiting == 1
-        written()
-    for _ in range(3):
-        swept(bench)
-    assert (in_partition(bench), here(bench), halted(bench)) == (sorted(anew), place, None)
-    assert f"{PARTITION}/{NAME}" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
-    assert (counted(bench), swept(bench)) == (true_counts(bench), SweepReport())
-    bench.clean()
-    assert (in_partition(bench), data_files(home(bench)), swept(bench)) == (sorted(anew), [], SweepReport())
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])

@@ -22,7 +22,6 @@ from lake.formats.hive.files.listing import list_partition_files, to_located_fil
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import LocatedFile, Relocation
-from lake.relocation.model import ModifiedFile
 from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import hadoop_uri, is_below_table, relative_path, resolve_path
@@ -99,26 +98,36 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
             raise Transient(f"{target} can't be made: {error.strerror}") from error
 
 
-def replace_copy(ref: TableRef, name: str, file: ModifiedFile, fence: Callable[[], None]) -> None:
-    """Replace the copy of a changed file by the hidden copy of its present content, whose target name is ``name``."""
-    files, target = file_io_of(ref.location), resolve_path(ref.location, file.copy_path)
-    scratch = _hidden_path(resolve_path(ref.location, name))
+def replace_copy(
+    ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
+) -> LocatedFile:
+    """Replace the copy of a changed file by the file's present content. Returns the file at ``copy_path``."""
+    path, target, files = (
+        resolve_path(ref.location, source.path),
+        resolve_path(ref.location, copy_path),
+        file_io_of(ref.location),
+    )
+    scratch = f"{dirname(target)}/.replacing-{basename(target)}"
+    wanted = {(one.bytes, one.modified_ms) for one in (previous, source)}
     try:
-        there = _stat_file(ref, target).size_and_time
-        if there not in (file.recorded.size_and_time, file.current.size_and_time):
-            raise Conflict(f"{target} changed meanwhile")
+        if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
+            raise Conflict(f"{target} or {path} changed meanwhile")
         # A copy that is a link to the file has grown with the file.
-        if there == file.current.size_and_time:
+        if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
             files.remove_own_file(scratch)
-        else:
+            files.link_or_copy(path, scratch)
+            if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, scratch)) != _size_and_mtime(source):
+                files.remove_own_file(scratch)
+                raise Conflict(f"{path} changed while it was copied")
             fence()
             files.rename(scratch, target)
         files.sync(target)
         files.sync(dirname(target))
+        return _stat_file(ref, target)
     except FileNotFoundError as error:
         raise Conflict(f"{error.filename or target} is gone") from error
     except OSError as error:
-        raise Transient(f"{target} can't be replaced: {error.strerror}") from error
+        raise Transient(f"{path} can't be copied to {target}: {error.strerror}") from error
 
 
 def remove_copies(
@@ -138,23 +147,6 @@ def remove_copies(
             files.remove_own_file(target)
         elif files.exists(target):
             raise Conflict(f"{target} was published meanwhile")
-
-
-def remove_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[], None]) -> None:
-    """Remove files. If a writer has meanwhile put another file at a path, that file is put back."""
-    storage = file_io_of(ref.location)
-    for file in files:
-        path = resolve_path(ref.location, file.path)
-        scratch = f"{dirname(path)}/.removing-{basename(path)}"
-        with suppress(FileNotFoundError):
-            if _stat_file(ref, path) == file:
-                fence()
-                storage.rename(path, scratch)
-        with suppress(FileNotFoundError):
-            if _stat_file(ref, scratch).size_and_time == file.size_and_time:
-                storage.remove_own_file(scratch)
-            else:
-                _restore_source(ref, scratch, path)
 
 
 def archive_files(ref: TableRef, files: Sequence[LocatedFile], fence: Callable[[], None]) -> Mapping[LocatedFile, str]:
@@ -203,7 +195,7 @@ def _finish_archiving(ref: TableRef, file: LocatedFile, source: str, target: str
     there = _stat_file(ref, scratch)
     try:
         fence()
-        is_it = there.size_and_time == file.size_and_time
+        is_it = (there.bytes, there.modified_ms) == (file.bytes, file.modified_ms)
     except BaseException:
         _restore_source(ref, scratch, source)
         raise
@@ -312,6 +304,11 @@ def _hidden_path(target: str) -> str:
 
 def _location_and_token(ref: TableRef, partition: CatalogPartition) -> tuple[str, str | None]:
     return relative_path(ref.location, partition.location), version_names.relocation_token(partition.parameters)
+
+
+def _size_and_mtime(file: LocatedFile) -> tuple[int, int]:
+    """Return the bytes and modification time, which a copy shares with its source."""
+    return file.bytes, file.modified_ms
 
 
 def _stat_file(ref: TableRef, path: str) -> LocatedFile:

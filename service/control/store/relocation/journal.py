@@ -210,8 +210,7 @@ class RelocationJournal(StorePart):
     ) -> None:
         """Record late files that a writer has extended after they were copied, each with its location and its copy.
 
-        Such a file is recorded, with its new size, as a file that the last relocation from its location replaced. The
-        records of unfinished copies that replaced the earlier copies are removed.
+        Such a file is recorded, with its new size, as a file that the last relocation from its location replaced.
         """
         row, relocation_row = LateCopyRow, RelocationRow
         with self._locked_write() as connection:
@@ -223,18 +222,14 @@ class RelocationJournal(StorePart):
             entries = connection.execute(with_row_locks(select(relocation_row.files).where(*latest_key))).scalar_one()
             published = {entry[0]: entry for entry in entries}
             for modified, previous, copy in files:
-                before, now = (
-                    (
-                        row.table_name == table.name,
-                        row.source == file.path,
-                        row.bytes == file.bytes,
-                        row.modified_at_ms == file.modified_ms,
-                    )
-                    for file in (modified.recorded, modified.current)
+                key = (
+                    row.table_name == table.name,
+                    row.source == modified.recorded.path,
+                    row.bytes == modified.recorded.bytes,
+                    row.modified_at_ms == modified.recorded.modified_ms,
                 )
-                connection.execute(delete(row).where(*now, row.done_at_ms.is_(None)))
                 values = {"bytes": modified.current.bytes, "modified_at_ms": modified.current.modified_ms}
-                connection.execute(update(row).where(*before).values(**values))
+                connection.execute(update(row).where(*key).values(**values))
                 supersede(
                     connection, table.name, latest.partition, previous.plan_id, previous.token, [modified.current]
                 )
