@@ -144,10 +144,7 @@ class RelocationStore(PlanStore, Protocol):
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]
     ) -> None:
-        """Record files that grew under their names: the old file, its previous location, and its present copy.
-
-        The records of the unfinished copies by which the present copies were made are removed.
-        """
+        """Record files that grew under their names: the old file, its previous location, and its present copy."""
 
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
