@@ -2,8 +2,9 @@
 """The candidates for planning among the slices of a snapshot, and the reasons against the other slices."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,9 +17,8 @@ from lake.plan import DeclinedPlan, FailedPlan, PlanKind
 from planner.partition_selection import select_partitions
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
+from planner.slice_columns import Ints, Mask, SliceColumns, partition_ranges
 
-Ints = npt.NDArray[np.int64]
-Mask = npt.NDArray[np.bool_]
 Codes = npt.NDArray[np.int8]
 Shares = npt.NDArray[np.float64]
 NEVER_US = np.iinfo(np.int64).max
@@ -61,7 +61,7 @@ class Candidates:
     All arrays but ``partition_order`` have one entry per slice, in the snapshot's order. ``partition`` indexes
     ``partitions``, the sorted distinct partitions in use. ``grouping_key`` numbers the distinct pairs of partition and
     group key, in the order of partitions. ``partition_order`` are the indices of the selected partitions, in the order
-    of planning.
+    of planning. ``ranges`` are all slices in ranges of whole partitions (``planner.slice_columns``).
 
     ``bytes`` are sizes of base files, 0 for a slice without a base file. ``log_files`` and ``log_bytes`` are the number
     and the total bytes of a slice's logs. ``modified_us`` are µs since 1970 in UTC. ``reason_codes`` are indices into
@@ -81,6 +81,7 @@ class Candidates:
     log_bytes: Ints
     rewritable: Mask
     modified_us: Ints
+    ranges: Sequence[SliceColumns]
     reason_codes: Codes
     reason_numbers: Ints
     details: SliceDetails
@@ -120,45 +121,84 @@ def find_candidates(
 ) -> Candidates:
     """Decide every slice that can be decided without its neighbours; the others stay ``UNDECIDED``.
 
-    ``now`` is timezone-aware. Locked partitions and kinds are not considered. Without ``apply_waiting`` temporary
-    reasons (``TEMPORARY``) are ignored, and so are failed and declined plans. Bounds are strict: a slice is recent
-    while its age is below ``quiet_period``, and small while its base file is below ``small_file_limit_bytes``.
+    The arguments are those of ``read_candidates`` and ``decide_candidates``.
     """
+    undecided = read_candidates(snapshot, policy, constraints, now=now)
+    return decide_candidates(undecided, snapshot, policy, constraints, now=now, apply_waiting=apply_waiting)
+
+
+def read_candidates(
+    snapshot: Snapshot, policy: PlanningSettings, constraints: PlanningConstraints, *, now: datetime
+) -> Candidates:
+    """Return all slices of ``snapshot``, undecided, and the selected partitions. ``now`` is timezone-aware."""
     slices = snapshot.slices
     names, partition = _encode_partitions(slices["partition"])
-    sizes = _to_int64(slices["bytes"])
-    found = Candidates(
-        partitions=names,
-        partition_order=np.empty(0, dtype=np.int64),
-        partition=partition,
-        grouping_key=_grouping_keys(partition, slices["group_key"]),
-        bytes=sizes,
-        log_files=np.asarray(pc.list_value_length(slices["log_files"]).to_numpy(), dtype=np.int64),
-        log_bytes=_to_int64(slices["log_bytes"]),
-        rewritable=np.ones(len(sizes), dtype=np.bool_),
-        modified_us=_to_int64(slices["modified_at"].cast(pa.int64())),
-        reason_codes=np.full(len(sizes), UNDECIDED, dtype=np.int8),
-        reason_numbers=np.zeros(len(sizes), dtype=np.int64),
-        details=_SnapshotDetails(snapshot),
-        can_be_clustered=snapshot.clustering_refusal is None,
-    )
-    index = {name: position for position, name in enumerate(names)}
     if constraints.partitions is None:
         selected = select_partitions(names, policy, now=now)
     else:
         selected = sorted(set(names).intersection(path.strip("/") for path in constraints.partitions))
-    found.partition_order = np.asarray([index[name] for name in selected], dtype=np.int64)
+    order = np.arange(len(names), dtype=np.int64)
+    if len(selected) < len(names):
+        index = {name: position for position, name in enumerate(names)}
+        order = np.asarray([index[name] for name in selected], dtype=np.int64)
+    columns = SliceColumns(
+        rows=np.arange(len(partition), dtype=np.int64),
+        grouping_key=_grouping_keys(partition, slices["group_key"]),
+        bytes=_to_int64(slices["bytes"]),
+        log_bytes=_to_int64(slices["log_bytes"]),
+        modified_us=_to_int64(slices["modified_at"].cast(pa.int64())),
+    )
+    return Candidates(
+        partitions=names,
+        partition_order=order,
+        partition=partition,
+        grouping_key=columns.grouping_key,
+        bytes=columns.bytes,
+        log_files=np.asarray(pc.list_value_length(slices["log_files"]).to_numpy(), dtype=np.int64),
+        log_bytes=columns.log_bytes,
+        rewritable=np.ones(len(partition), dtype=np.bool_),
+        modified_us=columns.modified_us,
+        ranges=tuple(partition_ranges(partition, columns)),
+        reason_codes=np.full(len(partition), UNDECIDED, dtype=np.int8),
+        reason_numbers=np.zeros(len(partition), dtype=np.int64),
+        details=_SnapshotDetails(snapshot),
+        can_be_clustered=snapshot.clustering_refusal is None,
+    )
 
+
+def decide_candidates(
+    undecided: Candidates,
+    snapshot: Snapshot,
+    policy: PlanningSettings,
+    constraints: PlanningConstraints,
+    *,
+    now: datetime,
+    apply_waiting: bool = True,
+) -> Candidates:
+    """Return the slices of ``undecided`` with the reasons of those that can be decided without their neighbours.
+
+    ``undecided`` are the slices of ``snapshot``, which stay as they are. ``now`` is timezone-aware. Locked partitions
+    and kinds are not considered. Without ``apply_waiting`` temporary reasons (``TEMPORARY``) are ignored, and so are
+    failed and declined plans. Bounds are strict: a slice is recent while its age is below ``quiet_period``, and small
+    while its base file is below ``small_file_limit_bytes``.
+    """
+    slices = snapshot.slices
+    found = replace(
+        undecided,
+        rewritable=undecided.rewritable.copy(),
+        reason_codes=undecided.reason_codes.copy(),
+        reason_numbers=np.zeros(len(undecided.reason_numbers), dtype=np.int64),
+    )
     # in the reverse order of Reason, since each decision overrides earlier decisions
     if apply_waiting:
         _decide_waiting(snapshot, found, policy, constraints, now=now)
     if constraints.quarantined:
         wanted = pa.array(sorted(constraints.quarantined), type=pa.string())
         found.decide(_to_mask(pc.is_in(slices["path"], value_set=wanted)), Reason.QUARANTINED)
-    if len(selected) < len(names):
-        left_out = np.ones(len(names), dtype=np.bool_)
+    if len(found.partition_order) < len(found.partitions):
+        left_out = np.ones(len(found.partitions), dtype=np.bool_)
         left_out[found.partition_order] = False
-        found.decide(left_out[partition], Reason.FILTERED)
+        found.decide(left_out[found.partition], Reason.FILTERED)
     decide_large(found, policy)
     if not apply_waiting:  # the pending action on a busy slice will merge its logs
         found.rewritable &= _to_mask(pc.is_null(slices["busy_reason"]))
@@ -170,10 +210,9 @@ def decide_recent(candidates: Candidates, policy: PlanningSettings, now_us: int)
     """Decide the slices whose quiet period is not over; ``now_us`` are µs since 1970 in UTC."""
     if not policy.quiet_period:
         return
-    ages_us = now_us - candidates.modified_us
-    recent = ages_us < int(policy.quiet_period.total_seconds() * 1_000_000)
+    recent = candidates.modified_us > now_us - int(policy.quiet_period.total_seconds() * 1_000_000)
     if recent.any():
-        candidates.decide(recent, Reason.RECENT, ages_us[recent] // 1_000_000)
+        candidates.decide(recent, Reason.RECENT, (now_us - candidates.modified_us[recent]) // 1_000_000)
 
 
 def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
@@ -243,19 +282,22 @@ def _decide_damaged(snapshot: Snapshot, candidates: Candidates) -> None:
             candidates.rewritable[row] = False
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class _SnapshotDetails:
     """The ``SliceDetails`` of a snapshot."""
 
     snapshot: Snapshot
+
+    @cached_property
+    def _without_base_file(self) -> Mask:
+        return _to_mask(pc.is_null(self.snapshot.slices["path"]))
 
     @property
     def uncompacted_commits(self) -> int:
         return self.snapshot.uncompacted_commits
 
     def is_log_only(self, rows: Ints) -> Mask | None:
-        path = self.snapshot.slices["path"]
-        return _to_mask(pc.is_null(path))[rows] if path.null_count else None
+        return self._without_base_file[rows] if self.snapshot.slices["path"].null_count else None
 
     def written_order(self, rows: Ints) -> Ints:
         return _to_int64(self.snapshot.slices["written_order"].take(pa.array(rows)).fill_null(0))
@@ -285,16 +327,15 @@ class _SnapshotDetails:
 
 def _encode_partitions(column: Any) -> tuple[list[str], npt.NDArray[np.int32]]:
     """Return the sorted distinct partitions in use, and each row's index among them."""
-    encoded = column.unify_dictionaries().combine_chunks()
+    encoded = column.chunk(0) if column.num_chunks == 1 else column.unify_dictionaries().combine_chunks()
     if isinstance(encoded, pa.ChunkedArray):  # no chunk at all
         return [], np.empty(0, dtype=np.int32)
-    words: list[str] = encoded.dictionary.to_pylist()
     codes = encoded.indices.to_numpy(zero_copy_only=False)
-    used = np.bincount(codes, minlength=len(words)) > 0
-    names = sorted({word for word, in_use in zip(words, used, strict=True) if in_use})
-    index = {name: position for position, name in enumerate(names)}
-    numbers = np.asarray([index.get(word, -1) for word in words], dtype=np.int32)
-    return names, numbers[codes] if len(words) else np.empty(0, dtype=np.int32)
+    used = np.bincount(codes, minlength=len(encoded.dictionary)) > 0
+    words = encoded.dictionary.filter(pa.array(used)).unique()
+    words = words.take(pc.sort_indices(words))
+    numbers = pc.index_in(encoded.dictionary, value_set=words).fill_null(-1).to_numpy(zero_copy_only=False)
+    return words.to_numpy(zero_copy_only=False).tolist(), numbers[codes] if len(numbers) else codes.astype(np.int32)
 
 
 def _grouping_keys(partition: npt.NDArray[np.int32], keys: Any) -> npt.NDArray[np.int32]:

@@ -28,9 +28,10 @@ from datetime import datetime
 import numpy as np
 
 from lake.model import DeltaKind
-from planner.candidates import Candidates, Ints, Mask
+from planner.candidates import Candidates
 from planner.groups import sorted_positions
 from planner.policy.fields import PlanningSettings
+from planner.slice_columns import Ints, Mask
 
 #: the resolution of ratios and the largest distinguished ratio, both far beyond practical values
 _RATIO_STEPS, _RATIO_MAX = 1e6, 2.0**52

@@ -15,10 +15,10 @@ import numpy as np
 from lake.engines import BYTES_PER_SECOND
 from lake.plan import AUTO, Plan
 from lake.units import GIB, MIB, MONTH
-from planner.candidates import Ints
 from planner.groups import Groups
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, Reason
+from planner.slice_columns import Ints
 
 #: CPU seconds of a plan regardless of its size: preconditions, publishing, verification, the commit
 FIXED_SECONDS = 5.0
@@ -194,14 +194,14 @@ def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInpu
     )
 
 
-def require_payback(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Groups:
+def require_payback(groups: Groups, policy: PlanningSettings, cost_inputs: CostInputs) -> Groups:
     """Return ``groups`` with the reason ``NO_PAYBACK`` against worthwhile groups that do not save their cost in time.
 
-    ``log_bytes`` are the bytes of logs in each group. If the policy's ``payback`` is 0, no group has to save its cost.
+    If the policy's ``payback`` is 0, no group has to save its cost.
     """
     if not policy.payback:
         return groups
-    days = _payback_days(groups, log_bytes, policy, cost_inputs)
+    days = _payback_days(groups, policy, cost_inputs)
     lost = groups.worthwhile & (days > policy.payback / timedelta(days=1))
     return replace(
         groups,
@@ -211,14 +211,14 @@ def require_payback(groups: Groups, log_bytes: Ints, policy: PlanningSettings, c
     )
 
 
-def _payback_days(groups: Groups, log_bytes: Ints, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
+def _payback_days(groups: Groups, policy: PlanningSettings, cost_inputs: CostInputs) -> Ints:
     """Return the whole days after which each group has saved its cost, without the plan's fixed part.
 
     Groups that save nothing have ``NEVER_DAYS``.
     """
     opens = (groups.files - groups.outputs) * policy.reads_per_day
     cpu = groups.bytes * cost_inputs.rates.seconds_per_byte
-    saved_cpu = opens * OPEN_SECONDS + log_bytes * policy.reads_per_day / MERGED_BYTES_PER_SECOND
+    saved_cpu = opens * OPEN_SECONDS + groups.log_bytes * policy.reads_per_day / MERGED_BYTES_PER_SECOND
     cost, saved, prices = cpu, saved_cpu, cost_inputs.prices
     if prices.is_set:
         requests = groups.files * REQUESTS_PER_OPEN + groups.outputs

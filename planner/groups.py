@@ -2,8 +2,8 @@
 """Puts candidates into groups: neighbours in an order, of one partition and group key, within the policy's bounds.
 
 Both strategies cut an ordered row of slices into runs; they differ in the order, in the size that counts for a slice,
-and in where they cut. All partitions are cut at once, with one round for each group of the partition with the most
-groups, so the cost depends on the number of slices, not of partitions.
+and in where they cut. All partitions of a range (``planner.slice_columns``) are cut at once, with one round for each
+group of the partition with the most groups, so the cost depends on the number of slices, not of partitions.
 
 Why planning ends (convergence). A group of ``n`` slices below the small-file limit is rewritten by
 ``k = ceil(size / target)`` writers and kept only if ``k < n``. A writer starts a further file only at the target, which
@@ -21,15 +21,18 @@ A sort order (``layout``) does not change the rule. A snapshot does not show whe
 file is never rewritten just to sort it, since planning would repeat that rewrite for ever. Merged files are sorted.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, fields
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
-from planner.candidates import Candidates, Codes, Ints, Mask
+from planner.candidates import Candidates, Codes
 from planner.policy.enums import BALANCED
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
+from planner.slice_columns import Ints, Mask, SliceColumns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,11 +40,11 @@ class Groups:
     """The groups of all partitions. Group ``i`` is ``rows[start[i]:end[i]]``, rows of the snapshot, without gaps.
 
     All arrays but ``rows`` have one entry per group. ``partition`` indexes ``Candidates.partitions``. ``bytes`` are the
-    bytes that a rewrite reads, logs included. ``outputs`` are the files to write, and ``small_outputs`` how many of
-    them are expected below ``small_file_limit_bytes``: all or none, since outputs are assumed to be of equal size.
-    ``worthwhile`` marks the groups worth a rewrite. ``rejection_codes`` are the reasons against the others
-    (``reasons.REASON_CODES``) and ``rejection_numbers`` the numbers of these reasons (``reasons.reason_text``); both
-    are without meaning for worthwhile groups.
+    bytes that a rewrite reads, logs included, and ``log_bytes`` the logs' part of them. ``outputs`` are the files to
+    write, and ``small_outputs`` how many of them are expected below ``small_file_limit_bytes``: all or none, since
+    outputs are assumed to be of equal size. ``worthwhile`` marks the groups worth a rewrite. ``rejection_codes`` are
+    the reasons against the others (``reasons.REASON_CODES``) and ``rejection_numbers`` the numbers of these reasons
+    (``reasons.reason_text``); both are without meaning for worthwhile groups.
     """
 
     rows: Ints
@@ -49,6 +52,7 @@ class Groups:
     end: Ints
     partition: Ints
     bytes: Ints
+    log_bytes: Ints
     outputs: Ints
     small_outputs: Ints
     worthwhile: Mask
@@ -68,61 +72,98 @@ class Groups:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _SliceRow:
-    """Slices sorted by grouping key, then by other keys: their snapshot rows, and the sizes that the strategy uses."""
+    """Slices sorted by grouping key, then by other keys, and the sizes that the strategy uses.
 
-    rows: Ints
+    ``grouping_key`` are the differences to the range's least key.
+    """
+
+    columns: SliceColumns
     sizes: Ints
     grouping_key: Ints
 
+    @classmethod
+    def unsorted(cls, columns: SliceColumns, sizes: Ints) -> "_SliceRow":
+        key = columns.grouping_key.astype(np.int64)
+        return cls(columns=columns, sizes=sizes, grouping_key=key - key.min(initial=key[0] if len(key) else 0))
+
+    def take(self, positions: Ints) -> "_SliceRow":
+        return _SliceRow(
+            columns=self.columns.take(positions),
+            sizes=self.sizes[positions],
+            grouping_key=self.grouping_key[positions],
+        )
+
     def sorted(self, keys: Sequence[Ints], candidates: Candidates) -> "_SliceRow":
-        order = sorted_positions(self.grouping_key, keys, candidates, self.rows)
-        return _SliceRow(rows=self.rows[order], sizes=self.sizes[order], grouping_key=self.grouping_key[order])
+        return self.take(sorted_positions(self.grouping_key, keys, candidates, self.columns.rows))
 
 
-def form_groups(candidates: Candidates, policy: PlanningSettings, rows: Ints | None = None) -> Groups:
-    """Form groups of the slices in ``rows``, locked partitions included; None for all undecided slices.
+def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
+    """Form groups of all undecided slices, locked partitions included."""
+    wanted = candidates.reason_codes == UNDECIDED
+    return concatenate_groups(form_groups_by_range(candidates, policy, wanted), int(np.count_nonzero(wanted)))
+
+
+def form_groups_by_range(candidates: Candidates, policy: PlanningSettings, wanted: Mask) -> Iterator[Groups]:
+    """Yield the groups of the ``wanted`` slices, locked partitions included, for one range of partitions at a time.
 
     A group has no slice that is larger with its logs than a new file may be.
     """
-    if rows is None:
-        rows = np.flatnonzero(candidates.reason_codes == UNDECIDED)
-    if policy.strategy != BALANCED:
-        return _form_native_groups(candidates, policy, rows)
-    total = candidates.bytes[rows] + candidates.log_bytes[rows]
-    fits = total <= policy.target_file_max_bytes
-    rows, sizes = rows[fits], total[fits]
-    del total, fits
-    unsorted = _SliceRow(rows=rows, sizes=sizes, grouping_key=candidates.grouping_key[rows].astype(np.int64))
+    form = _form_balanced_groups if policy.strategy == BALANCED else _form_native_groups
+    for columns in candidates.ranges:
+        yield form(candidates, policy, columns, wanted[columns.rows])
+
+
+def concatenate_groups(parts: Iterable[Groups], most_slices: int) -> Groups:
+    """Return the groups of all ``parts``, in their order. Together they have no more than ``most_slices`` slices."""
+    rows, count = np.empty(most_slices, dtype=np.int64), 0
+    columns: dict[str, list[npt.NDArray[Any]]] = {field.name: [] for field in fields(Groups) if field.name != "rows"}
+    for part in parts:
+        for name, values in columns.items():
+            values.append(getattr(part, name))
+        rows[count : count + len(part.rows)] = part.rows
+        count += len(part.rows)
+    joined = {name: np.concatenate(values) for name, values in columns.items()}
+    files = joined["end"] - joined["start"]
+    end = np.cumsum(files)
+    return Groups(**{**joined, "rows": rows[:count], "start": end - files, "end": end})
+
+
+def _form_balanced_groups(
+    candidates: Candidates, policy: PlanningSettings, columns: SliceColumns, wanted: Mask
+) -> Groups:
+    """Cut the ``wanted`` slices of ``columns`` in the order of time, and those without gain once more by size."""
+    total = columns.bytes + columns.log_bytes
+    positions = np.flatnonzero(wanted & (total <= policy.target_file_max_bytes))
+    unsorted = _SliceRow.unsorted(columns.take(positions), total[positions])
     counts_by_key = np.bincount(unsorted.grouping_key).astype(np.int64)
-    by_time = unsorted.sorted([candidates.modified_us[rows], sizes, candidates.log_bytes[rows]], candidates)
+    by_time = unsorted.sorted([unsorted.columns.modified_us, unsorted.sizes, unsorted.columns.log_bytes], candidates)
     groups = _cut_into_groups(by_time, counts_by_key, candidates, policy)
 
-    cell = candidates.grouping_key[groups.rows[groups.start]]
+    cell = by_time.grouping_key[groups.start]
     rejected = np.bincount(cell[~groups.worthwhile], minlength=len(counts_by_key))
     to_cut_again = ~groups.worthwhile & (rejected[cell] > 1)
     if not to_cut_again.any():
         return groups
-    row_positions = np.flatnonzero(np.repeat(to_cut_again, groups.files))
-    rest = _SliceRow(
-        rows=by_time.rows[row_positions],
-        sizes=by_time.sizes[row_positions],
-        grouping_key=by_time.grouping_key[row_positions],
-    )
-    by_size = rest.sorted([rest.sizes, candidates.modified_us[rest.rows], candidates.log_bytes[rest.rows]], candidates)
+    rest = by_time.take(np.flatnonzero(np.repeat(to_cut_again, groups.files)))
+    by_size = rest.sorted([rest.sizes, rest.columns.modified_us, rest.columns.log_bytes], candidates)
     return _merge_groups(
         groups, ~to_cut_again, _cut_into_groups(by_size, counts_by_key, candidates, policy, evenly=False)
     )
 
 
-def _form_native_groups(candidates: Candidates, policy: PlanningSettings, rows: Ints) -> Groups:
+def _form_native_groups(
+    candidates: Candidates, policy: PlanningSettings, columns: SliceColumns, wanted: Mask
+) -> Groups:
     """Cut greedily in the order of the policy's ``file_slices_sort_by``, counting base files only."""
-    sizes = base_sizes(candidates, rows, policy)
-    unsorted = _SliceRow(rows=rows, sizes=sizes, grouping_key=candidates.grouping_key[rows].astype(np.int64))
+    columns = columns.take(np.flatnonzero(wanted))
+    sizes = base_sizes(candidates, columns.rows, policy)
+    unsorted = _SliceRow.unsorted(columns, sizes)
     keys = [
-        -sizes if field == "size" else candidates.details.written_order(rows) for field in policy.file_slices_sort_by
+        -sizes if field == "size" else candidates.details.written_order(columns.rows)
+        for field in policy.file_slices_sort_by
     ]
     # The format's own planner may break ties in an order that no listing shows; a fixed order keeps plans repeatable.
-    keys.append(candidates.modified_us[rows])
+    keys.append(columns.modified_us)
     counts_by_key = np.bincount(unsorted.grouping_key).astype(np.int64)
     return _cut_into_groups(unsorted.sorted(keys, candidates), counts_by_key, candidates, policy, evenly=False)
 
@@ -131,23 +172,28 @@ def _cut_into_groups(
     row: _SliceRow, counts_by_key: Ints, candidates: Candidates, policy: PlanningSettings, *, evenly: bool = True
 ) -> Groups:
     """Cut ``row`` into groups and evaluate them. ``counts_by_key`` are the candidates of each grouping key."""
+    rows = row.columns.rows
     total = np.concatenate(([0], np.cumsum(row.sizes, dtype=np.int64)))
     counts = np.bincount(row.grouping_key).astype(np.int64)
     bounds = np.concatenate(([0], np.cumsum(counts)))
     first, last = bounds[:-1][counts > 0], bounds[1:][counts > 0]
-    most_files = len(row.rows) + 1 if policy.strategy != BALANCED else policy.max_files_per_group
+    most_files = len(rows) + 1 if policy.strategy != BALANCED else policy.max_files_per_group
     cut = cut_evenly if evenly else cut_greedily
     start, end = cut(total, first, last, policy.max_bytes_per_group, most_files)
     size = total[end] - total[start]
     outputs = np.maximum(1, -(-size // policy.target_file_max_bytes))
-    read = np.add.reduceat(candidates.bytes[row.rows] + candidates.log_bytes[row.rows], start) if len(start) else size
+    base, logs = (
+        np.add.reduceat(column, start) if len(start) else size for column in (row.columns.bytes, row.columns.log_bytes)
+    )
+    read = base + logs
     why_not, numbers = _evaluate_groups(end - start, outputs, read, counts_by_key[row.grouping_key[start]], policy)
     return Groups(
-        rows=row.rows,
+        rows=rows,
         start=start,
         end=end,
-        partition=candidates.partition[row.rows[start]].astype(np.int64),
+        partition=candidates.partition[rows[start]].astype(np.int64),
         bytes=read,
+        log_bytes=logs,
         outputs=outputs,
         small_outputs=np.where(size < outputs * policy.small_file_limit_bytes, outputs, 0),
         worthwhile=why_not == UNDECIDED,

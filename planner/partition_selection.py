@@ -19,7 +19,7 @@ def select_partitions(paths: Iterable[str], policy: PlanningSettings, *, now: da
     partitions whose position modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions`` leaves
     out the last partitions by path in every mode.
     """
-    chosen = sorted(set(paths))
+    chosen = sorted(dict.fromkeys(paths))
     if policy.partition_selected:
         wanted = {path.strip("/") for path in policy.partition_selected}
         chosen = [path for path in chosen if path in wanted]

@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from lake.plan import PlanKind
-from planner.candidates import Candidates, Codes, Ints, Mask
+from planner.candidates import Candidates, Codes
 from planner.groups import Groups
 from planner.policy.enums import BALANCED
 from planner.policy.fields import PlanningSettings
 from planner.reasons import PLANNABLE, REASON_CODES, UNDECIDED, Reason, reason_mask
+from planner.slice_columns import Ints, Mask
 from planner.worthwhile import WorthwhileWork
 
 _PLANNABLE = reason_mask(PLANNABLE)
@@ -195,6 +196,7 @@ def _single_slice_groups(rows: Ints, candidates: Candidates) -> Groups:
         end=positions + 1,
         partition=candidates.partition[rows].astype(np.int64),
         bytes=candidates.bytes[rows] + candidates.log_bytes[rows],
+        log_bytes=candidates.log_bytes[rows],
         outputs=ones,
         small_outputs=ones,
         worthwhile=ones.astype(np.bool_),

@@ -6,11 +6,12 @@ from datetime import datetime
 
 from lake.model import Snapshot
 from planner.budgets import PlanSizeLimit
-from planner.candidates import Candidates, Mask, PlanningConstraints, find_candidates
+from planner.candidates import Candidates, PlanningConstraints, decide_candidates, read_candidates
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs
 from planner.policy.fields import PlanningSettings
 from planner.reasons import TEMPORARY, reason_mask
-from planner.worthwhile import WorthwhileWork, find_worthwhile
+from planner.slice_columns import Mask
+from planner.worthwhile import WorthwhileWork, find_worthwhile, worthwhile_mask
 
 #: every file of the table may be planned
 UNCONSTRAINED = PlanningConstraints()
@@ -59,15 +60,16 @@ def prepare_table(
         budget = None
     bounds = policy if budget is None else budget.capped(policy)
     kinds = constraints.kinds
-    found = later = find_candidates(snapshot, policy, constraints, now=now)
+    undecided = read_candidates(snapshot, policy, constraints, now=now)
+    found = later = decide_candidates(undecided, snapshot, policy, constraints, now=now)
     if _IS_TEMPORARY[found.reason_codes].any():
-        later = find_candidates(snapshot, policy, constraints, now=now, apply_waiting=False)
+        later = decide_candidates(undecided, snapshot, policy, constraints, now=now, apply_waiting=False)
     work = unlimited_work = find_worthwhile(found, bounds, cost_inputs, now=now, kinds=kinds)
     if budget is not None:
         unlimited_work = find_worthwhile(found, policy, cost_inputs, now=now, kinds=kinds)
     reducible = work.mask | unlimited_work.mask
     if later is not found:
-        reducible |= find_worthwhile(later, policy, cost_inputs, now=now, kinds=kinds).mask
+        reducible |= worthwhile_mask(later, policy, cost_inputs, now=now, kinds=kinds)
     return PreparedTable(
         snapshot=snapshot,
         policy=policy,

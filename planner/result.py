@@ -15,12 +15,13 @@ from lake.model import FileSlice, Snapshot
 from lake.plan import ClusteringGroup, Plan
 from lake.units import format_until
 from planner.budgets import PlanSizeLimit
-from planner.candidates import Candidates, Ints, Mask, PlanningConstraints
+from planner.candidates import Candidates, PlanningConstraints
 from planner.cost import Benefit
 from planner.groups import Groups
 from planner.plan_selection import Selection
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASONS, Reason, reason_text
+from planner.slice_columns import Ints, Mask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

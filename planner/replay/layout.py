@@ -8,9 +8,10 @@ import numpy as np
 import numpy.typing as npt
 
 from lake.model import DeltaKind
-from planner.candidates import NEVER_US, Candidates, Ints, Mask, Shares
+from planner.candidates import NEVER_US, Candidates, Shares
 from planner.reasons import UNDECIDED
 from planner.replay.events import FileCreated, FilesGrown, FilesMerged, FilesRemoved, LogsAppended, WriterHistory
+from planner.slice_columns import Ints, Mask, SliceColumns
 from planner.writers.settings import BASE_BYTES_PER_LOG_BYTE
 
 _COLUMNS = ("bytes", "rows", "log_files", "log_bytes", "modified_us", "oldest_log_us", "partition", "parent")
@@ -145,17 +146,24 @@ class ReplayLayout:
 
     def candidates(self, names: Sequence[str], files: npt.NDArray[np.int64], partition: Ints) -> Candidates:
         """Return ``files`` as undecided candidates; ``partition`` indexes ``names`` for each file."""
-        columns = self._columns
+        columns = SliceColumns(
+            rows=np.arange(len(files), dtype=np.int64),
+            grouping_key=partition.astype(np.int32),
+            bytes=self._columns["bytes"][files],
+            log_bytes=self._columns["log_bytes"][files],
+            modified_us=self._columns["modified_us"][files],
+        )
         return Candidates(
             partitions=list(names),
             partition_order=np.arange(len(names), dtype=np.int64),
-            partition=partition.astype(np.int32),
-            grouping_key=partition.astype(np.int32),
-            bytes=columns["bytes"][files],
-            log_files=columns["log_files"][files],
-            log_bytes=columns["log_bytes"][files],
+            partition=columns.grouping_key,
+            grouping_key=columns.grouping_key,
+            bytes=columns.bytes,
+            log_files=self._columns["log_files"][files],
+            log_bytes=columns.log_bytes,
             rewritable=np.ones(len(files), dtype=np.bool_),
-            modified_us=columns["modified_us"][files],
+            modified_us=columns.modified_us,
+            ranges=[columns],
             reason_codes=np.full(len(files), UNDECIDED, dtype=np.int8),
             reason_numbers=np.zeros(len(files), dtype=np.int64),
             details=_LayoutDetails(self, files),

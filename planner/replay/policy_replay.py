@@ -18,7 +18,7 @@ import numpy.typing as npt
 from lake.history import CancellationCheck, no_check
 from lake.plan import PlanKind
 from lake.units import DAY_US
-from planner.candidates import Candidates, Ints, decide_large, decide_recent
+from planner.candidates import Candidates, decide_large, decide_recent
 from planner.cost import DEFAULT_COST_INPUTS, CostInputs
 from planner.groups import min_group_files
 from planner.partition_selection import select_partitions
@@ -37,6 +37,7 @@ from planner.replay.events import (
     from_microseconds,
 )
 from planner.replay.layout import LayoutTotals, ReplayLayout
+from planner.slice_columns import Ints
 from planner.worthwhile import find_worthwhile
 
 

@@ -5,10 +5,10 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
-from unittest.mock import patch
 
 import duckdb
 import pyarrow as pa
@@ -17,18 +17,22 @@ import pytest
 from any_tables import tables
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from parquet_footers import footer, with_footer
 from support import SOAK
-from test_parquet_stitch import task_of, text, write
+from test_parquet_stitch import _CHUNKS, _META, _ROW_GROUPS, _SIZE, task_of, text, write
 
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
+from executors.engines.inputs import UnsupportedInput
+from executors.engines.stitch.compatibility import verify_compatible
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.hybrid import Run, divide_runs, merged_row_group_rows
-from executors.engines.stitch.parquet import SourceGroup, source_groups
+from executors.engines.stitch.parquet import SourceGroup, read_inputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
+from executors.engines.thrift import I64
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
-from lake.errors import CancelRequested, Conflict
+from lake.errors import CancelRequested, Conflict, Transient
 from lake.plan import AUTO, RewriteOptions
 
 LEAST = 20_000
@@ -51,6 +55,12 @@ def rewritten(task: RewriteTask, options: RewriteOptions = OPTIONS) -> list[str]
 def numbers(start: int, end: int) -> pa.Table:
     ids = pa.array(range(start, end), pa.int64())
     return pa.table({"id": ids, "s": [f"value {number * 7919 % 10007}" for number in range(start, end)]})
+
+
+def resident_bytes(key: str) -> int:
+    """The resident memory of this process now (VmRSS), or its maximum since the last reset (VmHWM)."""
+    (line,) = [line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith(key)]
+    return int(line.split()[1]) * 1024
 
 
 def chunks(path: str) -> list[tuple[int, bytes]]:
@@ -228,6 +238,85 @@ def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Pa
     assert list((tmp_path / "new").iterdir()) == []
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+@settings(max_examples=600 if SOAK else 60, deadline=timedelta(seconds=10))
+@given(data=st.data())
+def test_page_headers_with_other_bytes_are_refused_or_read_as_before(
+    tmp_path_factory: pytest.TempPathFactory, kind: type[ParquetStitchEngine], data: st.DataObject
+):
+    folder = tmp_path_factory.mktemp("mutated")
+    paths = [write(folder / f"{number}.parquet", numbers(0, 300), row_groups=2) for number in range(2)]
+    content = bytearray(Path(paths[1]).read_bytes())
+    found = pq.ParquetFile(paths[1]).metadata
+    columns = [found.row_group(group).column(column) for group in range(2) for column in range(2)]
+    headers = [at for one in columns for at in (one.dictionary_page_offset, one.data_page_offset) if at is not None]
+    for _ in range(data.draw(st.integers(1, 4))):
+        content[data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 24))] = data.draw(st.integers(0, 255))
+    Path(paths[1]).write_bytes(bytes(content))
+    engine, task = kind(InProcessBackend(1)), task_of(paths, folder)
+    try:
+        assert engine.unsupported_reason(task, OPTIONS) is None
+        (written,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    except (Conflict, Transient):
+        assert list((folder / "new").iterdir()) == []
+        return
+    finally:
+        assert Path(paths[1]).read_bytes() == bytes(content)
+    try:
+        before = text(paths)
+    except (pa.ArrowException, OSError, UnicodeDecodeError):
+        return
+    assert text([written.path]) == before
+
+
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+def test_columns_of_one_name_keep_their_values(tmp_path: Path, kind: type[ParquetStitchEngine]):
+    first, second = list(range(5)), list(range(5, 10))
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for path in paths:
+        pq.write_table(pa.Table.from_arrays([pa.array(first), pa.array(second)], ["a", "a"]), path)
+    engine, task = kind(InProcessBackend(1)), task_of(paths, tmp_path)
+    assert engine.unsupported_reason(task, OPTIONS) is None
+    (written,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    file = pq.ParquetFile(written.path)
+    found = pa.concat_tables([file.read_row_group(number) for number in range(file.num_row_groups)])
+    assert [column.to_pylist() for column in found.columns] == [first * 2, second * 2]
+
+
+@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
+def test_a_column_chunk_with_a_hole_of_4_gb_takes_little_memory_and_is_refused_or_read_as_before(
+    tmp_path: Path, kind: type[ParquetStitchEngine]
+):
+    paths = [write(tmp_path / f"{number}.parquet", numbers(0, 300), row_groups=1) for number in range(2)]
+    rows, hole = text(paths), 4 << 30
+    content = Path(paths[1]).read_bytes()
+    data = content[: -int.from_bytes(content[-8:-4], "little") - 8]
+    fields = footer(paths[1])
+    *_, last = fields[_ROW_GROUPS][1][1][0][_CHUNKS][1][1]
+    last[_META][1][_SIZE] = (I64, last[_META][1][_SIZE][1] + hole)
+    changed = Path(with_footer(paths[1], fields)).read_bytes()
+    with open(paths[1], "wb") as file:
+        file.write(data)
+        file.seek(hole, os.SEEK_CUR)
+        file.write(changed[len(data) :])
+    engine, task = kind(InProcessBackend(1)), task_of(paths, tmp_path)
+    options = replace(OPTIONS, target_file_max_bytes=2 * hole)
+    Path("/proc/self/clear_refs").write_text("5")
+    before = resident_bytes("VmRSS")
+    try:
+        assert engine.unsupported_reason(task, options) is None
+        (written,) = engine.rewrite([task], options, lambda _: None, threading.Event())
+    except Conflict as error:
+        (skipped,) = error.args[1]
+        assert skipped.quarantine == (paths[1],)
+        assert list((tmp_path / "new").iterdir()) == []
+    else:
+        assert text([written.path]) == rows
+    assert resident_bytes("VmHWM") - before < 256 << 20
+    assert Path(paths[1]).stat().st_size == len(changed) + hole
+
+
 def test_a_cancelled_merge_leaves_nothing(tmp_path: Path):
     paths = [write(tmp_path / f"{number}.parquet", numbers(number, number + 90)) for number in range(4)]
     cancelled = threading.Event()
@@ -262,8 +351,12 @@ def test_auto_reads_no_footer_of_a_group_that_is_smaller_than_one_large_row_grou
     assert reason == "no row groups of less than 19.5 KiB (min_row_group) follow another"
 
 
+def row_group(number: int, *, rows: int, size: int) -> RowGroup:
+    return RowGroup(number, 0, 0, rows, (), (), size, frozenset())
+
+
 def test_runs_keep_the_order_of_all_row_groups():
-    file = SimpleNamespace(row_groups=[RowGroup(number, 0, 0, 1, [], []) for number in range(5)])
+    file = SimpleNamespace(row_groups=[row_group(number, rows=1, size=0) for number in range(5)])
     groups = source_groups([file])  # type: ignore[list-item]
     (run,) = divide_runs(groups, 1)
     assert run.is_merged
@@ -274,10 +367,29 @@ def test_runs_keep_the_order_of_all_row_groups():
 
 def test_row_groups_that_are_merged_have_their_size_per_file_however_many_files_a_run_becomes():
     # The writer holds a row group in memory until it is complete.
-    groups = [SourceGroup(None, RowGroup(0, 0, 0, 1_000, (), ())) for _ in range(2_000)]  # type: ignore[arg-type]
-    with patch.object(RowGroup, "bytes", 1 << 20):
-        run = Run(groups, True)
-        for outputs in (1, 2, 4):
-            assert merged_row_group_rows(run, outputs, run.bytes) == run.rows // (10 * outputs)
-        assert merged_row_group_rows(run, 1, 5 * run.bytes) == run.rows // 10
-        assert merged_row_group_rows(Run(groups[:12], True), 1, 12 << 20) == 12_000
+    groups = [SourceGroup(None, row_group(0, rows=1_000, size=1 << 20)) for _ in range(2_000)]  # type: ignore[arg-type]
+    run = Run(groups, True)
+    for outputs in (1, 2, 4):
+        assert merged_row_group_rows(run, outputs, run.bytes) == run.rows // (10 * outputs)
+    assert merged_row_group_rows(run, 1, 5 * run.bytes) == run.rows // 10
+    assert merged_row_group_rows(Run(groups[:12], True), 1, 12 << 20) == 12_000
+
+
+def test_positions_in_files_of_small_row_groups_are_left_out_until_one_of_them_is_copied(tmp_path: Path):
+    paths = [write(tmp_path / f"{rows}.parquet", numbers(0, rows), row_groups=2) for rows in (40, 20_000)]
+    whole = [RawParquetFile.read(path) for path in paths]
+    small, large = read_inputs(task_of(paths, tmp_path), LEAST)
+    assert large == whole[1]
+    assert [(list(group.chunks), list(group.found)) for group in small.row_groups] == [([], []), ([], [])]
+    assert [(group.bytes, group.rows) for group in small.row_groups] == [
+        (group.bytes, group.rows) for group in whole[0].row_groups
+    ]
+    assert small.with_positions() == whole[0]
+
+
+def test_an_offset_index_in_some_files_of_small_row_groups_only_is_a_reason_to_refuse_them(tmp_path: Path):
+    paths = [str(tmp_path / f"{index}.parquet") for index in (True, False)]
+    for path, index in zip(paths, (True, False), strict=True):
+        pq.write_table(numbers(0, 40), path, write_page_index=index)
+    with pytest.raises(UnsupportedInput, match="have an offset index and others do not"):
+        verify_compatible(read_inputs(task_of(paths, tmp_path), LEAST))

@@ -4,7 +4,9 @@
 import random
 from dataclasses import replace
 from datetime import timedelta
+from unittest import mock
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -13,6 +15,7 @@ from support import SOAK
 
 from lake.model import DeltaKind
 from lake.plan import Plan, PlanKind
+from planner import slice_columns
 from planner.candidates import PlanningConstraints
 from planner.planner import plan_table
 from planner.policy.policy import BALANCED, RewriteFirst, SizingPolicy
@@ -176,6 +179,56 @@ def test_the_order_of_the_listing_does_not_change_the_plan(
 
     shuffled = random.Random(seed).sample(files, len(files))
     assert made(files, 1) == made(shuffled, chunks)
+
+
+@FEW
+@given(
+    files=tables(),
+    policy=policies(),
+    chunks=st.integers(1, 4),
+    range_size=st.integers(1, 6),
+    block_size=st.integers(1, 6),
+)
+def test_a_table_planned_in_ranges_of_partitions_has_the_same_plan_and_reasons(
+    files: list[File], policy: SizingPolicy, chunks: int, range_size: int, block_size: int
+) -> None:
+    shot = snapshot(files, chunks=chunks)
+    whole = plan_table(shot, policy, now=NOW, plan_id="p")
+    with (
+        mock.patch.object(slice_columns, "SLICES_PER_RANGE", range_size),
+        mock.patch.object(slice_columns, "_SLICES_PER_BLOCK", block_size),
+    ):
+        in_ranges = plan_table(shot, policy, now=NOW, plan_id="p")
+    assert in_ranges.plan == whole.plan
+    assert in_ranges.decisions.equals(whole.decisions)
+    assert (in_ranges.estimate, in_ranges.benefit) == (whole.estimate, whole.benefit)
+
+
+@given(
+    partition=st.lists(st.integers(0, 9), max_size=60),
+    range_size=st.integers(1, 20),
+    block_size=st.integers(1, 20),
+)
+def test_ranges_tile_the_table_and_divide_no_partition(partition: list[int], range_size: int, block_size: int) -> None:
+    numbers = np.array(partition, dtype=np.int32)
+    rows = np.arange(len(numbers), dtype=np.int64)
+    columns = slice_columns.SliceColumns(
+        rows=rows, grouping_key=numbers, bytes=rows * 3, log_bytes=rows * 5, modified_us=rows * 7
+    )
+    with mock.patch.object(slice_columns, "_SLICES_PER_BLOCK", block_size):
+        ranges = list(slice_columns.partition_ranges(numbers, columns, range_size))
+    assert sorted(row for part in ranges for row in part.rows.tolist()) == rows.tolist()
+    last = -1
+    for part in ranges:
+        assert part.rows.tolist() == sorted(part.rows.tolist())
+        assert part.grouping_key.tolist() == numbers[part.rows].tolist()
+        for column, factor in ((part.bytes, 3), (part.log_bytes, 5), (part.modified_us, 7)):
+            assert column.tolist() == (part.rows * factor).tolist()
+        if len(part.rows):
+            assert part.grouping_key.min() > last
+            last = int(part.grouping_key.max())
+        largest = max(np.bincount(part.grouping_key).tolist(), default=0)
+        assert len(part.rows) <= range_size + largest
 
 
 def rewritten(files: list[File], made: Plan, rng: random.Random | None, round_: int) -> list[File]:

@@ -92,8 +92,8 @@ def _verify_offset_indexes(files: Sequence[RawParquetFile]) -> None:
     found: dict[bool, str] = {}
     for file in files:
         for group in file.row_groups:
-            for chunk in group.chunks:
-                found.setdefault(chunk.offset_index[1] > 0, file.path)
+            for has_index in group.offset_indexes:
+                found.setdefault(has_index, file.path)
     if len(found) > 1:
         raise UnsupportedInput(
             f"column chunks of {found[True]} have an offset index and others do not, such as in {found[False]}, and "

@@ -107,7 +107,7 @@ def verify_mergeable(layout: CommonLayout, first: RawParquetFile, additions: Fil
 def hybrid_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], None]) -> list[EngineOutput]:
     """Write the outputs of a group; see ``stitch_task``. Raises Rejected if a value can't be written."""
     with skipping_changed(task), ExitStack() as temporary:
-        found = read_inputs(task)
+        found = read_inputs(task, options.min_row_group_bytes)
         with reading_input(task, task.inputs[0]):
             files = adapt_files(found, task.additions)
             verify_compatible(files)
@@ -173,7 +173,7 @@ class _Merging:
     def merged(self, run: Run) -> Sequence[SourceGroup]:
         """Return the row groups that replace ``run`` in the outputs."""
         if not run.is_merged:
-            return run.groups
+            return [_with_positions(one) for one in run.groups]
         most_rows = merged_row_group_rows(run, len(self._task.outputs), self._total_bytes)
         settings = ParquetWriteSettings(self._decoder.layout, self._options.compression, most_rows)
         path = self._folder.new_file()
@@ -183,6 +183,14 @@ class _Merging:
             raise pa.ArrowInvalid(f"{written.rows} of {run.rows} rows were merged")
         verify_compatible([self._first, merged])
         return source_groups([merged])
+
+
+def _with_positions(one: SourceGroup) -> SourceGroup:
+    """Return a row group that can be copied."""
+    if one.group.chunks:
+        return one
+    file = one.file.with_positions()
+    return SourceGroup(file, next(group for group in file.row_groups if group.number == one.group.number))
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -147,15 +147,19 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
     return [write_output(task, files[0], part, path, check) for part, path in zip(parts, task.outputs, strict=True)]
 
 
-def read_inputs(task: RewriteTask) -> list[RawParquetFile]:
+def read_inputs(task: RewriteTask, min_bytes: int = 0) -> list[RawParquetFile]:
     """Return the inputs of a group, in their order.
 
-    Raises Conflict with the skipped group if an input can't be read, and UnsupportedInput.
+    Files that only have row groups of less than ``min_bytes`` are without the positions of column chunks: those of
+    thousands of files would take more memory than a row group. Raises Conflict with the skipped group if an input can't
+    be read, and UnsupportedInput.
     """
 
     def read(path: str) -> RawParquetFile:
         with reading_input(task, path):
-            return RawParquetFile.read(path)
+            file = RawParquetFile.read(path)
+        is_small = min_bytes and all(group.bytes < min_bytes for group in file.row_groups)
+        return file.without_positions() if is_small else file
 
     return map_files(read, task.inputs)
 

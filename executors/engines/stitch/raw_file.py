@@ -77,7 +77,9 @@ class ColumnChunk:
 class RowGroup:
     """One row group: its bytes in the footer, and its column chunks. ``found`` are values outside of these chunks.
 
-    ``number`` is its position among all row groups of the file, including those without rows.
+    ``number`` is its position among all row groups of the file, including those without rows. ``bytes`` is the size of
+    its column chunks and Bloom filters. ``offset_indexes`` has True if a chunk has an offset index, and False if a
+    chunk has none.
     """
 
     number: int
@@ -86,11 +88,8 @@ class RowGroup:
     rows: int
     found: Sequence[FoundValue] = field(repr=False)
     chunks: Sequence[ColumnChunk] = field(repr=False)
-
-    @property
-    def bytes(self) -> int:
-        """The size of the column chunks and Bloom filters."""
-        return sum(chunk.end - chunk.start + max(0, chunk.bloom_filter[1]) for chunk in self.chunks)
+    bytes: int
+    offset_indexes: frozenset[bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +116,12 @@ class RawParquetFile:
         Raises OSError or ``pa.ArrowException`` if the file can't be read. Raises UnsupportedInput if it is encrypted,
         is not a Parquet file, or has column chunks in other files.
         """
-        filesystem, fs_path, size, footer = read_raw_footer(path)
+        return cls._of_footer(path, *read_raw_footer(path))
+
+    @classmethod
+    def _of_footer(
+        cls, path: str, filesystem: pafs.FileSystem, fs_path: str, size: int, footer: bytes
+    ) -> "RawParquetFile":
         try:
             found, end = find_values(footer, 0, _FILE_META_DATA)
         except ValueError as error:
@@ -144,6 +148,19 @@ class RawParquetFile:
             row_groups=[group for group in groups if group.rows],
         )
 
+    def without_positions(self) -> "RawParquetFile":
+        """Return the file without the column chunks of its row groups, which take most of the memory.
+
+        Its rows can be read. Its row groups can't be copied.
+        """
+        groups = [replace(group, found=(), chunks=()) for group in self.row_groups]
+        return replace(self, row_groups=groups)
+
+    def with_positions(self) -> "RawParquetFile":
+        """Return the file with the column chunks that ``without_positions`` left out."""
+        found = self._of_footer(self.path, self.filesystem, self.filesystem_path, self.size, self.footer)
+        return replace(self, row_groups=found.row_groups)
+
     @property
     def bare_footer(self) -> bytes:
         """The footer without row groups: schema and metadata."""
@@ -165,7 +182,10 @@ def _row_group(path: str, number: int, found: Sequence[Any], start: int, end: in
     rows = next((value for name, _, _, value in own if name == "rows"), -1)
     if rows < 0:
         raise pa.ArrowInvalid(f"{path}: a row group has no number of rows")
-    return RowGroup(number, start, end, rows, own, [_column_chunk(path, *chunk) for chunk in listed])
+    chunks = [_column_chunk(path, *chunk) for chunk in listed]
+    size = sum(chunk.end - chunk.start + max(0, chunk.bloom_filter[1]) for chunk in chunks)
+    kinds = frozenset(chunk.offset_index[1] > 0 for chunk in chunks)
+    return RowGroup(number, start, end, rows, own, chunks, size, kinds)
 
 
 def _column_chunk(path: str, found: Sequence[FoundValue], footer_start: int, footer_end: int) -> ColumnChunk:
