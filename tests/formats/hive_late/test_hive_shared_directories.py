@@ -425,7 +425,9 @@ def test_partitions_of_all_tables_are_not_read_again_at_each_check_if_that_takes
     published(other, tmp_path / "other" / "dt=1", "1")
     directory_index.clear_directory_caches()
     monkeypatch.setattr(MetastoreClient, "partitions", slow)
-    monkeypatch.setattr("lake.stopwatch.time", SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0]))
+    clock = SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0])
+    monkeypatch.setattr("lake.stopwatch.time", clock)
+    monkeypatch.setattr("lake.formats.hive.directories.directory_index.time", clock)
 
     def look() -> int:
         with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
