@@ -107,7 +107,10 @@ class RelocationStore(PlanStore, Protocol):
         """Return the tokens of these relocations that relocations of other partitions of the table have as well."""
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Delete the records with these ids. Returns their number. The latest relocation of a partition stays."""
+        """Delete the relocations with these ids, and the records that the locations which they left are released.
+
+        Returns the number of relocations. The latest relocation of a partition stays.
+        """
 
     def begin_late_copies(
         self,

@@ -287,11 +287,16 @@ def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
 def _quarantine_stalled_files(
     table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], states: Mapping[str, PartitionState]
 ) -> None:
-    """Record, for the table's status, files of previous locations that will not be copied as they are."""
+    """Record, for the table's status, files of previous locations that will not be copied as they are.
+
+    Files in a location that the owner has given up may be those of another program.
+    """
+    locations = {previous.location for one in known for previous in one.previous_locations}
     inspected = {
         previous.location: states[one.partition].locations[previous.location]
         for one in known
         for previous in one.previous_locations
+        if not previous.is_before_owner_move
     }
     stalled = [
         file
@@ -300,7 +305,7 @@ def _quarantine_stalled_files(
         for file in there.files
         if there.unready.get(file.path) is UnreadyReason.STALLED
     ]
-    store.quarantine_stalled_files(table, stalled, inspected.keys())
+    store.quarantine_stalled_files(table, stalled, locations)
 
 
 def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:

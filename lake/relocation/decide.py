@@ -98,7 +98,7 @@ def _decide(
 ) -> RelocationDecision:
     if reverted_by_writer(record, state) is not None:
         return _decide_reverted(record, state, waited, grace)
-    if _is_exchanged(record, state):
+    if is_exchanged(record, state):
         # An overwrite of a dropped partition looks the same until it has added the partition with its new files.
         reason = _exchange_reason(record)
         return _halt(reason) if waited >= grace else RelocationDecision(action=RelocationAction.WAIT, reason=reason)
@@ -176,6 +176,8 @@ def _halt_if_renamed(
     if state.renamed_to is None:
         return decision
     what = f"{partition_label(record.partition)} was renamed to {state.renamed_to}"
+    if state.renamed_to == record.partition:
+        what = f"{partition_label(record.partition)} was renamed, compacted and renamed back"
     if state.location is None:
         return _halt(
             f"{what}, and its directory was moved, before late files in its previous locations were copied: move them "
@@ -395,7 +397,7 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
     was outside of the table's directory has none either: only its owner may name that directory again. Returns none
     while another table or partition is read from the directory.
     """
-    if (state.location is not None and not _is_recreated(record, state)) or _is_exchanged(record, state):
+    if (state.location is not None and not _is_recreated(record, state)) or is_exchanged(record, state):
         return ()
     directory = record.original_location if state.location is None else state.location
     if state.location is None and not is_below_table(directory):
@@ -413,7 +415,7 @@ def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
     return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
 
 
-def _is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
+def is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
 
     Hive's ``EXCHANGE PARTITION`` does this: it renames the directory with the partition's name, wherever the partition
@@ -435,7 +437,7 @@ def _exchange_reason(record: RelocatedPartition) -> str:
 def _decide_changed_partition(record: RelocatedPartition, state: PartitionState) -> RelocationDecision | None:
     """Decide about a partition that has changed since its latest relocation; None if it has not."""
     last = record.latest
-    if _is_exchanged(record, state):
+    if is_exchanged(record, state):
         return _halt(_exchange_reason(record))
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")

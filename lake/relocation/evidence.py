@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Derives the changes that writers made to a relocated partition's locations from the files found there."""
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
@@ -307,6 +308,16 @@ def _inspect_given_up_location(
     return LocationFinding(location=previous.location, change=change, late_files=late)
 
 
+def late_until_ms(previous: PreviousLocation) -> float:
+    """Return the time, in milliseconds, before which files of a previous location arrived that may be the partition's.
+
+    Infinite if the owner has not moved the partition away from there; 0 if none of the files is.
+    """
+    if previous.owner_moved_ms is None:
+        return math.inf
+    return 0 if previous.is_released else previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
+
+
 def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
     return any(not late_copy.is_done for late_copy in record.late_copies) or any(
@@ -339,9 +350,9 @@ def _late_files(
     if previous.owner_moved_ms is not None:
         is_dropped = previous.partition_created_at not in (None, record.latest.partition_created_at)
         # A creation time of 0 only shows that another program has written the partition anew.
-        if previous.is_released or (is_dropped and record.latest.partition_created_at):
+        if is_dropped and record.latest.partition_created_at:
             return {}
-        last_ms = previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
+        last_ms = late_until_ms(previous)
         return {file: arrived_ms for file, arrived_ms in late.items() if _complete_ms(file, arrived_ms) < last_ms}
     # Files that had arrived before the partition was recreated were dropped with it.
     earliest_ms, _ = _recreation_ms(previous, record)

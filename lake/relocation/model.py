@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from lake.plan import Commit, LocatedFile, Relocation
-from lake.relocation.owner_moves import find_owner_moves
+from lake.relocation.owner_moves import find_owner_moves, is_in_version
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -197,17 +197,11 @@ class RelocationHistory:
         return [*(relocations[index] for index in sorted(goes)), *self._prunable_discarded(missing_locations)]
 
     def _first_left_owner_locations(self) -> Mapping[str, int]:
-        """Return the first relocation that left each location to which no relocation had led before, by its index.
-
-        These are the own directory and locations to which the owner had moved the partition, or versions before which
-        relocations were pruned.
-        """
+        """Return the first relocation that left each location in no version, by its index: its owner had set it."""
         found: dict[str, int] = {}
-        known = set[str]()
         for index, relocation in enumerate(self.relocations):
-            if relocation.previous_location not in known:
-                found[relocation.previous_location] = index
-            known |= {relocation.previous_location, relocation.location}
+            if not is_in_version(relocation.previous_location):
+                found.setdefault(relocation.previous_location, index)
         return found
 
     def _prunable_discarded(self, missing_locations: Collection[str]) -> Iterator[PastRelocation]:
@@ -336,7 +330,7 @@ class PartitionState:
     #: the name under which a later relocation has moved the renamed partition from ``location``, which is one of its
     #: own previous locations now; None if the partition is there
     moved_on_as: str | None = None
-    #: the partition that has the name now was relocated under another name, and then renamed
+    #: the partition that has the name now was relocated under another name, and then renamed; no late file concerns it
     is_another: bool = False
 
     @property

@@ -33,12 +33,12 @@ def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
     """
     owner, owners, moves = None, list[str | None](), list[int]()
     for index, (previous_location, location) in enumerate(relocations):
-        if not _is_in_version(previous_location):
+        if not is_in_version(previous_location):
             if owner not in (None, previous_location):
                 moves.append(index)
             owner = previous_location
         owners.append(owner)
-        if not _is_in_version(location):
+        if not is_in_version(location):
             owner = location
     moved_before = {
         index: next(move for move in moves if move > index)
@@ -48,5 +48,6 @@ def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
     return OwnerMoves(location=owner, moved_before=moved_before, moves=tuple(moves))
 
 
-def _is_in_version(location: str) -> bool:
+def is_in_version(location: str) -> bool:
+    """True if a location is in a version, to which only lakefold moves partitions."""
     return location.partition("/")[0] in DATA_DIRS

@@ -64,6 +64,13 @@ class FileIO(Protocol):
     def rename(self, source: str, target: str) -> None:
         """Rename a file in one step, which replaces a file of the new name."""
 
+    def replace(self, source: str, target: str) -> None:
+        """Rename ``source`` to ``target`` in one step if ``target`` exists, and raise FileNotFoundError otherwise.
+
+        On storage that can't exchange two names, a ``target`` that another program removes right before the step is not
+        noticed.
+        """
+
     def link_or_copy(self, source: str, target: str) -> None:
         """Give a file a second name, or copy it if the file system has no second names. Raises FileExistsError."""
 

@@ -76,6 +76,11 @@ class HdfsFileIO:
         with errors_with_errno():
             self._client.rename(hdfs_path(source), hdfs_path(target), overwrite=True)
 
+    def replace(self, source: str, target: str) -> None:
+        """See ``FileIO``. HDFS can't exchange two names."""
+        self.status(target)
+        self.rename(source, target)
+
     def link_or_copy(self, source: str, target: str) -> None:
         """See ``FileIO``. Makes a copy with the source's times."""
         scratch = _temporary_path(target)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Files of local and mounted file systems, as ``lake.storage.files`` defines them."""
 
+import ctypes
 import errno
 import os
 import pwd
@@ -12,6 +13,10 @@ from pathlib import Path
 from lake.errors import Rejected
 from lake.storage.files import FileEntry
 
+#: the arguments of Linux's renameat2(2) for paths from the working directory, and for an exchange of two names
+_AT_FDCWD, _RENAME_EXCHANGE = -100, 2
+#: errors of a kernel, C library or file system without an exchange of names
+_NO_EXCHANGE = (errno.ENOSYS, errno.EINVAL, errno.EOPNOTSUPP)
 _ACL_ATTRIBUTES = ("system.posix_acl_access", "system.posix_acl_default")
 
 
@@ -64,6 +69,14 @@ class LocalFileIO:
 
     def rename(self, source: str, target: str) -> None:
         os.rename(source, target)
+
+    def replace(self, source: str, target: str) -> None:
+        """See ``FileIO``. Uses an exchange of names where the kernel and the file system have one."""
+        if _exchange_names(source, target):
+            self.remove_own_file(source)
+        else:
+            os.stat(target)
+            os.rename(source, target)
 
     def link_or_copy(self, source: str, target: str) -> None:
         try:
@@ -149,6 +162,23 @@ def _entry(path: str, status: os.stat_result, *, is_directory: bool) -> FileEntr
         arrived_ns=max(status.st_mtime_ns, status.st_ctime_ns),
         is_directory=is_directory,
     )
+
+
+def _exchange_names(one: str, other: str) -> bool:
+    """Exchange the names of two files in one step. Returns False if that is not possible here.
+
+    Raises FileNotFoundError if one of them is missing, and OSError like a rename.
+    """
+    try:
+        renameat2 = ctypes.CDLL(None, use_errno=True).renameat2
+    except AttributeError:  # the C library is older than glibc 2.28, or the system is not Linux
+        return False
+    if renameat2(_AT_FDCWD, os.fsencode(one), _AT_FDCWD, os.fsencode(other), _RENAME_EXCHANGE) == 0:
+        return True
+    number = ctypes.get_errno()
+    if number in _NO_EXCHANGE:
+        return False
+    raise OSError(number, os.strerror(number), one, None, other)
 
 
 def _temporary_path(path: str) -> Path:

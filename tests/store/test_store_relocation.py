@@ -440,6 +440,20 @@ def test_rule_7_a_directory_that_the_owner_has_given_up_is_released_until_the_pa
     assert given_up(store) == {"dt=1": False, ".lakefold/v2/dt=1": False}, "it was released before it was left again"
 
 
+def test_the_record_of_a_released_directory_is_pruned_with_the_relocation_that_left_it(
+    store: Store, database_url: str
+) -> None:
+    moved_on(store, 1, "dt=1")
+    moved_on(store, 2, "/elsewhere")
+    moved_on(store, 3, "/another")
+    store.release_locations(TRIPS, "dt=1", known(store).previous_locations)
+    released = "SELECT token FROM place_move WHERE token LIKE 'again-released-%' ORDER BY token"
+    assert [token for (token,) in sql(database_url, released)] == [f"again-released-v{number}" for number in (1, 2, 3)]
+    ((number,),) = sql(database_url, "SELECT id FROM place_move WHERE token = 'v2'")
+    assert store.prune_relocations(TRIPS, [number]) == 1
+    assert [token for (token,) in sql(database_url, released)] == ["again-released-v1", "again-released-v3"]
+
+
 def recorded(store: Store, commit: Commit) -> bool:
     return store.complete_unrecorded(commit, figures_of)
 

@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories that an owner moved a compacted partition away from, and gave to others or used for something else."""
 
+import os
 import shutil
 import time
 from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import pytest
@@ -25,12 +27,14 @@ from late_writing import (
     swept,
     write,
 )
+from renaming import renamed
 from toys.bench import Bench
 from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from lake.formats.hive.directories import directory_index
+from lake.formats.hive.relocation import location_listing
 from lake.relocation import evidence
 from lake.relocation.decide import LocationChoice
 
@@ -165,6 +169,56 @@ def test_rule_7_files_that_arrive_after_the_replaced_ones_were_deleted_do_not_ha
     taken(other)
     nothing_happens(bench, place, rows, home(bench), foreign)
     assert (swept(bench), bench.store.awaiting_deletion(bench.table)) == (SweepReport(), [])
+
+
+def test_rule_7_a_directory_stays_released_when_its_table_is_renamed(known: Bench, tmp_path: Path):
+    bench = known
+    moved_by_owner(bench, tmp_path / "elsewhere")
+    foreign = write(home(bench), 900, 910)
+    place, rows = compacted(bench)
+    swept(bench)
+    resolved(bench, LocationChoice.CURRENT)
+    bench.store.resume(bench.table.name, "ada")
+    renamed(bench)
+    nothing_happens(bench, place, rows, home(bench), foreign)
+
+
+def unfinished(path: Path) -> None:
+    """What a writer leaves that died two hours ago."""
+    path.write_bytes(b"PAR1 and half of the rows")
+    os.utime(path, (time.time() - 7200, time.time() - 7200))
+
+
+@pytest.mark.parametrize("is_released", [False, True], ids=["", "released"])
+def test_an_unfinished_file_of_another_program_in_a_given_up_directory_is_neither_read_nor_named(
+    bench: Bench, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_released: bool
+):
+    """``status`` named it as one of the table's files, and each sweep read the ends of all files there."""
+    moved_by_owner(bench, tmp_path / "elsewhere")
+    unfinished(home(bench) / "part-before.parquet")
+    if is_released:
+        write(home(bench), 900, 910)
+    place, rows = compacted(bench)
+    if is_released:
+        swept(bench)
+        resolved(bench, LocationChoice.CURRENT)
+        bench.store.resume(bench.table.name, "ada")
+    with_equal_clocks(monkeypatch)
+    unfinished(home(bench) / "part-after.parquet")
+    read, reason = list[str](), location_listing.unready_reason
+
+    def recorded(storage: Any, entry: Any, *arguments: Any, **options: Any) -> Any:
+        read.append(entry.path)
+        return reason(storage, entry, *arguments, **options)
+
+    monkeypatch.setattr(location_listing, "unready_reason", recorded)
+    for _ in range(2):
+        swept(bench)
+    opened = {Path(one).name for one in read if Path(one).parent == home(bench)}
+    assert opened == (set() if is_released else {"part-before.parquet"})
+    assert bench.store.table_state(bench.table.name).quarantined == {}
+    late = write(place, 950, 960)
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, sorted([*rows, *late]), None)
 
 
 @pytest.mark.parametrize("removes", [True, False], ids=["emptied", "with replaced files"])

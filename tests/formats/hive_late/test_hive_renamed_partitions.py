@@ -18,8 +18,10 @@ from late_writing import (
     alter_partitions,
     brought_home,
     data_files,
+    dropped,
     halted,
     home,
+    killed_before_it_records,
     killed_in_sweep,
     overwrite,
     resolved,
@@ -33,7 +35,9 @@ from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.formats.hive import format as hive_format
+from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreTable
 from lake.metastore.thrift import STRING
 from lake.model import TableRef
@@ -159,6 +163,30 @@ def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_
     bench.clean()
     assert (rows_in(place_of(bench)), data_files(home(bench)), halted(bench)) == (rows, [], None)
     assert swept(bench) == SweepReport()
+
+
+@pytest.mark.parametrize("died", ["before it publishes the copies", "afterwards"])
+def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_late_file_of_the_renamed_partition(
+    bench: Bench, died: str
+):
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = sorted(overwrite(place_of(bench), 500, 510))
+    wait_a_tick(place_of(bench))
+    if died == "afterwards":
+        with killed_in_sweep("carry_copied"):
+            swept(bench)
+    else:
+        with mock.patch.object(HiveWriter, "publish_copies", side_effect=Killed), pytest.raises(Killed):
+            swept(bench)
+    after_its_hold(bench)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+    assert bench.store.unfinished_partitions(bench.table) == frozenset()
+    bench.clean()
+    assert (rows_in(place_of(bench)), data_files(home(bench)), swept(bench)) == (rows, [], SweepReport())
 
 
 @pytest.mark.parametrize("last", ["8", "0"], ids=["to a third name", "back"])
@@ -295,6 +323,40 @@ def test_rule_1_a_partition_that_took_the_name_of_a_dropped_one_does_not_halt_it
     assert (rows_in(place_of(bench, PARTITION)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
 
 
+def test_rule_1_the_unrecorded_commit_of_a_partition_that_was_added_again_is_searched_for_at_once(bench: Bench):
+    """Its token was taken for that of another partition with this name, so the sweep did not look for the commit."""
+    bench.clean()
+    dropped(bench)
+    added_again(bench)
+    for part in range(2):
+        write(home(bench), 700 + 10 * part, 710 + 10 * part, f"part-{part}.parquet")
+    rows = rows_in(home(bench))
+    bench.sweep()
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    assert partitions_awaiting_sweep(bench.table, format=bench.format, store=bench.store, partitions=[PARTITION])
+    assert (swept(bench).deferred, halted(bench)) == ([PARTITION], None), "the plan's run records it"
+    bench.rescue()
+    assert bench.state(plan) == "completed"
+    late = write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_1_a_renamed_partition_gets_its_name_back_after_another_one_had_it_and_was_compacted(bench: Bench):
+    renamed(bench)
+    bench.clean()
+    rows = rows_in(place_of(bench))
+    made = bench.case.partitions(bench.table)[RENAMED].created_at  # type: ignore[attr-defined]
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    added_again(bench)
+    moved_by_a_plan(bench, PARTITION, 600)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "0")
+        owner.rename(table_name(bench.table), "9", "0")
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, PARTITION)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+
+
 def test_rule_1_a_partition_that_was_renamed_relocated_and_renamed_back_gets_its_late_files(bench: Bench):
     """Its token was that of the relocation under the other name: the whole table was halted."""
     renamed(bench)
@@ -310,6 +372,75 @@ def test_rule_1_a_partition_that_was_renamed_relocated_and_renamed_back_gets_its
     swept_to_the_end(bench)
     bench.clean()
     assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (rows, None)
+
+
+@pytest.mark.parametrize("last", ["8", "0"], ids=["to a third name", "back"])
+def test_rule_1_a_partition_that_was_renamed_compacted_and_renamed_again_is_swept_after_a_deletion(
+    bench: Bench, last: str
+):
+    """The replaced files were deleted, and then its token was taken for another lakefold's: the table was halted."""
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    name, rows = f"dt={last}", rows_in(place_of(bench))
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", last)
+    for _ in range(2):
+        bench.clean()
+        swept_to_the_end(bench)
+        assert (rows_in(place_of(bench, name)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+    moved_by_a_plan(bench, name, 800)
+    rows = rows_in(place_of(bench, name))
+    bench.clean()
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, name)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+
+
+def test_rule_1_a_late_file_after_a_deletion_halts_only_its_partition_if_that_was_renamed_compacted_and_renamed_back(
+    bench: Bench,
+):
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", "0")
+    bench.clean()
+    rows, late = rows_in(place_of(bench, PARTITION)), write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    assert f"{PARTITION} was renamed, compacted and renamed back, and its directory was moved" in str(halted(bench))
+    assert bench.store.table_state(bench.table.name).halted_partitions.keys() == {PARTITION}
+    (path,) = data_files(home(bench))
+    shutil.move(path, place_of(bench, PARTITION) / path.name)
+    bench.store.resume(bench.table.name, "ada")
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_1_the_empty_directory_of_a_renamed_partition_may_be_removed(bench: Bench):
+    """It was taken for EXCHANGE PARTITION: its partition was halted after an hour."""
+    renamed(bench)
+    bench.clean()
+    home(bench).rmdir()
+    rows = rows_in(place_of(bench))
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+
+
+def test_rule_2_a_renamed_partition_is_found_although_another_one_has_the_name_that_it_had_meanwhile(bench: Bench):
+    """It counted as dropped for an hour: its replaced files were moved aside, and a late file halted it."""
+    renamed(bench)
+    swept_to_the_end(bench)
+    made = bench.case.partitions(bench.table)[RENAMED].created_at  # type: ignore[attr-defined]
+    wait_for(lambda: time.time() > made + 1, "time stands still")
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", "8")
+        (Path(bench.table.location) / RENAMED).mkdir()
+        owner.add(table_name(bench.table), "9", Path(bench.table.location) / RENAMED)
+    rows, replaced = rows_in(place_of(bench, "dt=8")), data_files(home(bench))
+    swept_to_the_end(bench)
+    assert data_files(home(bench)) == replaced
+    late = write(home(bench), 900, 910)
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, "dt=8")), halted(bench)) == (sorted([*rows, *late]), None)
+    assert rows_in(place_of(bench)) == []
 
 
 def test_rule_11_an_entry_that_is_written_back_after_a_rename_and_a_plan_is_set_again(bench: Bench):

@@ -425,7 +425,9 @@ def test_partitions_of_all_tables_are_not_read_again_at_each_check_if_that_takes
     published(other, tmp_path / "other" / "dt=1", "1")
     directory_index.clear_directory_caches()
     monkeypatch.setattr(MetastoreClient, "partitions", slow)
-    monkeypatch.setattr("lake.stopwatch.time", SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0]))
+    clock = SimpleNamespace(monotonic=lambda: seconds[0], time=lambda: seconds[0])
+    monkeypatch.setattr("lake.stopwatch.time", clock)
+    monkeypatch.setattr("lake.formats.hive.directories.directory_index.time", clock)
 
     def look() -> int:
         with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
@@ -461,6 +463,30 @@ def test_rule_7_directories_that_were_read_before_a_machine_was_suspended_are_re
     slept[0] = 0
     other.drop(OTHER, "0")
     assert readers() == {}
+
+
+def test_rule_7_a_suspension_while_directories_are_read_does_not_count_as_the_duration_of_a_load(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """A restore then accepted directories that had been read up to a day before."""
+    slept, tables = [0.0], MetastoreClient.tables
+    clocks = SimpleNamespace(monotonic=time.monotonic, time=lambda: time.time() + slept[0])
+
+    def suspended(*arguments: Any) -> Any:
+        slept[0] += 8 * 3600
+        return tables(*arguments)
+
+    monkeypatch.setattr("lake.stopwatch.time", clocks)
+    monkeypatch.setattr(MetastoreClient, "tables", suspended)
+    directory_index.clear_directory_caches()
+    hour = timedelta(hours=1)
+    with pooled_connection(bench.case.uri) as metastore:  # type: ignore[attr-defined]
+        cache = directory_index.directory_cache(metastore.uri)
+        before = cache.load(metastore, max_age=hour, max_partition_age=hour)
+        assert cache.full_load_duration < timedelta(minutes=5)
+        assert cache.load(metastore, max_age=hour, max_partition_age=hour) is not before, (
+            "its age counts the suspension"
+        )
 
 
 def _table(bench: Bench) -> Any:

@@ -6,9 +6,11 @@ They are no inputs and are not carried before they are whole, and a file that gr
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from unittest import mock
 
 import pyarrow.parquet as pq
 import pytest
@@ -24,6 +26,7 @@ from late_writing import (
     rows_in,
     swept,
     true_counts,
+    wait_a_tick,
     write,
 )
 from renaming import lose_database
@@ -37,6 +40,7 @@ from executors.relocation.sweep import partitions_awaiting_sweep
 from lake.capabilities import with_identity
 from lake.plan import Step
 from lake.relocation.decide import WRITER_GRACE, LocationChoice
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -152,6 +156,59 @@ def test_a_file_that_grew_after_its_copy_replaces_the_shorter_copy(bench: Bench,
             swept(bench, grace=grace)
             assert (in_partition(bench), halted(bench)) == (sorted([*before, *grown]), None)
     assert (counted(bench), swept(bench)) == (true_counts(bench), SweepReport())
+
+
+@contextmanager
+def right_before_a_replacement(action: Callable[[], object]) -> Iterator[None]:
+    """Another program acts after lakefold's checks, and right before lakefold first replaces a file."""
+    replace, actions = LocalFileIO.replace, [action]
+
+    def replaced(files: LocalFileIO, source: str, target: str) -> None:
+        if actions:
+            actions.pop()()
+        replace(files, source, target)
+
+    with mock.patch.object(LocalFileIO, "replace", replaced):
+        yield
+    assert not actions
+
+
+@pytest.mark.parametrize("how", ["at once", "removes before it writes"])
+@pytest.mark.parametrize("copied_by", ["a commit", "the sweep"])
+def test_an_overwrite_right_before_a_grown_copy_is_replaced_leaves_only_its_own_rows(
+    unmoved: Bench, copied_by: str, how: str
+):
+    """The overwrite had removed the copy, and its replacement brought the removed rows back."""
+    bench, anew = unmoved, list[str]()
+    if copied_by == "a commit":
+        assert during(bench, Step.PREPARE, lambda: write(home(bench), 900, 905, NAME)) is RunResult.COMPLETED
+    else:
+        bench.request(partitions=[PARTITION])
+        assert bench.run().result is RunResult.COMPLETED
+        write(home(bench), 900, 905, NAME)
+        assert swept(bench).copied == 1
+    put_again(home(bench) / NAME, 900, 910, BY_RENAME)
+    place = here(bench)
+    wait_a_tick(home(bench))
+
+    def written() -> None:
+        anew.extend(write(place, 500, 510, "part-anew.parquet"))
+
+    def removed() -> None:
+        for path in data_files(place):
+            path.unlink()
+        if how == "at once":
+            written()
+
+    with right_before_a_replacement(removed):
+        swept(bench)
+    if not anew:
+        written()
+    for _ in range(3):
+        swept(bench)
+    assert (in_partition(bench), here(bench), halted(bench)) == (sorted(anew), place, None)
+    bench.clean()
+    assert (in_partition(bench), swept(bench)) == (sorted(anew), SweepReport())
 
 
 @pytest.mark.parametrize("how", [IN_PLACE, BY_RENAME])

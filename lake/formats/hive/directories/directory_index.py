@@ -107,7 +107,7 @@ class DirectoryCache:
         that the metastore refuses to return.
         """
         with self._lock:
-            began = self._watch.elapsed_seconds
+            began, started = self._watch.elapsed_seconds, time.monotonic()
             recent = began - max_partition_age.total_seconds(), began
             is_old = any(known.name_hashes and not known.is_read_within(recent) for known in self._tables.values())
             # A clock that was set back makes an index look younger than new.
@@ -115,7 +115,8 @@ class DirectoryCache:
                 is_full = is_old or not self._tables
                 self._index, self._indexed_at = self._refresh(metastore, began, recent), began
                 if is_full:  # a load may also find only a few tables too old
-                    self._full_load_seconds = max(self._watch.elapsed_seconds - began, self._full_load_seconds / 2)
+                    # A suspension during the load is no part of its duration.
+                    self._full_load_seconds = max(time.monotonic() - started, self._full_load_seconds / 2)
             return self._index
 
     def forget(self, database: str, table: str) -> None:

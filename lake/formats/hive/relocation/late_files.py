@@ -120,7 +120,8 @@ def replace_copy(
                 files.remove_own_file(scratch)
                 raise Conflict(f"{path} changed while it was copied")
             fence()
-            files.rename(scratch, target)
+            # An overwrite that has removed the copy must not see it again.
+            files.replace(scratch, target)
         files.sync(target)
         files.sync(dirname(target))
         return _stat_file(ref, target)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files in the previous and current locations of relocated partitions."""
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -22,7 +23,7 @@ from lake.formats.hive.relocation.renamed_partitions import (
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
-from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS, has_late_files
+from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS, has_late_files, late_until_ms
 from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.files import FileIO
 from lake.storage.filesystems import file_io_of
@@ -66,9 +67,12 @@ def list_locations(
     current = {relative_path(ref.location, location.location) for location in partitions}
     listed = sorted({location for one in relocated for location in one.locations})
     recorded = frozenset(file for one in relocated for file in one.recorded_files)
+    late_until = _late_until_ms(relocated)
 
     def list_one(location: str) -> LocationState:
-        return _list_location(ref.location, location, recorded, now, location not in current)
+        is_previous = location not in current
+        until_ms = late_until[location] if is_previous else math.inf
+        return _list_location(ref.location, location, recorded, now, is_previous, until_ms)
 
     seen = dict(zip(listed, _list_each(listed, list_one), strict=True))
     states: dict[str, PartitionState] = {
@@ -87,6 +91,16 @@ def list_locations(
     states |= find_renamed_partitions(ref, relocated, states, list_partitions)
     states |= find_other_partitions(ref, relocated, states, by_name)
     return {**states, **_states_with_readers(relocated, states, find_readers, now)}
+
+
+def _late_until_ms(relocated: Sequence[RelocatedPartition]) -> Mapping[str, float]:
+    """Return, by location, the time in milliseconds before which the files arrived that may be those of a partition."""
+    found: dict[str, float] = {}
+    for one in relocated:
+        by_location = {previous.location: late_until_ms(previous) for previous in one.previous_locations}
+        for location in one.locations:
+            found[location] = max(found.get(location, 0), by_location.get(location, math.inf))
+    return found
 
 
 def _list_each(locations: Sequence[str], list_one: Callable[[str], LocationState]) -> list[LocationState]:
@@ -181,8 +195,14 @@ def _cleaned_locations(
 
 
 def _list_location(
-    table_location: str, location: str, recorded: Set[LocatedFile], now: float, is_previous: bool
+    table_location: str,
+    location: str,
+    recorded: Set[LocatedFile],
+    now: float,
+    is_previous: bool,
+    until_ms: float,
 ) -> LocationState:
+    """Return the content of a location. Files that arrived at ``until_ms`` or later are not opened."""
     files: dict[LocatedFile, int] = {}
     waits: dict[str, UnreadyReason] = {}
     storage, directory, changed_ms, is_gone = (
@@ -200,6 +220,7 @@ def _list_location(
             files[file] = max(file.modified_ms, entry.arrived_ns // 1_000_000)
             if (
                 file not in recorded
+                and files[file] < until_ms
                 and (why := unready_reason(storage, entry, now, is_previous=is_previous)) is not None
             ):
                 waits[file.path] = why

@@ -23,7 +23,7 @@ from lake.formats.hive.commit.version_names import relocation_token, version_of_
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
-from lake.relocation.decide import orphaned_inputs
+from lake.relocation.decide import is_exchanged, orphaned_inputs
 from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
@@ -46,36 +46,60 @@ def find_renamed_partitions(
     """Return the states of the partitions that have another name now.
 
     They are looked for while their late files are not copied yet, or replaced files are in their own directory: a
-    writer may still add a late file there. If the partition is at its latest location, or a later relocation has moved
-    it from there, the state is that of a partition at its latest location. A partition without another name is searched
-    for once an hour in each process, and when other files are in its previous locations. Raises Transient.
+    writer may still add a late file there. They are also looked for if the own directory is missing. If the partition
+    is at its latest location, or a later relocation has moved it from there, the state is that of a partition at its
+    latest location. A partition without another name is searched for once an hour in each process, and when other files
+    are in its previous locations. Raises Transient.
     """
     records, found = _Records(ref), {}
     absent = {}
     for one in relocated:
         state = states[one.partition]
-        if state.location is None and (has_unhandled_files(one, state) or orphaned_inputs(one, state)):
+        if state.location is None and _may_be_renamed(one, state):
             key = _search_key(ref, one, state)
             name = _searches.result(key)
             if name is not None:
                 absent[one.partition] = one, key, name
     names = {name for _, _, name in absent.values()} - {""}
     partitions = {one.name: one for one in list_partitions(names)} if names else {}
-    unknown = {partition for partition, (_, _, name) in absent.items() if name not in partitions}
-    every = list_partitions(None) if unknown else ()
+    every: Sequence[CatalogPartition] | None = None
     for partition, (one, key, name) in absent.items():
-        state = states[partition]
-        for other in every if partition in unknown else (partitions[name],):
-            if other.created_at == one.latest.partition_created_at and other.name != partition:
-                renamed = _state_if_renamed(ref, one.latest, state, other, records)
-                # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
-                if renamed is not None and (renamed.location is not None or has_unhandled_files(one, state)):
-                    found[partition] = renamed
-                    _searches.add(key, other.name)
-                    break
-        else:
-            _searches.add(key, None)
+        known = [partitions[name]] if name in partitions else []
+        renamed = _find_renamed(ref, one, states[partition], known, records)
+        if renamed is None:  # another partition may have this name now
+            every = list_partitions(None) if every is None else every
+            renamed = _find_renamed(ref, one, states[partition], every, records)
+        if renamed is not None:
+            found[partition] = renamed
+        _searches.add(key, None if renamed is None else renamed.renamed_to)
     return found
+
+
+def _may_be_renamed(relocated: RelocatedPartition, state: PartitionState) -> bool:
+    return (
+        has_unhandled_files(relocated, state)
+        or bool(orphaned_inputs(relocated, state))
+        or is_exchanged(relocated, state)
+    )
+
+
+def _find_renamed(
+    ref: TableRef,
+    relocated: RelocatedPartition,
+    state: PartitionState,
+    partitions: Sequence[CatalogPartition],
+    records: "_Records",
+) -> PartitionState | None:
+    """Return the state if one of ``partitions`` is the relocated one under another name; else None."""
+    last = relocated.latest
+    for other in partitions:
+        if other.created_at != last.partition_created_at or other.name == relocated.partition:
+            continue
+        renamed = _state_if_renamed(ref, last, state, other, records)
+        # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
+        if renamed is not None and (renamed.location is not None or has_unhandled_files(relocated, state)):
+            return renamed
+    return None
 
 
 def find_other_partitions(
@@ -86,9 +110,11 @@ def find_other_partitions(
 ) -> Mapping[str, PartitionState]:
     """Return the states of the names that a partition has now which was relocated under another name.
 
-    It is another partition with another creation time, and the token of a relocation that led to its location. Or it is
-    the same one, renamed there and back: then its state is that of a partition at its latest location, from which a
-    later relocation has moved it. Reads the records of these tokens only. Raises Transient.
+    It is another partition with another creation time, and the token of a relocation that led to its location, unless
+    that is an unrecorded relocation of the partition itself after it was added again. Or it is the same one, renamed
+    there and back: then its state is that of a partition at its latest location, from which a later relocation has
+    moved it. If lakefold has begun to delete there, the previous locations need nothing as long as they have no late
+    files. Reads the records of these tokens only. Raises Transient.
     """
     records, found = _Records(ref), {}
     for one in relocated:
@@ -102,11 +128,15 @@ def find_other_partitions(
             if move.partition_created_at == state.created_at and present.may_be_of(move)
         ]
         if led_there and state.created_at != one.latest.partition_created_at:
-            found[one.partition] = replace(state, is_another=True)
+            # The commit of a partition that was added again may not be recorded yet: then the sweep searches for it.
+            is_recorded = any(token == state.token for _, token in one.earlier_locations)
+            if one.partition not in led_there or is_recorded:
+                found[one.partition] = replace(state, is_another=True)
         elif led_there and one.partition not in led_there:
             followed = _state_if_renamed(ref, one.latest, state, partition, records)
-            if followed is not None and followed.is_moved_on:
-                found[one.partition] = followed
+            if followed is not None:
+                is_handled = not followed.is_moved_on and not has_unhandled_files(one, state)
+                found[one.partition] = replace(state, is_another=True) if is_handled else followed
     return found
 
 
@@ -155,9 +185,12 @@ def _state_if_renamed(
     partition: CatalogPartition,
     records: "_Records",
 ) -> PartitionState | None:
-    """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not."""
+    """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not.
+
+    The state has no location if no file can be copied to that of ``last``.
+    """
     token = relocation_token(partition.parameters)
-    renamed = replace(state, renamed_to=partition.name)
+    renamed = replace(state, location=None, token=None, renamed_to=partition.name)
     there = replace(renamed, location=last.location, token=last.token, created_at=last.partition_created_at)
     if token is None:
         return None

@@ -8,7 +8,7 @@ from hashlib import sha256
 from itertools import takewhile
 from typing import Any, TypeVar
 
-from sqlalchemy import Connection, case, delete, func, or_, select
+from sqlalchemy import Connection, case, delete, func, or_, select, tuple_
 
 from lake.model import TableRef
 from lake.relocation.model import PastRelocation, RelocatedPartition, RelocationHistory, VacatedLocation
@@ -139,7 +139,10 @@ class PreviousLocations(StorePart):
         return left
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Delete the relocations with these numbers, except the last one of each partition; return their number."""
+        """Delete the relocations with these numbers, except the last one of each partition; return their number.
+
+        Records of released locations are deleted with the relocation that left the location.
+        """
         row, forgotten = RelocationRow, 0
         for some in _chunks(sorted(relocation_ids)):
             with self._database.write() as connection:
@@ -148,7 +151,11 @@ class PreviousLocations(StorePart):
                 of_names = row.table_name == table.name, row.partition_path.in_(names)
                 last = select(func.max(row.id)).where(*of_names, ~row.token.startswith(RECREATED_PREFIX))
                 kept = connection.execute(last.group_by(row.partition_path)).scalars().all()
-                forgotten += connection.execute(delete(row).where(*these, row.id.not_in(kept))).rowcount
+                pruned = delete(row).where(*these, row.id.not_in(kept)).returning(row.partition_path, row.token)
+                released = [(partition, f"{RELEASED_PREFIX}{token}") for partition, token in connection.execute(pruned)]
+                forgotten += len(released)
+                key = tuple_(row.partition_path, row.token)
+                connection.execute(delete(row).where(row.table_name == table.name, key.in_(released)))
         return forgotten
 
 

@@ -164,7 +164,8 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
     The token is None if the table's owner had set the location: the partition's original directory, or a location that
-    the owner named when adding the partition again.
+    the owner named when adding the partition again. Unlike in ``find_owner_moves``, that may be a version: the question
+    is which entries the catalog had, not which directory the owner would write to.
     """
     by_relocation = {(row.place, row.token) for row in applied[:-1]}
     by_owner = [
