@@ -37,8 +37,9 @@ _FIRST_BEYOND_FFFF = 0xF0
 class BaseFileAdditions:
     """See ``lake.engines.FileAdditions``.
 
-    An output is planned by the path of its file group, which all attempts have in common. Even if files of two attempts
-    were visible, no reader would see a row twice.
+    The planned path of an output ends with the id of its file group; ``create_file`` appends the write token of the
+    attempt. So the files of all attempts belong to one file group. Readers read only one base file of a group at a
+    time, so no reader would see a row twice, even if files of two attempts were visible.
     """
 
     location: str
@@ -50,7 +51,7 @@ class BaseFileAdditions:
     #: pending
     inflight_file: tuple[str, datetime] | None = None
 
-    #: Hudi's row writer has this name; its Avro writer names the root after the table's record
+    #: Hudi's row writer gives the root of the schema this name; its Avro writer names the root after the table's record
     root_name: str = "spark_schema"
     removed_keys: frozenset[str] = frozenset(
         {
@@ -69,7 +70,7 @@ class BaseFileAdditions:
 
     @property
     def shared_entries(self) -> Mapping[str, str]:
-        """See ``lake.engines.FileAdditions``: Hudi's Avro writer does not write Spark's version."""
+        """See ``lake.engines.FileAdditions``. The entry is Spark's version: files of Hudi's Avro writer lack it."""
         return MappingProxyType({SPARK_VERSION: self.spark_version})
 
     def create_file(self, path: str) -> "BaseFile":
