@@ -92,8 +92,8 @@ class BaseFileAdditions:
     def check_pending(self) -> None:
         """Raise Transient if the instant was withdrawn or committed, or is now executed by another process.
 
-        Python continues for a while after the end of its task in Spark, and Spark may repeat a task that was slow.
-        Readers would see the files that they write then.
+        A Python process continues for a while after Spark has ended its task, and Spark may start a slow task a second
+        time. If such a process wrote a file after the commit, readers would see the file.
         """
         if self.inflight_file is None:
             return
@@ -152,9 +152,10 @@ class BaseFile:
 def key_bounds(keys: pa.StringArray) -> tuple[str, str]:
     """Return the least and the greatest of record keys, in the order of Java's strings.
 
-    Hudi's index BLOOM looks a key up only in files whose bounds enclose it in that order, by the units of UTF-16. For
-    characters beyond U+FFFF, which begin with a byte from 0xF0 on, it differs from the order of UTF-8: by bounds in the
-    order of UTF-8 an upsert would not find some keys, and would insert their rows once more.
+    Java orders strings by the units of UTF-16. Hudi's index BLOOM looks a key up only in files whose bounds enclose the
+    key in that order. For characters beyond U+FFFF, which begin with a byte from 0xF0 on in UTF-8, it differs from the
+    order of UTF-8: with bounds in the order of UTF-8 an upsert would not find some keys, and would insert their rows
+    once more.
     """
     content = keys.buffers()[2]
     if content is not None and np.frombuffer(content, np.uint8).max(initial=0) >= _FIRST_BEYOND_FFFF:

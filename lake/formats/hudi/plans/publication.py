@@ -72,7 +72,9 @@ def publish_plan(
 def _publish_now(
     client: HudiClient, plan: Plan, epoch: int, publisher: PlanPublisher, fence: Callable[[], None]
 ) -> PreparedPlan:
-    """Publish ``plan``, in the lock section that found no inflight writer. Raises WriterBegan if a writer began since.
+    """Publish ``plan``, in the lock section in which no inflight writer was found.
+
+    Raises WriterBegan if a writer began since.
 
     Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
     """

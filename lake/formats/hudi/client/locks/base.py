@@ -41,7 +41,7 @@ _END_POLL_SECONDS = 1.0
 
 
 class _ProcessLock:
-    """A lock inside this process, taken before the lock between processes, which does not distinguish threads."""
+    """A lock between threads of this process, taken first: the lock between processes does not distinguish threads."""
 
     __slots__ = ("__weakref__", "lock")
 

@@ -179,7 +179,7 @@ class TableLock:
             raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
 
     def assert_lakefold_held(self, doing: str) -> None:
-        """Raise Transient if lakefold's own lock was lost, whatever became of the writers' lock."""
+        """Raise Transient if lakefold's own lock was lost, regardless of the writers' lock."""
         self._lakefold_lock.assert_held(doing)
 
     def loss_reason(self) -> str | None:
