@@ -80,7 +80,7 @@ def _publish_now(
     """
     timeline = check_preconditions(client, PUBLISHING, fence=fence)
     prepared = publisher(client, timeline, plan, epoch)
-    # Any writer may execute the plan from now on. If the lock was lost before it was written, its inputs may have
+    # Any writer may execute the plan from now on. If the lock was lost before the plan was written, its inputs may have
     # changed since the check.
     try:
         client.assert_lock_held(PUBLISHING)

@@ -74,7 +74,7 @@ def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
                 continue
             counted += pq.read_metadata(file.path).num_rows
         except FileNotFoundError:
-            continue  # it is named as missing, and counts as empty
+            continue  # `missing` names the file, which counts as empty
         except (pa.ArrowException, OSError, Conflict) as error:
             raise Rejected(f"{table.ref.name}: rows of {file.path} can't be counted: {first_line(error)}") from error
     return counted

@@ -142,7 +142,7 @@ class TableLock:
             try:
                 self._bundle.release_lock(self._lock_client, owner)
             except Exception:
-                # Some of Hudi's locks can be released only by the thread that took them, and it may have ended.
+                # Some of Hudi's locks can be released only by the thread that took them, which may have ended.
                 if hudi_lock is None or not hudi_lock.force_release():
                     raise
         # The entry stays open if the release failed: the journal then names the owner of the remaining lock.
