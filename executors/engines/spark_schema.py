@@ -21,6 +21,8 @@ _Path = tuple[str, ...]
 _ID = "parquet.field.id"
 #: the names that old releases of Hive gave to columns in ORC files, which are then read by position
 _NUMBERED = re.compile(r"_col\d+")
+#: a part of a type that is not recognised
+_UNKNOWN = pa.field("", pa.null())
 
 
 def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
@@ -97,26 +99,47 @@ def _field_of_files(known: Mapping[str, Any], files: Iterable[Iterable[pa.Field]
 
 
 def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
+    """Return a type in Spark's JSON as ``kinds``, the types of the files' columns, have it.
+
+    In a file whose type is not recognised, all parts count as optional.
+    """
     nested = known["type"] if isinstance(known, dict) else ""
     if nested == "struct":
-        structs = [kind for kind in kinds if pa.types.is_struct(kind)]
+        unknown = [pa.field(one["name"], pa.null()) for one in known["fields"]]
+        structs = [kind if pa.types.is_struct(kind) else unknown for kind in kinds]
         return {**known, "fields": [_field_of_files(one, structs) for one in known["fields"]]}
     if nested == "array":
-        parts = [kind.value_field for kind in kinds if pa.types.is_list(kind)]
+        parts = [_value_field(kind) or _UNKNOWN for kind in kinds]
         return {
             **known,
             "elementType": _type_of_files(known["elementType"], [part.type for part in parts]),
             "containsNull": not parts or any(part.nullable for part in parts),
         }
     if nested == "map":
-        maps = [kind for kind in kinds if pa.types.is_map(kind)]
+        keys = [kind.key_type if pa.types.is_map(kind) else _UNKNOWN.type for kind in kinds]
+        values = [kind.item_field if pa.types.is_map(kind) else _UNKNOWN for kind in kinds]
         return {
             **known,
-            "keyType": _type_of_files(known["keyType"], [kind.key_type for kind in maps]),
-            "valueType": _type_of_files(known["valueType"], [kind.item_type for kind in maps]),
-            "valueContainsNull": not maps or any(kind.item_field.nullable for kind in maps),
+            "keyType": _type_of_files(known["keyType"], keys),
+            "valueType": _type_of_files(known["valueType"], [value.type for value in values]),
+            "valueContainsNull": not values or any(value.nullable for value in values),
         }
     return known
+
+
+def _value_field(kind: pa.DataType) -> pa.Field | None:
+    """Return the field of the elements of a list, None for another type.
+
+    Parquet stores all kinds of lists in the same way; the file's Arrow schema names the kind.
+    """
+    is_list = (
+        pa.types.is_list(kind)
+        or pa.types.is_large_list(kind)
+        or pa.types.is_fixed_size_list(kind)
+        or pa.types.is_list_view(kind)
+        or pa.types.is_large_list_view(kind)
+    )
+    return kind.value_field if is_list else None
 
 
 def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
@@ -144,8 +167,8 @@ def _parts(path: _Path, field: pa.Field) -> Iterator[tuple[_Path, int | None]]:
     elif pa.types.is_map(field.type):
         yield from _parts((*path, "key"), field.type.key_field)
         yield from _parts((*path, "value"), field.type.item_field)
-    elif pa.types.is_list(field.type):
-        yield from _parts((*path, "element"), field.type.value_field)
+    elif (element := _value_field(field.type)) is not None:
+        yield from _parts((*path, "element"), element)
 
 
 def _missing_in_struct(above: str, columns: Any, fields: Sequence[Any]) -> Iterator[str]:
@@ -170,8 +193,8 @@ def _missing_in_type(path: str, kind: pa.DataType, known: Any) -> Iterator[str]:
             yield from _missing_in_type(f"{path}.value", kind.item_type, known["valueType"])
         else:
             yield path
-    elif pa.types.is_list(kind):
+    elif (element := _value_field(kind)) is not None:
         if nested == "array":
-            yield from _missing_in_type(f"{path}.element", kind.value_type, known["elementType"])
+            yield from _missing_in_type(f"{path}.element", element.type, known["elementType"])
         else:
             yield path

@@ -16,6 +16,7 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.orc as orc
@@ -80,8 +81,14 @@ _DECODING_ERRORS = re.compile(
     r"|org\.apache\.parquet\.io\.ParquetDecodingException"
     r"|org\.apache\.spark\.sql\.execution\.datasources\.SchemaColumnConvertNotSupportedException).*"
 )
-#: parts of stack traces of failed connections, whose errors pass with time
-_CONNECTION_FRAMES = re.compile(r"java\.net\.|org\.apache\.hadoop\.(?:hdfs|ipc|fs\.s3a)\.|amazon")
+#: frames in stack traces of failed connections, whose errors pass with time; Java puts the module's name before a class
+_CONNECTION_FRAMES = re.compile(
+    r"^\s+at (?:[\w.@-]*/+)*(?:java\.net\.(?!URLClassLoader)|javax\.net\.|sun\.security\.ssl\."
+    r"|org\.apache\.hadoop\.(?:hdfs|hdds|ozone|ipc|net|fs\.(?!impl\.)[a-z]\w*)\."
+    r"|com\.amazonaws\.|software\.amazon\.|com\.google\.cloud\.|com\.azure\.|com\.microsoft\.azure\."
+    r"|com\.aliyun\.|com\.qcloud\.|org\.apache\.http\.|okhttp3\.)",
+    re.MULTILINE,
+)
 
 
 class SparkEngine:
@@ -427,12 +434,27 @@ def _move_output(filesystem: pafs.FileSystem, info: pafs.FileInfo, target: str, 
 
 def _raise_for_undecodable(task: RewriteTask, error: str) -> None:
     """Raise Conflict with the skipped group if Spark's ``error`` shows that it can't decode an input."""
-    named, cause = _UNREAD_FILE.search(error), _DECODING_ERRORS.search(error)
-    path = next((path for path in task.inputs if named and named[1].endswith(path.rpartition("/")[2])), None)
-    if path is None or cause is None or _CONNECTION_FRAMES.search(error):
+    if (named := _UNREAD_FILE.search(error)) is None or _CONNECTION_FRAMES.search(error, named.end()):
+        return
+    path, cause = _find_input(task, named[1]), _DECODING_ERRORS.search(error, named.end())
+    if path is None or cause is None:
         return
     reason = f"Spark can't read {path}: {cause[0].removeprefix('Caused by: ')[:300]}"
     raise Conflict(reason, (SkippedGroup(group=task.group, reason=reason, quarantine=(path,)),))
+
+
+def _find_input(task: RewriteTask, named: str) -> str | None:
+    """Return the input that Spark's error names, None if it can't be told from another input.
+
+    Some errors name the path percent-encoded. Spark may use another scheme than the input's path.
+    """
+    names = {_path_within_storage(one) for one in (named, unquote(named))}
+    found = [path for path in task.inputs if _path_within_storage(path) in names]
+    return found[0] if len(found) == 1 else None
+
+
+def _path_within_storage(location: str) -> str:
+    return re.sub(r"^[A-Za-z][\w+.-]*:(?://[^/]*)?", "", location)
 
 
 def _raise_for_unreadable(task: RewriteTask) -> None:

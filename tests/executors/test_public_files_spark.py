@@ -271,21 +271,70 @@ def test_the_engine_spark_gives_the_reason_against_a_file_that_it_would_change(r
     assert re.search(why, said), said
 
 
-@pytest.mark.parametrize(
-    ("frame", "leaves_out"), [("org.apache.parquet.bytes", True), ("org.apache.hadoop.hdfs", False)]
-)
-def test_only_an_error_in_the_content_of_a_file_leaves_the_file_alone(frame: str, leaves_out: bool):
-    """The data node of HDFS that ends a connection causes the same exception as pages that are too short."""
-    task = RewriteTask(group=7, inputs=("hdfs://n/t/a b.parquet", "hdfs://n/t/x.parquet"), outputs=("new",), bytes=1)
-    error = f"""org.apache.spark.SparkException: Job aborted due to stage failure
-Caused by: org.apache.spark.SparkException: Encountered error while reading file hdfs://n/t/x.parquet. Details:
-\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:864)
-Caused by: java.io.EOFException: Unexpected EOF
-\tat {frame}.Reader.read(Reader.java:151)"""
+def left_out_by(error: str, *inputs: str) -> tuple[str, ...]:
+    """The inputs of a group that are left alone because of Spark's ``error``."""
+    task = RewriteTask(group=7, inputs=inputs, outputs=("new",), bytes=1)
     try:
         _raise_for_undecodable(task, error)
-        raised = None
     except Conflict as conflict:
-        (raised,) = conflict.args[1]
-    assert (raised is not None) == leaves_out
-    assert raised is None or (raised.group, raised.quarantine) == (7, ("hdfs://n/t/x.parquet",))
+        (left_out,) = conflict.args[1]
+        assert left_out.group == 7
+        return left_out.quarantine
+    return ()
+
+
+def spark_error(named: str, frame: str = "org.apache.parquet.bytes.SingleBufferInputStream.slice") -> str:
+    """As Spark reports an error in a file; ``frame`` threw it."""
+    return f"""org.apache.spark.SparkException: Job aborted due to stage failure
+Caused by: org.apache.spark.SparkException: Encountered error while reading file {named}. Details:
+\tat org.apache.spark.sql.errors.QueryExecutionErrors$.cannotReadFilesError(QueryExecutionErrors.scala:864)
+Caused by: java.io.EOFException: Unexpected EOF
+\tat {frame}(Reader.java:151)
+\tat org.apache.hadoop.fs.FSDataInputStream.read(FSDataInputStream.java:97)
+\tat org.apache.parquet.hadoop.ParquetFileReader.readNextRowGroup(ParquetFileReader.java:1)
+\tat java.base/java.lang.Thread.run(Thread.java:829)"""
+
+
+@pytest.mark.parametrize(
+    "frame",
+    [
+        "org.apache.hadoop.hdfs.DFSInputStream.read",
+        "org.apache.hadoop.fs.s3a.S3AInputStream.read",
+        "org.apache.hadoop.fs.azurebfs.services.AbfsInputStream.read",
+        "com.google.cloud.hadoop.fs.gcs.GoogleHadoopFSInputStream.read",
+        "software.amazon.awssdk.http.Reader.read",
+        "java.base/java.net.SocketInputStream.read",
+    ],
+)
+def test_an_error_of_a_connection_leaves_no_file_alone(frame: str):
+    """The data node of HDFS that ends a connection causes the same exception as pages that are too short."""
+    assert left_out_by(spark_error("hdfs://n/t/x.parquet", frame), "hdfs://n/t/x.parquet", "hdfs://n/t/y") == ()
+
+
+@pytest.mark.parametrize(
+    ("named", "path"),
+    [
+        ("hdfs://n/t/x.parquet", "hdfs://n/t/x.parquet"),
+        ("file:///t/x.parquet", "/t/x.parquet"),
+        ("file:/t/a%20b.parquet", "/t/a b.parquet"),
+        ("file:///t/dt=a%253Ab/x.parquet", "/t/dt=a%3Ab/x.parquet"),
+        ("file:///t/dt=a%3Ab/x.parquet", "/t/dt=a%3Ab/x.parquet"),
+        ("s3a://amazon-java.net.de/amazon_orders/x.parquet", "s3://amazon-java.net.de/amazon_orders/x.parquet"),
+    ],
+)
+def test_an_error_in_the_content_of_a_file_leaves_the_file_alone(named: str, path: str):
+    assert left_out_by(spark_error(named), "/t/other.parquet", path) == (path,)
+
+
+def test_an_error_leaves_only_the_file_alone_that_it_names():
+    inputs = ("/t/1.parquet", "/t/11.parquet", "/t/a=1/11.parquet", "/t/a b", "/t/a%20b")
+    for path in inputs[:3]:
+        assert left_out_by(spark_error(f"file://{path}"), *inputs) == (path,)
+    assert left_out_by(spark_error("file:///t/a%20b"), *inputs) == ()  # it names one of two
+
+
+def test_the_exception_of_an_earlier_stack_trace_is_not_that_of_the_named_file():
+    earlier = "Caused by: java.io.EOFException: x\n\tat org.apache.hadoop.hdfs.DFSInputStream.read(A.java:1)\n"
+    other = spark_error("file:///t/x").replace("java.io.EOFException", "java.lang.IllegalStateException")
+    assert left_out_by(earlier + other, "/t/x") == ()
+    assert left_out_by(earlier + spark_error("file:///t/x"), "/t/x") == ("/t/x",)

@@ -15,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from executors.engines import create_engines
+from executors.engines.spark_schema import find_missing_column, has_required_fields, schema_of_files
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteEngine, RewriteTask
@@ -166,6 +167,77 @@ def test_a_column_is_required_if_all_inputs_require_it_and_milliseconds_become_m
     assert [field.nullable for field in found.schema] == [False, False, True]
     assert found.schema.field("s").type.field("x").nullable
     assert found.schema.field("at").type == pa.timestamp("us", "UTC")
+
+
+@pytest.mark.parametrize(
+    "many", [pa.large_list, lambda element: pa.list_(element, 3)], ids=["large_list", "fixed_size_list"]
+)
+def test_null_elements_of_every_kind_of_list_are_kept_beside_a_file_that_requires_elements(spark, both, tmp_path, many):
+    """The kind of list is in the file's Arrow schema; Parquet stores all kinds in the same way."""
+    element = pa.field("element", pa.int32(), nullable=False)
+    inner = pa.field("x", pa.int32())
+    with_nulls = pa.table(
+        [[[1, None, 3]] * 5, [{"y": [None, 5, 6]}] * 5, [[{"x": None}] * 3] * 5],
+        schema=pa.schema(
+            [
+                ("l", many(pa.field("element", pa.int32()))),
+                ("s", pa.struct([("y", many(pa.field("element", pa.int32())))])),
+                ("r", many(pa.field("element", pa.struct([inner]), nullable=False))),
+            ]
+        ),
+    )
+    without = pa.table(
+        [[[7, 8, 9]] * 5, [{"y": [10, 11]}] * 5, [[{"x": 12}]] * 5],
+        schema=pa.schema(
+            [
+                ("l", pa.list_(element)),
+                ("s", pa.struct([("y", pa.list_(element))])),
+                ("r", pa.list_(pa.field("element", pa.struct([inner.with_nullable(False)]), nullable=False))),
+            ]
+        ),
+    )
+    paths = [str(tmp_path / f"{number}.parquet") for number in range(2)]
+    for rows_of_one, path in zip((without, with_nulls), paths, strict=True):
+        pq.write_table(rows_of_one, path)
+    schema = json.dumps(json.loads(spark.read.parquet(paths[0]).schema.json()))
+    task = task_of(paths, tmp_path / "new", schema=schema)
+    assert both[1].unsupported_reason(task, OPTIONS) is None
+    (file,) = both[1].rewrite([task], OPTIONS, lambda _: None, threading.Event())
+    found = pq.read_table(file.path)
+    assert found.to_pylist() == without.to_pylist() + with_nulls.to_pylist()
+    assert found.schema.field("l").type.value_field.nullable
+    assert found.schema.field("s").type.field("y").type.value_field.nullable
+    assert not found.schema.field("r").type.value_field.nullable
+    assert found.schema.field("r").type.value_type.field("x").nullable
+
+
+def test_parts_of_a_type_that_is_not_recognised_are_optional():
+    """As of a file whose Arrow schema gives a column another type than the table has."""
+    value = pa.struct([pa.field("x", pa.int32(), nullable=False)])
+    known = {
+        "l": pa.list_(pa.field("element", value, nullable=False)),
+        "m": pa.map_(pa.string(), pa.field("value", value, nullable=False)),
+        "s": pa.struct([pa.field("t", value, nullable=False)]),
+    }
+    x = {"type": "struct", "fields": [{"name": "x", "type": "integer", "nullable": True, "metadata": {}}]}
+    types = {
+        "l": {"type": "array", "elementType": x, "containsNull": True},
+        "m": {"type": "map", "keyType": "string", "valueType": x, "valueContainsNull": True},
+        "s": {"type": "struct", "fields": [{"name": "t", "type": x, "nullable": True, "metadata": {}}]},
+    }
+    fields = [{"name": name, "type": one, "nullable": True, "metadata": {}} for name, one in types.items()]
+    schema = json.dumps({"type": "struct", "fields": fields})
+    other = pa.schema([(name, pa.binary()) for name in known])
+    assert has_required_fields(schema_of_files(schema, [pa.schema(known)]))
+    assert not has_required_fields(schema_of_files(schema, [pa.schema(known), other]))
+
+
+@pytest.mark.parametrize("many", [pa.list_, pa.large_list, pa.list_view, lambda element: pa.list_(element, 2)])
+def test_a_field_in_any_kind_of_list_that_the_table_does_not_have_is_found(many):
+    x = {"type": "struct", "fields": [{"name": "x", "type": "integer", "nullable": True, "metadata": {}}]}
+    column = {"name": "l", "type": {"type": "array", "elementType": x, "containsNull": True}, "nullable": True}
+    columns = pa.schema([("l", many(pa.struct([("x", pa.int32()), ("y", pa.int32())])))])
+    assert find_missing_column(json.dumps({"type": "struct", "fields": [column]}), columns) == "l.element.y"
 
 
 def test_outputs_without_rows_are_written_too(spark, both, tmp_path):

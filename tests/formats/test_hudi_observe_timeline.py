@@ -15,6 +15,7 @@ import pytest
 from lake.errors import Rejected, Transient
 from lake.formats.hudi.files.names import log_sort_key, parse_file_name
 from lake.formats.hudi.files.storage import TableStorage, parse_properties, read_table_properties
+from lake.formats.hudi.read.restores import find_start_without_overlaps
 from lake.formats.hudi.timeline.records import decode_record, read_log_records
 from lake.formats.hudi.timeline.timeline import InstantState, Timeline, instant_datetime, planned_slices
 
@@ -277,3 +278,31 @@ def test_a_location_is_a_path_or_a_file_uri_and_nothing_else(tmp_path: Path, mon
     assert bases == {f"{tmp_path}/a b"}
     with pytest.raises(Rejected, match="scheme 'gs' is not supported"):
         TableStorage("gs://name/t")
+
+
+OVERLAP = [(10, 60), (30, 40), (70, 80)]
+TWO_OVERLAPS = [(10, 60), (30, 90), (50, 55), (70, 80)]
+MANY_OVERLAPS = [pair for n in range(10, 110, 10) for pair in ((n, n + 18), (n + 12, n + 15))]
+
+
+@pytest.mark.parametrize(
+    ("commits", "start", "found"),
+    [
+        ([(10, 20), (30, 40)], 30, None),
+        (OVERLAP, 10, 10),
+        (OVERLAP, 30, 10),
+        (OVERLAP, 70, None),
+        (TWO_OVERLAPS, 70, 10),
+        (MANY_OVERLAPS, 112, None),
+    ],
+)
+def test_a_clean_waits_for_the_end_of_the_overlaps_before_its_start_unless_they_are_many(
+    tmp_path: Path, commits: list[tuple[int, int]], start: int, found: int | None
+) -> None:
+    """Each commit is given by its request and its completion."""
+
+    def at(second: int) -> str:
+        return f"2026010100{second // 60:02}{second % 60:02}000"
+
+    timeline = Timeline(table(tmp_path, *(f"{at(begun)}_{at(done)}.commit" for begun, done in commits)))
+    assert find_start_without_overlaps(timeline, at(start)) == (None if found is None else at(found))

@@ -194,7 +194,8 @@ def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_
 ) -> None:
     """Two plans ran during one commit. The cleaner deletes the inputs of both, whether lakefold deleted some before.
 
-    A clean by lakefold states an instant after that commit; the cleaner states the commit itself if it deletes a file.
+    A clean by lakefold deletes them only when the policy retains only later commits; the cleaner deletes them while it
+    retains that commit, and states the commit itself.
     """
     trips = table(**RETAINING_TWO)
     with trips.writer() as one, trips.writer() as two:
@@ -216,8 +217,53 @@ def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_
             java.close()
         else:
             cleaner.maintain({"clean"}, ())
+            assert {version.path for commit in commits for version in commit.superseded} <= set(trips.data_files())
+            put(trips, 9000)
+            cleaner.maintain({"clean"}, ())
     assert not {version.path for commit in commits for version in commit.superseded} & set(trips.data_files())
     assert try_to_save(trips, overlapped) == saves
+
+
+@pytest.mark.parametrize("options", [RETAINING_TWO, RETAINING_TWO | SIX], ids=["version 9", "version 6"])
+def test_the_clean_policy_deletes_what_overlapping_commits_superseded_once_it_retains_only_later_commits(
+    spark: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """A restore to the writer's commit needs the rewrite's inputs, so the clean waits and states an earlier instant."""
+    trips = Table(spark, tmp_path / "trips", options)
+
+    def upsert() -> None:
+        """A commit that supersedes a file of the partition ``TWO``."""
+        write(rows(spark, 101, 102), trips.base, "upsert", options=trips.options)
+
+    def clean() -> set[str]:
+        with trips.writer() as cleaner:
+            cleaner.maintain({"clean"}, ())
+        return set(trips.data_files())
+
+    for low in (0, 10, 100):
+        put(trips, low)
+    first = set(trips.data_files())
+    upsert()
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(trips.plan(partitions=[ONE]), 1), ignore)
+        upsert()
+        overlapped = trips.timeline().newest_commit_time
+        commit = writer.commit(rewrite)
+    assert commit.instant < overlapped
+    inputs = {version.path for version in commit.superseded}
+    put(trips, 8000)
+    before, there = trips.rows(), clean()
+    assert first - there, "what the first upsert superseded is deleted"
+    assert inputs <= there
+    assert try_to_save(trips, overlapped)
+    release(trips, overlapped)
+    put(trips, 9000)
+    there = clean()
+    assert not inputs & there
+    live = set(FORMAT.snapshot(trips.ref).slices["path"].to_pylist())
+    assert there == live, "no superseded file stays"
+    assert not try_to_save(trips, overlapped)
+    assert len(trips.rows()) == len(before) + 2
 
 
 def test_a_file_that_a_savepoint_named_while_a_clean_was_published_is_not_deleted(

@@ -24,7 +24,7 @@ from lake.formats.hudi.pending.rollbacks import (
     find_running_rollback,
 )
 from lake.formats.hudi.plans import adoption
-from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress
+from lake.formats.hudi.plans.clean_bounds import KEEP_MAX, KEEP_MAX_DEFAULT, CleanerProgress, stated_earliest
 from lake.formats.hudi.plans.cleaning import clean_files, planned_deletions, withdraw_pending_cleans
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check, unmoved_timeline_check
 from lake.formats.hudi.plans.rollback import finish_rollback
@@ -36,7 +36,7 @@ from lake.formats.hudi.read.deletion_blockers import (
     find_retained_files,
     readable_since,
 )
-from lake.formats.hudi.read.restores import find_commits_undone_by_restores
+from lake.formats.hudi.read.restores import find_commits_undone_by_restores, find_start_without_overlaps
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
@@ -108,12 +108,20 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     kept &= client.storage.sizes(list(kept)).keys()
     wanted = planned_deletions(plan)
     bound = readable_since(timeline, client.table.write_options)
-    if undone_by_restores := find_commits_undone_by_restores(timeline, bound):
-        superseded_at = find_superseding_instants(client.storage, timeline, wanted.keys())
-        kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
-    deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     start = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or "")
+    waits_from, superseded_at = _find_waiting_start(timeline, start), dict[str, str]()
+    undone_by_restores = find_commits_undone_by_restores(timeline, bound)
+    if undone_by_restores or waits_from is not None:
+        superseded_at = dict(find_superseding_instants(client.storage, timeline, wanted.keys()))
+        kept |= {path for path, time in superseded_at.items() if time in undone_by_restores}
+    if waits_from is not None:
+        # The clean states this instant, so that the next one reads the partitions of the files that wait.
+        start, never = waits_from, "9" * 17
+        kept |= {path for paths in wanted.values() for path in paths if superseded_at.get(path, never) >= start}
+    deletable = {partition: [path for path in paths if path not in kept] for partition, paths in wanted.items()}
     deletable, superseded_by = _select_deletable_in_order(client, timeline, deletable, start)
+    if waits_from is not None:
+        superseded_by = max((superseded_at[path] for paths in deletable.values() for path in paths), default="")
     saved = timeline.savepoints()
     # Hudi deletes the whole directory of a deleted partition, including files that savepoints keep.
     skipped = {path for paths in wanted.values() for path in paths} - {p for paths in deletable.values() for p in paths}
@@ -136,6 +144,15 @@ def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion],
     text = f"the table's clean policy deleted {deleted} files"
     text += f", {len(skipped) - waiting} more are kept by lakefold's retention" if len(skipped) > waiting else ""
     return text + (f", {waiting} more wait for older ones" if waiting else "")
+
+
+def _find_waiting_start(timeline: Timeline, start: str) -> str | None:
+    """Return the instant at which files wait until ``start``, that of the policy, has passed all overlapping commits.
+
+    None if none wait: no commit overlaps ``start``, or the newest clean states a later instant already.
+    """
+    found = find_start_without_overlaps(timeline, start) if start else None
+    return found if found is not None and found >= stated_earliest(timeline) else None
 
 
 def _select_deletable_in_order(

@@ -217,7 +217,7 @@ def compute_clean_bounds(
     last = max([deleted, *overlapped])
     # The bound that the table's own cleaner records can be saved itself, so it has to be later than such a commit.
     passed = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
-    readable = max(last if passed else _first_readable_after(timeline, last), _stated_earliest(timeline))
+    readable = max(last if passed else _first_readable_after(timeline, last), stated_earliest(timeline))
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
     if not apart:
@@ -243,7 +243,7 @@ def compute_clean_bounds(
     return CleanBounds(earliest_retained=earliest, newest_commit=progress.newest_commit, extra=extra)
 
 
-def _stated_earliest(timeline: Timeline) -> str:
+def stated_earliest(timeline: Timeline) -> str:
     """Return the earliest retained instant of the newest clean; '' if it has none."""
     clean = newest_clean(timeline)
     return str(((timeline.metadata(clean) if clean else None) or {}).get("earliestCommitToRetain") or "").strip()

@@ -16,6 +16,9 @@ from collections.abc import Mapping
 
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
+#: the number of overlaps, each with the next one, for whose end a clean waits
+_MAX_CHAIN = 4
+
 
 def find_commits_undone_by_restores(timeline: Timeline, cleaner_bound: str = "") -> Mapping[str, str]:
     """Return these commits by time, each with the reason why the files that it superseded must stay.
@@ -61,3 +64,18 @@ def find_newest_overlapped(timeline: Timeline) -> Mapping[str, str]:
         earliest_completion = min(earliest_completion, completed_at) if later else completed_at
         later.append(commit)
     return found
+
+
+def find_start_without_overlaps(timeline: Timeline, start: str) -> str | None:
+    """Return the newest instant before which no commit's files are needed by a restore to that instant or a later one.
+
+    It is at or before ``start``, from which on a clean policy retains commits. None if no commit overlaps ``start``, or
+    if the overlaps before it are a long chain, as with many concurrent writers: a clean would wait for its end in vain.
+    """
+    overlapped, found = find_newest_overlapped(timeline), start
+    for _ in range(_MAX_CHAIN):
+        earlier = min((time for time, newest in overlapped.items() if time <= found <= newest), default=found)
+        if earlier == found:
+            return found if found in overlapped or found < start else None
+        found = earlier
+    return None
