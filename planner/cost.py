@@ -62,8 +62,8 @@ def fit_rates(engine: str, history: Iterable[tuple[int, float]]) -> Rates:
     """Fit the rates to ``history``: bytes and CPU seconds of plans that this engine executed.
 
     The fixed part and the part per byte are constants, each multiplied by a factor. The factors minimize the squares of
-    the relative errors; each constant counts like one more plan. Small plans determine the fixed part, large
-    plans the part per byte; a part without evidence keeps its constant.
+    the relative errors. A prior pulls each factor towards 1, with the weight of one plan. Small plans determine the
+    fixed part, large plans the part per byte; a part without evidence keeps its constant.
     """
     per_byte = 1 / BYTES_PER_SECOND.get(engine, BYTES_PER_SECOND[AUTO])
     fixed_fixed = byte_byte = fixed_seen = byte_seen = _PRIOR_WEIGHT

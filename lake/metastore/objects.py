@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Tables and partitions of a metastore: the fields that lakefold reads, over the raw struct with all fields.
 
-The numbers are those of ``hive_metastore.thrift``, which no release of Hive since 2.3 has changed.
+The field ids in this module are those of ``hive_metastore.thrift``. No release of Hive since 2.3 has changed them.
 """
 
 import re

@@ -58,14 +58,14 @@ def test_replaced_files_are_deleted_where_their_replacement_is_read(archived: Ar
 
 def test_the_only_copy_of_the_rows_stays_if_its_replacement_is_lost(archived: Archived) -> None:
     (archived.table.base / "p" / archived.heir).unlink()
-    assert f"a file group that {T2} wrote instead is not read" in str(archived.found().refusal)
+    assert f"readers do not see a file group that {T2} wrote in place of this one" in str(archived.found().refusal)
 
 
 def test_the_only_copy_of_the_rows_stays_if_its_replacement_is_truncated(archived: Archived) -> None:
     with (archived.table.base / "p" / archived.heir).open("r+b") as file:
         file.truncate(100)
     refusal = str(archived.found().refusal)
-    assert refusal.startswith(f"a file group that {T2} wrote instead is damaged")
+    assert refusal.startswith(f"a file group that {T2} wrote in place of this one is damaged")
     assert archived.heir in refusal
 
 
@@ -75,7 +75,7 @@ def test_the_rows_are_followed_through_later_replacements(archived: Archived) ->
     (archived.table.base / "p" / archived.heir).unlink()
     assert archived.found().refusal is None
     (archived.table.base / "p" / last).unlink()
-    assert "is not read" in str(archived.found().refusal)
+    assert "readers do not see" in str(archived.found().refusal)
 
 
 def test_a_replacement_that_a_restore_may_have_undone_proves_nothing(archived: Archived) -> None:

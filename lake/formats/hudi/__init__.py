@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Apache Hudi: table versions 6, 8 and 9, copy-on-write and merge-on-read.
 
-The adapter is imported at its first use, because Spark's executors import modules of ``files`` and have no others.
+The adapter is imported at its first use, because the Python processes of Spark's executors import modules of ``files``,
+and have only these modules of the package.
 """
 
 from importlib import import_module

@@ -23,7 +23,7 @@ class RewriteInputs:
     the ids of the first rows of files by location. ``files`` are the inputs of each live group, and ``sort_order`` is
     the id of the order of the rows of outputs. ``by_iceberg`` are the groups that only Iceberg's own reader and writer
     can rewrite, with the reasons. ``tasks``, ``choices`` and ``locations`` are those of the other groups: ``locations``
-    has the names of the outputs in the metadata by their paths.
+    maps the path of each output to the output's name in the metadata.
     """
 
     snapshot_id: int
@@ -71,7 +71,10 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
             for file in inputs_of_groups
             if file.sequence_number != file.file_sequence_number and file.path not in different
         ]
-        reason = "it was rewritten before the table had format version 3, so Iceberg misreads when its rows changed"
+        reason = (
+            "it was rewritten before the table had format version 3, so Iceberg would read a wrong sequence number "
+            "for the last change of its rows"
+        )
         different |= dict.fromkeys(footers.files_without_lineage(renumbered), reason)
     for index, inputs_of_group in list(groups.items()):
         odd = [file.path for file in inputs_of_group if file.path in different]

@@ -412,7 +412,7 @@ class IcebergWriter:
 
 
 def _iceberg_notes(inputs: RewriteInputs) -> list[str]:
-    """Return a line for each reason why Iceberg itself rewrites groups, with their number; see ``engine_notes``."""
+    """Return a line for each reason why Iceberg rewrites groups, with the number of groups; see ``engine_notes``."""
     return [
         f"engine {ENGINE} ({count} {'group' if count == 1 else 'groups'}): {reason}"
         for reason, count in Counter(inputs.by_iceberg.values()).most_common()

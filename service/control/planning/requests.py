@@ -108,8 +108,8 @@ def submit_and_wait(
 ) -> PlanResponse:
     """Submit a request and return its answer. Without a live scheduler this process answers the request.
 
-    Raises OverrideError or IdempotencyMismatch for a bad request, the problem of the answer, ProblemError if the
-    scheduler did not answer in time, and the store's errors.
+    Raises OverrideError or IdempotencyMismatch for a bad request, and ProblemError if the answer is a problem or the
+    scheduler did not answer in time. Also raises the store's errors.
     """
     request_id = submit_request(config, store, table, plan_request, actor=actor)
     holder, deadline = f"{actor} request {request_id}", time.monotonic() + timeout_seconds

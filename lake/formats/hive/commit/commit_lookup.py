@@ -172,10 +172,14 @@ def _is_applied_and_dropped(
 ) -> bool:
     """True if a partition of a commit was dropped since the call of the commit was made.
 
-    The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. But
-    such a partition was not dropped. An executor that was killed right after its call has not marked the commit. But
-    the DROP PARTITION of a managed table deletes the directory from which the partition is read, and nothing else
-    deletes a directory of a version that has its record.
+    The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. If any
+    partition of the commit was dropped, the mark is enough. Otherwise the plan would be executed again and, if the
+    partition is added again, would rewrite replaced rows together with new ones. It is not checked whether a writer
+    wrote a partition back before the drop.
+
+    An executor that was killed right after its call has not marked the commit. In this case a missing directory of a
+    dropped partition is the evidence: the DROP PARTITION of a managed table deletes the directory from which the
+    partition is read, and nothing else deletes a directory of a version that has its record.
     """
     if record.table_created_at != table.created_at:
         return False

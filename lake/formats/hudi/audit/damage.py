@@ -199,7 +199,7 @@ class DamageCheck:
                 self._extra_files[file.group_id].append(file)
 
     def can_judge(self, instant: str) -> bool:
-        """True if the known commits show the files of ``instant``: it is completed, and neither too old nor too new."""
+        """True if the known commits show the files of ``instant``: it is completed, in the period that they cover."""
         known = self._oldest_commit_time <= instant <= self._newest_instant_time and instant not in self._pending
         return known and not self._history.is_commit_without_files(instant)
 

@@ -28,13 +28,13 @@ from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLANNED_KINDS, T
 class _CommitIndex:
     """The commits, archived ones included, indexed by the file groups that readers see."""
 
-    #: completion and time of the last commit that replaced a group, and of the last commit that wrote into it
+    #: completion time and instant time of the last commit that replaced a group, and of the last that wrote into it
     last_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     last_written: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     rows_by_path: dict[str, int] = field(default_factory=dict)
     #: by time of a clustering: the groups that it replaced, and the rows that it wrote
     clusterings: dict[str, tuple[frozenset[FileGroupId], int]] = field(default_factory=dict)
-    #: completion and time of the last commit that replaced a group, for all groups, listed or not
+    #: completion time and instant time of the last commit that replaced a group, for all groups, listed or not
     all_replaced: dict[FileGroupId, tuple[str, str]] = field(default_factory=dict)
     #: by time of a commit that replaced groups: the groups into which it wrote
     successors: dict[str, frozenset[FileGroupId]] = field(default_factory=dict)
@@ -112,7 +112,7 @@ def find_resurrected(storage: TableStorage, timeline: Timeline) -> list[Resurrec
 
 
 def _read_restores(timeline: Timeline) -> Iterator[tuple[str, str]]:
-    """Yield completion and time of every restore, archived ones included."""
+    """Yield completion time and instant time of every restore, archived ones included."""
     for instant in timeline.completed:
         if instant.action == "restore":
             yield instant.completed_at or instant.time, instant.time
@@ -187,13 +187,14 @@ class _RemovalRefusals:
         heirs = self._successors[replacement]
         if heirs is None:
             return (
-                f"a file group that {replacement} wrote instead is not read: the replaced rows may exist nowhere else"
+                f"readers do not see a file group that {replacement} wrote in place of this one: the replaced rows may "
+                "exist nowhere else"
             )
         damaged = next((self._damage_by_group[heir] for heir in sorted(heirs) if heir in self._damage_by_group), None)
         if damaged is not None:
             return (
-                f"a file group that {replacement} wrote instead is damaged; the replaced rows may exist nowhere else: "
-                f"{damaged.text}"
+                f"a file group that {replacement} wrote in place of this one is damaged; the replaced rows may exist "
+                f"nowhere else: {damaged.text}"
             )
         busy = self._busy.reason(*group)
         if busy is not None:

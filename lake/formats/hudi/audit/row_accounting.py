@@ -90,7 +90,7 @@ class RowAccounting:
             return
         rows = stat.get("numWrites") or 0
         if before is not None and before.base is not None and before.base.instant > file.instant:
-            return  # a slow instant: it completed later but is older
+            return  # a slow instant: the commit completed later but is older
         if before is not None and before.base is not None and operation not in _COMPACT:
             previous = stat.get("prevCommit")
             if previous not in (None, "null", before.base.instant, file.instant):

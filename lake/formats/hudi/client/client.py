@@ -341,7 +341,10 @@ class HudiClient:
         return self.jvm.org.apache.hudi.client.SparkRDDWriteClient(self.context, self._build_config(options))
 
     def new_unlocked_client(self, options: Mapping[str, str]) -> Any:
-        """Return another Java client without locks, with the write client's options plus ``options``. Close it."""
+        """Return another Java client without locks, with the write client's options plus ``options``.
+
+        The caller closes it.
+        """
         return self._new_write_client({**self._unlocked_options, **options})
 
     @property
@@ -458,7 +461,7 @@ class HudiClient:
         )
 
     def begin_rewrite(self, kind: PlanKind, instant: str) -> Any:
-        """Make a published or adopted plan inflight, and record that lakefold did. Call it inside ``locked``.
+        """Make a published or adopted plan inflight, and record that lakefold began it. Call it in ``locked``.
 
         Returns Hudi's write of the plan as a job that has not run yet. Hudi may fail after it made the plan inflight:
         some bundles read, sort or write all rows in this call. Then the instant is lakefold's, too.

@@ -61,7 +61,7 @@ def index_options(
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """Return the option for Hudi's wait after it has formed a time: until no writer's clock can be behind that time.
+    """Return the option that sets how long Hudi waits after it has formed a time: until no writer's clock is behind it.
 
     Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short if
     there are other writers.

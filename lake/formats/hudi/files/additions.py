@@ -37,8 +37,9 @@ _FIRST_BEYOND_FFFF = 0xF0
 class BaseFileAdditions:
     """See ``lake.engines.FileAdditions``.
 
-    An output is planned by the path of its file group, which all attempts have in common. Even if files of two attempts
-    were visible, no reader would see a row twice.
+    The planned path of an output ends with the id of its file group; ``create_file`` appends the write token of the
+    attempt. So the files of all attempts belong to one file group. Readers read only one base file of a group at a
+    time, so no reader would see a row twice, even if files of two attempts were visible.
     """
 
     location: str
@@ -50,7 +51,7 @@ class BaseFileAdditions:
     #: pending
     inflight_file: tuple[str, datetime] | None = None
 
-    #: Hudi's row writer has this name; its Avro writer names the root after the table's record
+    #: Hudi's row writer gives the root of the schema this name; its Avro writer names the root after the table's record
     root_name: str = "spark_schema"
     removed_keys: frozenset[str] = frozenset(
         {
@@ -69,7 +70,7 @@ class BaseFileAdditions:
 
     @property
     def shared_entries(self) -> Mapping[str, str]:
-        """See ``lake.engines.FileAdditions``: Hudi's Avro writer does not write Spark's version."""
+        """See ``lake.engines.FileAdditions``. The entry is Spark's version: files of Hudi's Avro writer lack it."""
         return MappingProxyType({SPARK_VERSION: self.spark_version})
 
     def create_file(self, path: str) -> "BaseFile":
@@ -91,8 +92,8 @@ class BaseFileAdditions:
     def check_pending(self) -> None:
         """Raise Transient if the instant was withdrawn or committed, or is now executed by another process.
 
-        Python continues for a while after the end of its task in Spark, and Spark may repeat a task that was slow.
-        Readers would see the files that they write then.
+        A Python process continues for a while after Spark has ended its task, and Spark may start a slow task a second
+        time. If such a process wrote a file after the commit, readers would see the file.
         """
         if self.inflight_file is None:
             return
@@ -151,9 +152,10 @@ class BaseFile:
 def key_bounds(keys: pa.StringArray) -> tuple[str, str]:
     """Return the least and the greatest of record keys, in the order of Java's strings.
 
-    Hudi's index BLOOM looks a key up only in files whose bounds enclose it in that order, by the units of UTF-16. For
-    characters beyond U+FFFF, which begin with a byte from 0xF0 on, it differs from the order of UTF-8: by bounds in the
-    order of UTF-8 an upsert would not find some keys, and would insert their rows once more.
+    Java orders strings by the units of UTF-16. Hudi's index BLOOM looks a key up only in files whose bounds enclose the
+    key in that order. For characters beyond U+FFFF, which begin with a byte from 0xF0 on in UTF-8, it differs from the
+    order of UTF-8: with bounds in the order of UTF-8 an upsert would not find some keys, and would insert their rows
+    once more.
     """
     content = keys.buffers()[2]
     if content is not None and np.frombuffer(content, np.uint8).max(initial=0) >= _FIRST_BEYOND_FFFF:

@@ -371,8 +371,9 @@ class Bundle11(Bundle):
 class Bundle10(Bundle11):
     """The calls of the 1.0 line.
 
-    It does not support table version 9. It writes a clustering in the call that begins it, so a plan of another process
-    could only be begun with the table's lock held to the end. It plans a clean only by scheduling it on the timeline.
+    Hudi 1.0 does not support table version 9. It writes a clustering in the call that begins the clustering, so
+    lakefold would have to hold the table's lock to the end of a plan of another process. It plans a clean only by
+    scheduling the clean on the timeline.
     """
 
     line = "1.0"

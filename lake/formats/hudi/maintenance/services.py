@@ -223,9 +223,9 @@ def _count_with_commits_of_writers(timeline: Timeline, commits: Sequence[Instant
 def roll_back_instant(client: HudiClient, time: str) -> str:
     """Roll back the unfinished instant ``time`` of another process. Returns a description of the result.
 
-    A clustering or compaction stays scheduled, except a lakefold plan, which is withdrawn; a write is removed. A
-    rollback that no writer finishes is finished. Raises Conflict if the instant is not pending, or its owner is alive;
-    Rejected for actions that Hudi completes by itself.
+    A clustering or compaction stays scheduled, except a lakefold plan, which is withdrawn; a write is removed. If the
+    instant is a rollback that no writer finishes, lakefold finishes it. Raises Conflict if the instant is not pending,
+    or its owner is alive; Rejected for actions that Hudi completes by itself.
     """
     with translated_errors(client.table, _ROLLING_BACK), client.locked(_ROLLING_BACK):
         timeline = client.read_timeline()

@@ -66,7 +66,7 @@ def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline
             last, _ = _last_activity(table, storage, timeline, instant, (), is_ours=False)
             is_alive = datetime.now(UTC) - last <= ATTEMPT_SILENCE
         if is_alive:
-            with suppress(FileNotFoundError):  # it ended after the timeline was listed
+            with suppress(FileNotFoundError):  # the instant ended after the listing
                 plan = timeline.plan(instant)
                 if rollback_action(plan) not in _PENDING_REWRITES:
                     found.add(rollback_target(plan))

@@ -8,7 +8,7 @@ completed, and for a withdrawn instant as soon as the active timeline begins aft
 
 A writer that takes over an instant which lakefold has begun rolls back the files that have markers, and begins again
 with a new inflight file. Files that are clearly older and have no marker belong to no attempt that can still commit.
-They count as late before the writer commits: afterwards its commit would make them visible.
+They count as late even before the writer commits, because its commit would make them visible.
 
 So lakefold records each instant in the table, with its partitions, before anything can be written under it: one small
 file at ``.hoodie/.lakefold/instants``, beside the attempts. The record outlives the instant and its executors. The

@@ -10,7 +10,7 @@ from lake.formats.hudi.files.storage import TableStorage
 MARKER_TYPE_FILE = "MARKERS.type"
 #: the prefix of the files in which Hudi's timeline server lists markers, one a line, instead of creating them
 _LIST_PREFIX = "MARKERS"
-#: a marker is named after its file, followed by this and by how the file is written, as CREATE
+#: a marker's name is the name of its file, this text, and how the file is written (such as CREATE)
 _MARKER_SUFFIX = ".marker."
 
 

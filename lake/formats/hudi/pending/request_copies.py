@@ -6,8 +6,9 @@ inflight file. If the request is deleted between the two steps, an inflight rewr
 nor lakefold can read such an instant's inputs, so every write of the table fails.
 
 Hudi has no step that removes a request and excludes a begin at once. So lakefold saves a copy before it removes a
-request, beside the record of the instant and for as long. If a writer began the rewrite nevertheless, the request is
-written back from the copy, by the withdrawal itself or by the next sweep of any lakefold installation.
+request. The copy is beside the record of the instant, and is kept as long as the record. If a writer began the rewrite
+nevertheless, the request is written back from the copy, by the withdrawal itself or by the next sweep of any lakefold
+installation.
 """
 
 from collections.abc import Iterator

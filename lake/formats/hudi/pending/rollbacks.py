@@ -60,7 +60,7 @@ def find_running_rollback(
         try:
             if not target or rollback_target(timeline.plan(instant)) == target:
                 return instant
-        except FileNotFoundError:  # it ended after the timeline was listed
+        except FileNotFoundError:  # the rollback ended after the listing
             continue
     return None
 
@@ -105,7 +105,7 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
             continue
         try:
             plan = timeline.plan(instant)
-        except FileNotFoundError:  # it ended after the timeline was listed
+        except FileNotFoundError:  # the rollback ended after the listing
             continue
         target, action = rollback_target(plan), rollback_action(plan)
         if action in _REWRITE_ACTIONS and timeline.find(target) is None:

@@ -76,9 +76,10 @@ def clean_files(
 def _refuse_new_savepoint(client: HudiClient, before: Timeline, clean: str) -> None:
     """Withdraw the requested ``clean`` and raise Transient if a savepoint was begun since ``before`` was listed.
 
-    Hudi's savepoints take no lock: they read the earliest retained instant of the newest clean, list files, and are on
-    the timeline only then. A savepoint that begins after the clean is on the timeline gets the clean's bound. Only one
-    that is still listing files when the clean begins to delete is not seen.
+    Hudi creates a savepoint without a lock: it reads the earliest retained instant of the newest clean, lists files,
+    and only then writes the savepoint to the timeline. A savepoint that begins after the clean is on the timeline gets
+    the clean's bound. This check misses only a savepoint for which Hudi is still listing files when the clean begins to
+    delete.
     """
     now = client.read_timeline()
     known = {instant.time for instant in before.completed_savepoints}

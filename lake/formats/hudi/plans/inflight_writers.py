@@ -32,10 +32,10 @@ def find_inflight_writer(client: HudiClient, timeline: Timeline, partitions: Col
             continue
         try:
             workload = timeline.inflight_metadata(instant)
-        except FileNotFoundError:  # it ended after the timeline was listed; the caller checks again
+        except FileNotFoundError:  # the instant ended after the listing; the caller checks again
             return f"{instant.kind} {instant.time}, which has just ended"
         if workload and str(workload.get("operationType") or "").upper() == "BULK_INSERT":
-            continue  # it only adds file groups
+            continue  # such a write only adds file groups
         touched = {partition for partition, _ in write_stats(workload)}
         if touched and not touched & set(partitions):
             continue

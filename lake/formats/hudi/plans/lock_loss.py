@@ -11,7 +11,7 @@ metadata table. In both cases lakefold's commit is rolled back and the writer's 
 Hudi's rollback puts the plan back on the timeline, and its inputs are no longer current: a writer that executes pending
 plans would remove the same rows. So the plan is withdrawn before the lock is released.
 
-If the process dies before this verification, the next process that reads the commit does it: see
+If the process dies before this verification, the next process that reads the commit verifies it: see
 ``read.unsafe_commits.find_lost_writes``.
 """
 

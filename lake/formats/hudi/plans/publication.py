@@ -72,13 +72,15 @@ def publish_plan(
 def _publish_now(
     client: HudiClient, plan: Plan, epoch: int, publisher: PlanPublisher, fence: Callable[[], None]
 ) -> PreparedPlan:
-    """Publish ``plan``, in the lock section that found no inflight writer. Raises WriterBegan if a writer began since.
+    """Publish ``plan``, in the lock section in which no inflight writer was found.
+
+    Raises WriterBegan if a writer began since.
 
     Raises Transient, after the plan was removed again, if the lock was lost or a writer began during the publication.
     """
     timeline = check_preconditions(client, PUBLISHING, fence=fence)
     prepared = publisher(client, timeline, plan, epoch)
-    # Any writer may execute the plan from now on. If the lock was lost before it was written, its inputs may have
+    # Any writer may execute the plan from now on. If the lock was lost before the plan was written, its inputs may have
     # changed since the check.
     try:
         client.assert_lock_held(PUBLISHING)

@@ -30,9 +30,9 @@ def delete_request(
 
     Writers execute pending plans, and begin them without the lock. If a writer begins the instant right now, only the
     request names the inputs: without it no writer could read the instant's plan, and none could roll it back. So a copy
-    is saved first; ``write_back_lost_requests`` uses it if the writer begins after this function has looked, or if this
-    process dies. ``is_needed`` gets the timeline after the deletion and returns True if the request must stay for
-    another reason.
+    is saved first; ``write_back_lost_requests`` uses it if the writer begins after the last check of this function, or
+    if this process dies. ``is_needed`` gets the timeline after the deletion and returns True if the request must stay
+    for another reason.
     """
     before = client.read_timeline()
     copy_request(client.storage, before, instant)

@@ -44,7 +44,9 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
 
 
 def finish_left_rollbacks(client: HudiClient) -> None:
-    """Finish the rollbacks of lakefold's instants whose process died in them; see ``pending.rollbacks``. Idempotent.
+    """Finish the rollbacks of lakefold's instants during which a process died; see ``pending.rollbacks``.
+
+    Idempotent.
 
     Raises Transient if one can't be finished now; the next try is then delayed.
     """

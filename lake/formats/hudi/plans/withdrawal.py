@@ -99,11 +99,11 @@ def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collectio
 
 
 def retract_publication(client: HudiClient, time: str, partitions: Collection[str]) -> None:
-    """Remove the request ``time``, which this process has just published, from the timeline at once, if it may go.
+    """Remove the request ``time``, which this process has just published, at once, unless it must stay.
 
     Call it in the lock section of the publication. The writers' lock may be lost, and a removal under that lock would
-    have to wait until its present holder has ended. It isn't needed: writers begin a pending plan without it, and
-    lakefold's own lock, which is verified, excludes every other lakefold.
+    have to wait until its present holder has ended. The writers' lock isn't needed: writers begin a pending plan
+    without it, and lakefold's own lock, which is verified, excludes every other lakefold.
     """
     client.assert_lakefold_lock_held(_WITHDRAWING)
     instant = client.read_timeline().find(time)
@@ -119,8 +119,8 @@ def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str
     """Delete the late files of ``instants``, written after their end, and their markers. Returns the deleted files.
 
     No rollback covers these files; see ``pending.late_files``. The markers of an instant that a writer executes stay,
-    and so does the rollback guard of a completed instant (``pending.rollback_guard``). Withdrawals that a dead process
-    left, or during which a writer began the plan, are finished or undone.
+    and so does the rollback guard of a completed instant (``pending.rollback_guard``). A withdrawal that a dead process
+    left unfinished, or during which a writer began the plan, is finished or undone.
     """
     write_back_lost_requests(client)
     with (

@@ -125,7 +125,7 @@ class _BatchWriteJob:
         no_hosts = self._client.bundle.array(jvm.java.lang.String, [])
         found = []
         for number, slice_ in enumerate(group.slices):
-            # Row groups beyond this length would be skipped, so it is the file's actual length, not the plan's.
+            # Row groups beyond this length would be skipped, so this is the length in storage, not the one in the plan.
             size = self._client.input_footers[slice_.path or ""].file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
             file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Base files of a clustering that an engine writes. Hudi publishes the plan before, and commits the files.
+"""Base files of a clustering that an engine writes.
 
-Like files of Hudi's row writer, they are named by the instant, and each has a marker that is older than the file. So a
-rollback removes them, a commit removes the files that it does not name, and late files are found by their names.
+Hudi publishes the plan before the engine writes the files, and commits them afterwards. Like files of Hudi's row
+writer, they are named by the instant, and each has a marker that is older than the file. So a rollback removes them, a
+commit removes the files that it does not name, and late files are found by their names.
 """
 
 import threading
@@ -26,7 +27,7 @@ _NO_COMMIT = "null"
 
 
 class EngineWriter:
-    """See ``lake.formats.hudi.client.client.FileWriter``: an engine that writes what Hudi adds to its files."""
+    """See ``lake.formats.hudi.client.client.FileWriter``: an engine that also writes Hudi's additions to files."""
 
     def __init__(self, engine: RewriteEngine) -> None:
         self.engine = engine

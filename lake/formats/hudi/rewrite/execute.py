@@ -201,10 +201,10 @@ def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
 def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
     """Delete unused files written under a lakefold instant, see ``_delete_unowned_now``.
 
-    If another process took the instant over, files from before its begin are deleted at once. For the others this
-    function waits for its commit, at most ``FOREIGN_COMMIT_TIMEOUT``. After that commit every file of the instant
-    counts as committed and is visible to every reader, even if the commit does not name it. Only the commit itself
-    shows which files it names.
+    If another process took the instant over, files from before its begin are deleted at once. Before it deletes the
+    others, this function waits for the commit of that process, at most ``FOREIGN_COMMIT_TIMEOUT``. After that commit
+    every file of the instant counts as committed and is visible to every reader, even if the commit does not name it.
+    Only the commit itself shows which files it names.
     """
     if client.is_taken_over(prepared.instant):
         _delete_unowned_now(client, prepared)

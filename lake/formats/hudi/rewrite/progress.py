@@ -20,9 +20,9 @@ _REPORT_SECONDS = 0.5
 class ProgressReporter:
     """Reports the input bytes read by the jobs of one tag, about twice a second, from its own thread.
 
-    The progress of an engine, whose jobs do not have the tag, is added. The number never decreases and never exceeds
-    the total; only ``finish`` reports the total itself. ``finish`` also reports the CPU time of all tasks; before, the
-    CPU time covers the tasks that Spark has reported.
+    The progress of an engine, whose jobs do not have the tag, is added. The reported number of bytes never decreases
+    and never exceeds the total; only ``finish`` reports the total itself. ``finish`` also reports the CPU time of all
+    tasks; before, the CPU time covers the tasks that Spark has reported.
     """
 
     def __init__(self, spark: "SparkSession", tag: str, bytes_total: int, report: ProgressCallback) -> None:

@@ -139,7 +139,7 @@ def _read_history_file(storage: TableStorage, directory: str, name: str, columns
             return pq.ParquetFile(source).read(columns=columns)
     except FileNotFoundError as error:
         if name not in _list_archive_files(storage, directory):
-            raise  # it was merged into another file meanwhile
+            raise  # the file was merged into another file meanwhile
         raise ArchiveUnreadable(storage, path, "it is missing") from error
 
 

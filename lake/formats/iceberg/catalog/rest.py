@@ -37,7 +37,7 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     from requests.adapters import HTTPAdapter
 
     class _Bounded(HTTPAdapter):
-        """Sets a timeout. PyIceberg sets none, so a server that stalls would block lakefold for ever."""
+        """Sets a timeout for each request: PyIceberg sets none, and a stalled server would block lakefold for ever."""
 
         def send(self, *arguments: Any, **options: Any) -> Any:
             return super().send(*arguments, **(options | {"timeout": options.get("timeout") or _TIMEOUT_SECONDS}))

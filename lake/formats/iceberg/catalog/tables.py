@@ -16,7 +16,7 @@ from lake.storage.locations import canonical_location, is_local
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
-# PyIceberg logs twice for each table that is opened which library reads its files.
+# For each opened table, PyIceberg logs twice which library reads the table's files.
 logging.getLogger("pyiceberg.io").setLevel(logging.WARNING)
 
 KIND = "iceberg"

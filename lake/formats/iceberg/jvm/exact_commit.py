@@ -153,8 +153,8 @@ def _read(table: JavaTable, metadata: Any) -> BaseMetadata:
 def _remove_manifest_lists(table: JavaTable, snapshots: list[Any]) -> None:
     """Delete the manifest lists of snapshots that were not committed.
 
-    Their manifests stay, since the committed snapshot may share them. Iceberg's ``remove_orphan_files`` deletes those
-    without a snapshot.
+    Their manifests stay, since the committed snapshot may share them. Iceberg's ``remove_orphan_files`` deletes the
+    manifests that belong to no snapshot.
     """
     for snapshot in snapshots:
         with suppress(Exception):  # an orphan of some kilobytes, and no reason to fail a plan

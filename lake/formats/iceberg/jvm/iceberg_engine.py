@@ -118,7 +118,7 @@ class StagedRewrite:
     def write(
         self, plan: Plan, report: Callable[[RewriteProgress], None], cancelled: threading.Event
     ) -> tuple[OutputFile, ...]:
-        """Write the new files of all groups. Each has Iceberg's ``DataFile`` as its payload.
+        """Write the new files of all groups. The payload of each returned file is Iceberg's ``DataFile``.
 
         Raises Transient if a job fails, or once ``cancelled``.
         """

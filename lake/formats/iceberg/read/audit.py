@@ -23,7 +23,7 @@ _DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
 def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
     """See ``TableFormat.verify``. ``unowned`` are the files in the data directory that no snapshot lists.
 
-    ``missing`` and ``wrong_size`` have delete files too.
+    ``missing`` and ``wrong_size`` also include delete files.
     """
     live = read_all_files(table, snapshot_of(table))
     files = live.data
@@ -39,7 +39,7 @@ def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows:
         resurrected=tuple(sorted(replaced & stored.keys())),
         unowned=tuple(sorted(path for path in _data_files(table) if path not in known)),
         rows=_count_rows(table, files) if rows else None,
-        # Only the deletes of a file record how many rows they remove.
+        # The metadata does not record how many rows of a data file are deleted: only the delete files show it.
         rows_expected=sum(file.rows for file in files) if rows and not any(file.deletes for file in files) else None,
     )
 
@@ -74,7 +74,7 @@ def _count_rows(table: LoadedTable, files: Sequence[DataFile]) -> int:
                 continue
             counted += pq.read_metadata(file.path).num_rows
         except FileNotFoundError:
-            continue  # it is named as missing, and counts as empty
+            continue  # `missing` names the file, which counts as empty
         except (pa.ArrowException, OSError, Conflict) as error:
             raise Rejected(f"{table.ref.name}: rows of {file.path} can't be counted: {first_line(error)}") from error
     return counted

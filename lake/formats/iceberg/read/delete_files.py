@@ -83,7 +83,7 @@ def read_delete_file(entry: Any, references: "References", partition: Partition)
 
 
 def _path_by_bounds(file: Any) -> str | None:
-    """Return the one data file that position deletes are for, by their bounds; None if they may be for several."""
+    """Return the data file of position deletes if the bounds of their paths are equal; None if there may be several."""
     lower, upper = (file.lower_bounds or {}).get(_PATH_ID), (file.upper_bounds or {}).get(_PATH_ID)
     return lower.decode() if lower and lower == upper else None
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The sort order that the metadata of new files states: the table's if their rows are in this order, else unsorted."""
+"""The sort order that the metadata of new files states: the table's order if their rows have it, else unsorted."""
 
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.plan import RewriteOptions

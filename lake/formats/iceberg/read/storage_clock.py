@@ -25,7 +25,7 @@ _NANOSECONDS = 1_000_000_000
 def require_storage_clock(table: LoadedTable, doing: str) -> None:
     """Raise Transient if this host's clock differs from the storage's by more than ``MAX_SKEW``.
 
-    The storage's time is that of a file just written beside the table's metadata.
+    The storage's time is the modification time of a file just written beside the table's metadata.
     """
     directory = os.path.dirname(canonical_location(table.metadata_location))
     path = os.path.join(directory, f".lakefold-clock-{uuid.uuid4()}")

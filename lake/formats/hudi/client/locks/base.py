@@ -36,12 +36,12 @@ LOCK_FILE = ".hoodie/.lakefold/exclusive"
 #: how long ``acquire`` waits for the lock section of another thread, process or host
 ACQUIRE_TIMEOUT = timedelta(seconds=60)
 _POLL_SECONDS = 0.2
-#: how often a Java thread that did not answer is checked for its end
+#: the interval between checks whether a Java thread that did not answer has ended
 _END_POLL_SECONDS = 1.0
 
 
 class _ProcessLock:
-    """A lock inside this process, taken before the lock between processes, which does not distinguish threads."""
+    """A lock between threads of this process, taken first: the lock between processes does not distinguish threads."""
 
     __slots__ = ("__weakref__", "lock")
 

@@ -142,7 +142,7 @@ class TableLock:
             try:
                 self._bundle.release_lock(self._lock_client, owner)
             except Exception:
-                # Some of Hudi's locks can be released only by the thread that took them, and it may have ended.
+                # Some of Hudi's locks can be released only by the thread that took them, which may have ended.
                 if hudi_lock is None or not hudi_lock.force_release():
                     raise
         # The entry stays open if the release failed: the journal then names the owner of the remaining lock.
@@ -179,7 +179,7 @@ class TableLock:
             raise Transient(f"{self.table.name}: the table's lock was lost while {doing}: {reason}; {self._advice()}")
 
     def assert_lakefold_held(self, doing: str) -> None:
-        """Raise Transient if lakefold's own lock was lost, whatever became of the writers' lock."""
+        """Raise Transient if lakefold's own lock was lost, regardless of the writers' lock."""
         self._lakefold_lock.assert_held(doing)
 
     def loss_reason(self) -> str | None:
