@@ -316,6 +316,26 @@ def test_rule_11_a_commit_that_was_undone_is_none_of_its_plan_s_while_its_partit
     assert (bench.state(plan), in_partition(bench), halted(bench)) == ("completed", sorted(rows), None)
 
 
+def test_rule_11_a_written_back_partition_of_an_unrecorded_commit_is_moved_again_although_another_was_dropped(
+    unmoved: Bench,
+):
+    """The drop shows that the commit counts, not which of its partitions Hive has written back since."""
+    bench, before, rows = unmoved, as_is(unmoved), in_partition(unmoved)
+    plan = killed_before_it_records(bench)
+    place = here(bench)
+    written_back(bench, before)
+    late = write(home(bench), 900, 910)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "1")
+    assert bench.rescue() is not None
+    for _ in range(3):
+        bench.sweep()
+    expected = sorted([*rows, *late])
+    assert (bench.state(plan), here(bench), in_partition(bench)) == ("completed", place, expected)
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (expected, SweepReport(), None)
+
+
 def added_again(bench: Bench) -> None:
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.add(table_name(bench.table), "0", home(bench))

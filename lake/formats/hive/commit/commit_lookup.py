@@ -174,8 +174,8 @@ def _is_applied_and_dropped(
 
     The mark alone does not show that the commit counts: a writer may have undone it by writing a partition back. If any
     partition of the commit was dropped, the mark is enough. Otherwise the plan would be executed again and, if the
-    partition is added again, would rewrite replaced rows together with new ones. It is not checked whether a writer
-    wrote a partition back before the drop.
+    partition is added again, would rewrite replaced rows together with new ones. A writer may have written another
+    partition of the commit back before the drop. The sweep sets the location of such a partition again.
 
     An executor that was killed right after its call has not marked the commit. In this case a missing directory of a
     dropped partition is the evidence: the DROP PARTITION of a managed table deletes the directory from which the
