@@ -30,8 +30,9 @@ class PendingAction:
     touched. ``plan_id`` is the lakefold plan that the action carries, None for an action of another program. A
     scheduled rewrite has a ``kind``, ``groups`` and the requested ``sort_columns``; ``refusal`` is the reason why
     lakefold can't execute it. ``must_execute``: writers have built on this plan of lakefold, so it can't be withdrawn
-    and has to be executed. ``has_live_owner``: the lakefold process that works on the action may be alive; None if the
-    table does not distinguish this from other traces. ``is_rolled_back``: a process may be rolling the action back now.
+    and has to be executed. ``has_live_owner``: the lakefold process that executes the action may be alive; None if
+    the table's traces don't show whether they are of this process. ``is_rolled_back``: a process may be rolling the
+    action back now.
     """
 
     instant: str
@@ -170,7 +171,8 @@ class Fenced(Protocol):
 
     ``fence`` is called right before the plan is published on the table, right before its commit, and right before
     superseded files are deleted; without a lock it is called once more if that step takes minutes. ``fence`` raises if
-    another executor has taken the plan over, an operator has cancelled it, or another cleaner has worked there.
+    another executor has taken the plan over, an operator has cancelled it, or another process has deleted some of the
+    files.
     """
 
     fence: Callable[[], None]
@@ -182,8 +184,9 @@ class UsesRetention(Protocol):
 
     ``retention`` is the retention now in force. Some tables record which files lakefold's rewrites replaced, and when.
     Then deletions and the table's own services retain all files that a rewrite replaced within the retention. This
-    covers rewrites of any lakefold installation, also if the caller's database does not have them. For a table without
-    such records, a longer retention allows an older check for other readers of a file.
+    covers rewrites of any lakefold installation, also if the caller's database does not have them. On a table without
+    such records, a deletion checks by a list of other tables' directories whether other tables read the files. The list
+    may be at most half as old as the retention is long, and never older than a fixed maximum.
     """
 
     retention: timedelta

@@ -146,11 +146,11 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         missed_for = f" (for at most {reader.judge.missed_for:.1f} s)" if reader.judge.seen_early else ""
         record_figure(
             f"Hive {kind}: {plans['completed']} commits beside a Spark that appends and overwrites without pause",
-            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {appended} late appends, of which "
+            f"{writes} writes to partitions, {plans['cancelled']} conflicts, {appended} late appends, whose "
             f"{copied} files were copied, {won} late overwrites, which moved their partition back; rows were visible "
             f"at most {longest:.1f} s after their writer had succeeded; {reader.judge.seen_early} reads missed rows of "
-            f"late appends that had been visible in the previous location and were not copied yet{missed_for}; "
-            f"{reader.judge.reads} reads of new readers and "
+            "a late append after a reader had seen them in the previous location and before the sweep had copied "
+            f"them{missed_for}; {reader.judge.reads} reads of new readers and "
             f"{judge.reads} reads of a session that had cached the table and had to refresh it {errors} times, all "
             "equal to the ledger",
         )

@@ -53,9 +53,10 @@ class _Footer:
 
 
 def adapt_files(files: Sequence[RawParquetFile], additions: FileAdditions | None) -> Sequence[RawParquetFile]:
-    """Return ``files`` with schemas and metadata that can be compared and kept: see ``FileAdditions``.
+    """Return ``files`` with footers adapted by ``additions`` (see ``FileAdditions``); ``files`` if that is None.
 
-    Raises ``pa.ArrowInvalid`` for a broken footer.
+    All adapted footers have the same root name, no key of a single input, and the shared keys. Only such footers can be
+    compared, and the first one becomes the output's. Raises ``pa.ArrowInvalid`` for a broken footer.
     """
     if additions is None:
         return files
@@ -86,8 +87,8 @@ def verify_compatible(files: Sequence[RawParquetFile]) -> None:
 def _verify_offset_indexes(files: Sequence[RawParquetFile]) -> None:
     """Raise UnsupportedInput if some column chunks have an offset index and others do not.
 
-    Releases of parquet-rs up to that of DataFusion 50 can't read a file with both kinds of chunks. Only some chunks may
-    have a column index, since writers leave out the column index of a chunk with NaN.
+    Releases of parquet-rs up to that of DataFusion 50 can't read a file with both kinds of chunks. A
+    column index, in contrast, may be missing for some chunks: writers leave it out for a chunk with NaN.
     """
     found: dict[bool, str] = {}
     for file in files:

@@ -60,7 +60,6 @@ _PAGE = re.compile(rb"\x16(" + _INTEGER + rb")(\x15" + _INTEGER + rb"\x16" + _IN
 _POSITIONS = frozenset({"data_page", "dictionary_page", "bloom_filter"})
 #: positions that readers ignore; the bytes there may not be copied
 _UNUSED_POSITIONS = frozenset({"index_page", "file_offset"})
-#: concurrent reads of footers, which mostly wait for the storage
 #: an ordinal has 16 bits; only encryption uses it
 _MAX_ORDINAL = 0x7FFF
 #: up to this many unused bytes between page indexes are read to save a further read
@@ -150,9 +149,9 @@ def stitch_task(task: RewriteTask, options: RewriteOptions, check: Callable[[], 
 def read_inputs(task: RewriteTask, min_bytes: int = 0) -> list[RawParquetFile]:
     """Return the inputs of a group, in their order.
 
-    Files that only have row groups of less than ``min_bytes`` are without the positions of column chunks: those of
-    thousands of files would take more memory than a row group. Raises Conflict with the skipped group if an input can't
-    be read, and UnsupportedInput.
+    If every row group of a file is smaller than ``min_bytes``, the file is returned without the positions of its column
+    chunks. For thousands of files, the positions would take more memory than a row group. Raises Conflict with the
+    skipped group if an input can't be read, and UnsupportedInput.
     """
 
     def read(path: str) -> RawParquetFile:

@@ -56,7 +56,7 @@ _MISSING_TEXTS = ("no such table", "no such column", "has no column named")
 
 
 def parse_url(text: str) -> URL:
-    """Return ``text`` as the URL of a supported database. Raises StoreError in one line."""
+    """Return ``text`` as the URL of a supported database. Raises StoreError with a message of one line."""
     try:
         url = make_url(text)
     except ArgumentError as error:

@@ -76,7 +76,7 @@ def shipped_scenarios() -> Mapping[str, str]:
 def simulation_page(example: str, scenario: str) -> PageContent:
     """Return the page of the scenario that a person wrote, or else of the shipped ``example``.
 
-    The result is None if there is an error or no text.
+    ``result`` of the page is None if the scenario has an error or is empty.
     """
     known = shipped_scenarios()
     text = scenario.replace("\r\n", "\n") or known.get(example, "")

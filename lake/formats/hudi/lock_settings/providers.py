@@ -58,7 +58,7 @@ def has_lock_file_provider(table: TableRef) -> bool:
 
 
 def possible_lock_file(table: TableRef) -> str | None:
-    """Return the path that Hudi's lock file would have with any provider; None if the path or the table isn't local."""
+    """Return the path of Hudi's lock file as if the table's provider used one; None if path or table isn't local."""
     directory = table.write_options.get(LOCK_DIRECTORY) or f"{table.location}/.hoodie"
     if is_local(table.location) and is_local(directory):
         return f"{canonical_location(directory)}/lock"

@@ -166,7 +166,7 @@ def _replace_write(
     report: ProgressCallback,
     stopped: threading.Event,
 ) -> None:
-    """Replace Hudi's write of a plan in its metadata ``java`` by the work of an engine, or by a faster way to read.
+    """Set the write statuses in ``java``, Hudi's write of a plan, to those of an engine, or of faster reads.
 
     If Hudi's row writer is used, its inputs are read in column batches if possible. If an engine can't run here, the
     row writer takes over, unless the plan requires the engine; the commit removes files that the engine wrote.
