@@ -127,7 +127,13 @@ class RelocationStore(PlanStore, Protocol):
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record late copies as done; a source with a previous location is recorded as replaced there.
 
-        A source without a previous location no longer exists.
+        A source without a previous location needs no copy.
+        """
+
+    def discard_late_copies(self, table: TableRef, copies: Sequence[LateCopy]) -> None:
+        """Delete the records of unfinished late copies whose sources and targets do not exist.
+
+        A source that a suspended sweep publishes later is then a late file like any other.
         """
 
     def begin_relocation(

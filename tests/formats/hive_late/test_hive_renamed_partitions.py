@@ -33,15 +33,17 @@ from late_writing import (
 from toys.bench import Bench
 from waiting import wait_for
 
+from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
-from executors.relocation.sweep import partitions_awaiting_sweep
+from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
 from lake.formats.hive import format as hive_format
 from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreTable
 from lake.metastore.thrift import STRING
 from lake.model import TableRef
 from lake.relocation.decide import LocationChoice
+from lake.storage.local import LocalFileIO
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 
@@ -187,6 +189,30 @@ def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_lat
     assert bench.store.unfinished_partitions(bench.table) == frozenset()
     bench.clean()
     assert (rows_in(place_of(bench)), data_files(home(bench)), swept(bench)) == (rows, [], SweepReport())
+
+
+def test_rule_2_a_copy_that_a_suspended_sweep_publishes_after_its_lock_expired_is_read_under_the_new_name(bench: Bench):
+    """Another sweep of the new name had ended the record of the copy, since it was not there, and ignored it then."""
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    rows = sorted([*rows_in(place_of(bench)), *write(home(bench), 900, 910)])
+    rename, others = LocalFileIO.rename, [RENAMED]
+
+    def suspended(files: LocalFileIO, source: str, target: str) -> None:
+        if others and Path(target).name.startswith("carried-"):
+            after_its_hold(bench)
+            context = RunContext(store=bench.store, spark=bench.case.spark)
+            sweep_partitions(bench.table, context, format=bench.format, partitions=[others.pop()])
+        rename(files, source, target)
+
+    with mock.patch.object(LocalFileIO, "rename", suspended):
+        swept(bench)
+    assert not others
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+    bench.clean()
+    assert (rows_in(place_of(bench)), data_files(home(bench)), swept(bench)) == (rows, [], SweepReport())
+    assert bench.store.unfinished_partitions(bench.table) == frozenset()
 
 
 @pytest.mark.parametrize("last", ["8", "0"], ids=["to a third name", "back"])

@@ -155,7 +155,7 @@ class RelocationJournal(StorePart):
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
 
-        With each copy, pass the previous location that contains its source, or None if the source no longer exists. The
+        With each copy, pass the previous location that contains its source, or None if the source needs no copy. The
         source is recorded as a file that the last relocation from that location replaced.
         """
         with self._locked_write() as connection:
@@ -170,6 +170,13 @@ class RelocationJournal(StorePart):
                         previous.token,
                         [late_copy.source],
                     )
+
+    def discard_late_copies(self, table: TableRef, copies: Sequence[LateCopy]) -> None:
+        """See ``RelocationStore``."""
+        with self._locked_write() as connection:
+            for late_copy in copies:
+                row = LateCopyRow.id == late_copy.row_id, LateCopyRow.target == late_copy.target
+                connection.execute(delete(LateCopyRow).where(*row, LateCopyRow.done_at_ms.is_(None)))
 
     def begin_relocation(
         self, table: TableRef, relocation: Relocation, plan_id: str, previous_files: Sequence[LocatedFile]
