@@ -188,7 +188,7 @@ def test_compose_starts_existing_commands_in_a_working_order(tmp_path, monkeypat
     settings = load_config(DEPLOY / "compose" / "lakefold.toml")
     check_rules(settings)
     demo = tmp_path / "lakefold.toml"
-    demo.write_text(config_text(HudiLake(tmp_path).source_config, tmp_path / "db", 9464, "1h"))
+    demo.write_text(config_text(HudiLake(tmp_path).source_config, tmp_path / "db", 9464, "1h", {}))
     assert settings.table_rules[0].write_options == tomllib.loads(demo.read_text())["tables"][0]["write_options"]
 
 
