@@ -97,12 +97,6 @@ class _SliceRow:
         return self.take(sorted_positions(self.grouping_key, keys, candidates, self.columns.rows))
 
 
-def form_groups(candidates: Candidates, policy: PlanningSettings) -> Groups:
-    """Form groups of all undecided slices, locked partitions included."""
-    wanted = candidates.reason_codes == UNDECIDED
-    return concatenate_groups(form_groups_by_range(candidates, policy, wanted), int(np.count_nonzero(wanted)))
-
-
 def form_groups_by_range(candidates: Candidates, policy: PlanningSettings, wanted: Mask) -> Iterator[Groups]:
     """Yield the groups of the ``wanted`` slices, locked partitions included, for one range of partitions at a time.
 

@@ -6,11 +6,11 @@ from dataclasses import replace
 from datetime import datetime
 
 import numpy as np
+from grouping import form_groups
 
 from lake.model import Snapshot
 from lake.plan import ClusteringGroup
 from planner.candidates import PlanningConstraints, find_candidates
-from planner.groups import form_groups
 from planner.plan_selection import _order_of_preference
 from planner.policy.policy import SizingPolicy
 from planner.result import clustering_groups

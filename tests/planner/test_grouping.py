@@ -6,6 +6,7 @@ from datetime import timedelta
 
 import numpy as np
 import pytest
+from grouping import form_groups
 from hudi_scheduler import hudi_groups
 from hypothesis import example, given
 from hypothesis import strategies as st
@@ -14,7 +15,7 @@ from plan_inputs import GIB, MIB, NOW, File, groups, outputs, plan, reasons, sna
 from lake.model import DeltaKind
 from lake.plan import FailedPlan
 from planner.candidates import PlanningConstraints, find_candidates
-from planner.groups import cut_evenly, cut_greedily, form_groups
+from planner.groups import cut_evenly, cut_greedily
 from planner.policy.policy import BALANCED, SizingPolicy
 
 
