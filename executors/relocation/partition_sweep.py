@@ -193,13 +193,27 @@ class PartitionSweep:
             ]
             if decision.action is RelocationAction.REAPPLY:  # readers no longer read the location of ``shown`` copies
                 over = [late_copy for late_copy in over if late_copy.target not in shown]
-            gone = [late_copy for late_copy in over if _is_gone(late_copy, state)]
-            self._fenced_store.discard_late_copies(self._table, gone)
-            self._fenced_store.end_late_copies(
-                self._table, [(late_copy, None) for late_copy in over if late_copy not in gone]
-            )
+            self._end_needless_copies(over, state)
             if decision.action is not RelocationAction.NOTHING or decision.superseded_files:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _decision_text(decision))
+
+    def _end_needless_copies(self, late_copies: Collection[LateCopy], state: PartitionState) -> None:
+        """End late copies that are not to be made, but forget those of which neither source nor target is there.
+
+        Another sweep may still publish such a source: it may be a copy that is made for the partition's former name.
+        """
+        there = {file.path for location in state.locations.values() for file in location.files}
+        ended, gone = list[tuple[LateCopy, PreviousLocation | None]](), list[LateCopy]()
+        for late_copy in late_copies:
+            paths = {late_copy.source.path, late_copy.target}
+            is_inspected = {path.rpartition("/")[0] for path in paths} <= state.locations.keys()
+            if is_inspected and paths.isdisjoint(there):
+                gone.append(late_copy)
+            else:
+                ended.append((late_copy, None))
+        if gone:
+            self._fenced_store.discard_late_copies(self._table, gone)
+        self._fenced_store.end_late_copies(self._table, ended)
 
     def _halt(self, reason: str, *, of_table: bool = False) -> None:
         self._report.halt_reasons[self._partition] = reason
@@ -494,17 +508,6 @@ class PartitionSweep:
             gone = [file for file in previous.files_in_place if file not in state.locations[previous.location].files]
             if gone and previous.location in locations:
                 self._fenced_store.record_removed_files(self._table, previous, gone)
-
-
-def _is_gone(late_copy: LateCopy, state: PartitionState) -> bool:
-    """True if neither the source nor the copy is there, so another sweep may still publish the source.
-
-    The source may itself be a copy, which a sweep of the partition's former name makes.
-    """
-    paths = {late_copy.source.path, late_copy.target}
-    return {path.rpartition("/")[0] for path in paths} <= state.locations.keys() and paths.isdisjoint(
-        file.path for location in state.locations.values() for file in location.files
-    )
 
 
 def _decision_text(decision: RelocationDecision) -> str:
