@@ -152,14 +152,20 @@ def test_rule_2_late_files_are_found_although_the_renamed_partition_was_moved_mo
         assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
 
 
+def overwritten_after_a_late_file(bench: Bench, partition: str) -> list[str]:
+    """Write a late file to the directory that the partition had first, then overwrite it; returns its rows."""
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = sorted(overwrite(place_of(bench, partition), 500, 510))
+    wait_a_tick(place_of(bench, partition))
+    return rows
+
+
 def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_is_not_read(bench: Bench):
     """Its copy in the version that the renamed partition had left was taken for a file that arrived afterwards."""
     renamed(bench)
     moved_by_a_plan(bench, RENAMED, 700)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = sorted(overwrite(place_of(bench), 500, 510))
-    wait_a_tick(place_of(bench))
+    rows = overwritten_after_a_late_file(bench, RENAMED)
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
     bench.clean()
@@ -173,10 +179,7 @@ def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_lat
 ):
     renamed(bench)
     moved_by_a_plan(bench, RENAMED, 700)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = sorted(overwrite(place_of(bench), 500, 510))
-    wait_a_tick(place_of(bench))
+    rows = overwritten_after_a_late_file(bench, RENAMED)
     if died == "afterwards":
         with killed_in_sweep("carry_copied"):
             swept(bench)
@@ -224,11 +227,7 @@ def test_rule_2_an_overwrite_counts_also_if_the_partition_was_renamed_again_afte
     moved_by_a_plan(bench, RENAMED, 700)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.rename(table_name(bench.table), "9", last)
-    write(home(bench), 900, 910)
-    place = place_of(bench, f"dt={last}")
-    wait_a_tick(home(bench))
-    rows = sorted(overwrite(place, 500, 510))
-    wait_a_tick(place)
+    rows = overwritten_after_a_late_file(bench, f"dt={last}")
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench, f"dt={last}")), halted(bench)) == (rows, None)
 
