@@ -1,31 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The observation of a table: its check, its identity, and its latest slices; failed observations are recorded."""
 
-import logging
 import time
-from collections.abc import Collection, Mapping
-from dataclasses import replace
-from datetime import UTC, datetime
+from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
 from lake import capabilities
-from lake.errors import LakefoldError, Rejected, one_line
+from lake.errors import LakefoldError, Rejected
 from lake.model import Snapshot
 from planner.policy.compatibility import unsupported_settings
 from service import problems
 from service.control.config.table_settings import ConfiguredTable
-from service.control.planning.missing_directory import is_gone, naming_missing_directory, refuse_missing_directory
-from service.control.store.views import ScanRecord, TableState
+from service.control.planning.missing_directory import naming_missing_directory, refuse_missing_directory
+from service.control.planning.observed_state import exclude_halted_partitions, record_failed_scan
 from service.problems import ProblemError
 from service.text import did_you_mean
 
 if TYPE_CHECKING:
     from service.control.store import Store
-
-logger = logging.getLogger(__name__)
 
 
 def observe_table(
@@ -47,7 +39,7 @@ def observe_table(
         if record_failure:
             record_failed_scan(store, table, error, time.monotonic() - began)
         raise
-    return _exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
+    return exclude_halted_partitions(snapshot, store.halted_partitions(table.ref))
 
 
 def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None) -> Snapshot:
@@ -55,57 +47,15 @@ def list_table(table: ConfiguredTable, partitions: Collection[str] | None = None
 
     Raises Rejected if the table can't be used, and the errors of reading it.
     """
-    with naming_missing_directory(table.ref):
-        table.adapter.check(table.ref)
     for problem in unsupported_settings(table.policy, table.adapter):
         raise Rejected(f"{table.name}: {problem}")
-    # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
     with naming_missing_directory(table.ref):
+        table.adapter.check(table.ref)
+        # Read the identity first: if the table is recreated in between, the plans are refused instead of run on it.
         snapshot = table.adapter.snapshot(capabilities.with_identity(table.adapter, table.ref), partitions)
     if partitions is None and snapshot.slices.num_rows == 0:
         refuse_missing_directory(table.ref)
     return snapshot
-
-
-def record_failed_scan(store: "Store", table: ConfiguredTable, error: Exception, seconds: float = 0.0) -> None:
-    """Record ``error`` as the outcome of the table's last scan."""
-    store.record_scan(
-        ScanRecord(
-            table=table.name,
-            taken_at=datetime.now(UTC),
-            seconds=seconds,
-            outcome="error",
-            error=one_line(error),
-            is_gone=is_gone(table.ref, error),
-        )
-    )
-
-
-def _exclude_halted_partitions(snapshot: Snapshot, halted: Mapping[str, str]) -> Snapshot:
-    """Return ``snapshot`` with the slices of ``halted`` partitions marked busy, with the reason of the halt."""
-    if not halted:
-        return snapshot
-    slices, name = snapshot.slices, snapshot.table.name
-    names = sorted(halted)
-    words = [f"halted: {halted[one]}; once the cause is removed: lakefold resume {name}" for one in names]
-    index = pc.index_in(slices["partition"].cast(pa.string()), value_set=pa.array(names, pa.string()))
-    reasons = pa.array(words, pa.string()).take(index.combine_chunks())
-    busy = pc.coalesce(reasons, slices["busy_reason"].cast(pa.string()))
-    column_index, field = slices.schema.get_field_index("busy_reason"), slices.schema.field("busy_reason")
-    return replace(snapshot, slices=slices.set_column(column_index, field, busy.cast(field.type)))
-
-
-def with_current_identity(
-    store: "Store", table: ConfiguredTable, snapshot: Snapshot, state: TableState
-) -> ConfiguredTable:
-    """Return ``table`` with the identity in the snapshot; register it if the table was dropped and created again."""
-    found = snapshot.table
-    if found.identity != state.ref.identity:
-        store.register_table(found, table.mode, table.owner, table.tags, table.resource_group)
-        another = capabilities.recreated_reason(found, state.ref.identity)
-        if another is not None:
-            logger.warning("%s", another)
-    return replace(table, ref=found)
 
 
 def snapshot_partitions(snapshot: Snapshot) -> set[str]:

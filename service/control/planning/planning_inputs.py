@@ -13,7 +13,6 @@ from lake.plan import DeclinedPlan, FailedPlan
 from planner.budgets import PlanSizeLimit, plan_size_limit, table_budget
 from planner.cost import CostInputs, fit_rates
 from service.control.config.table_settings import ConfiguredTable
-from service.control.planning.observed_reads import with_observed_reads
 from service.control.store.views import TableState
 
 if TYPE_CHECKING:
@@ -46,12 +45,11 @@ def read_planning_inputs(
 ) -> PlanningInputs:
     """Read the inputs for planning ``table`` at ``snapshot``.
 
-    In mode ``propose``, plans need approval unless a person requested them (``is_requested``). ``state`` is None for a
-    table that is not registered.
+    ``table`` has the observed rate of reads, if there is one. In mode ``propose``, plans need approval unless a person
+    requested them (``is_requested``). ``state`` is None for a table that is not registered.
     """
     replaced = _replaced_quarantined_files(state, snapshot) if state else {}
     needs_approval = table.mode == "propose" and not is_requested
-    table = with_observed_reads(store, table)
     failed = store.failed_plans(table.name, table.settings_digest)
     declined = store.declined_plans(table.name, table.settings_digest) if needs_approval else ()
     cost_inputs, budget = table_cost_inputs(store, table), table_budget(table.policy)

@@ -27,8 +27,9 @@ from service.control.planning.observation import (
     observe_table,
     requested_partitions,
     snapshot_partitions,
-    with_current_identity,
 )
+from service.control.planning.observed_reads import with_observed_reads
+from service.control.planning.observed_state import with_current_identity
 from service.control.planning.outdated_proposals import (
     exclude_stale_actions,
     find_outdated_proposals,
@@ -123,10 +124,12 @@ def scan_and_plan(
         old = find_outdated_proposals(proposals, table, snapshot, pending)
     else:
         old = {}
-    inputs = read_planning_inputs(store, table, state, snapshot, is_requested=request is not None)
+    inputs = read_planning_inputs(
+        store, with_observed_reads(store, table), state, snapshot, is_requested=request is not None
+    )
     adopted = adopt_pending_actions(
         store,
-        inputs.table,
+        table,
         executable,
         cost_inputs=inputs.cost_inputs,
         snapshot_instant=snapshot.instant,
@@ -182,7 +185,7 @@ def explain_table(store: "Store", table: ConfiguredTable, partition: str | None 
     snapshot = observe_table(store, table, partitions=None if partition is None else [partition])
     if partition is not None and snapshot.slices.num_rows == 0:
         requested_partitions(table.adapter.snapshot(table.ref), [partition])
-    inputs = read_planning_inputs(store, table, state, snapshot)
+    inputs = read_planning_inputs(store, with_observed_reads(store, table), state, snapshot)
     locked = store.locked_partitions(table.name)
     return PlanningSession(store=store, inputs=inputs, scope=PlanningScope(), locked_partitions=locked).plan()
 
@@ -226,7 +229,7 @@ def scan_written_partitions(
     table = with_current_identity(store, table, snapshot, state)
     selected = select_partitions(snapshot_partitions(snapshot), table.policy, now=snapshot.taken_at)
     requested = [name for name in selected if name in partitions]
-    inputs = read_planning_inputs(store, table, state, snapshot)
+    inputs = read_planning_inputs(store, with_observed_reads(store, table), state, snapshot)
     session = PlanningSession(
         store=store, inputs=inputs, scope=PlanningScope(partitions=requested), locked_partitions=held
     )

@@ -25,7 +25,7 @@ from service.control.planning.missing_directory import (
     naming_missing_directory,
     refuse_missing_directory,
 )
-from service.control.planning.observation import record_failed_scan
+from service.control.planning.observed_state import record_failed_scan
 from service.control.planning.plan_request import PlanResponse
 from service.control.planning.requests import serve_request
 from service.control.planning.scan import (
