@@ -26,6 +26,7 @@ from lake.relocation.decide import (
     decide_by_choice,
     decide_restore_location,
     orphaned_inputs,
+    relocation_blocker,
 )
 from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
@@ -46,15 +47,19 @@ def partitions_awaiting_sweep(
 ) -> Mapping[str, str]:
     """Return the ``partitions`` that the sweep has to process first, each with the reason.
 
-    The reasons are: a writer has changed a previous location, a round has begun there, or a person has to decide on a
-    writer's intent. Until the sweep has processed these partitions, they are not planned, committed or cleaned.
+    The reasons are: a writer has changed a previous location, a round has begun there, a person has to decide on a
+    writer's intent, or a late file is too recent to be compared with an overwrite. Until the sweep has processed these
+    partitions, they are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
     relocations = relocation_store(store)
     known = _relocated_partitions(table, format, relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
-    found = {one.partition: _sweep_reason(one, states[one.partition]) for one in known}
+    found = {
+        one.partition: _sweep_reason(one, states[one.partition]) or relocation_blocker(one, states[one.partition])
+        for one in known
+    }
     # Read after the inspection, since a round may have halted a partition and changed its state in between.
     halted = relocations.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}

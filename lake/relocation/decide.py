@@ -24,6 +24,7 @@ from lake.relocation.evidence import (
     latest_arrival_ms,
     location_label,
     overwrite_start_ms,
+    recent_late_file,
     unready_reason,
     with_recorded_arrivals,
 )
@@ -91,6 +92,20 @@ def decide(
     record = _with_present_location(record, state)
     decision = _decide(record, with_recorded_arrivals(record, state), waited, grace)
     return _halt_if_renamed(decision, record, state)
+
+
+def relocation_blocker(record: RelocatedPartition, state: PartitionState) -> str | None:
+    """Return the late file for which a relocation has to wait, although the sweep has nothing to do; None if none.
+
+    An overwrite of the partition's location replaces the late files that are older. The next relocation ends the
+    evidence of the overwrite: it records the files that it finds as the partition's. So it waits until the sweep has
+    decided about a file that was written a moment ago. The sweep's own relocations need no such check: they wait for
+    the files of the overwrite, which are as recent.
+    """
+    if state.location != record.latest.location:
+        return None
+    here = inspect_current_location(record, state.locations[record.latest.location])
+    return None if here.change is LocationChange.UNCHANGED else recent_late_file(record, state)
 
 
 def _decide(

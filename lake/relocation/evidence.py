@@ -330,6 +330,21 @@ def has_late_files(previous: PreviousLocation, state: PartitionState, record: Re
     return bool(_late_files(previous, state, record))
 
 
+def recent_late_file(record: RelocatedPartition, state: PartitionState) -> str | None:
+    """Return the first late file that is not copied yet because it was written a moment ago, with this reason.
+
+    Returns None if there is no such file.
+    """
+    found = [
+        f"{file.path} {UnreadyReason.RECENT}"
+        for previous in record.previous_locations
+        if previous.location != state.location and not previous.is_before_owner_move
+        for file in _late_files(previous, state, record)
+        if state.locations[previous.location].unready.get(file.path) is UnreadyReason.RECENT
+    ]
+    return min(found, default=None)
+
+
 def _late_files(
     previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
 ) -> Mapping[LocatedFile, int]:

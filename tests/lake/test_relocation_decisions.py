@@ -33,6 +33,7 @@ from lake.relocation.decide import (
     decide_by_choice,
     decide_restore_location,
     orphaned_inputs,
+    relocation_blocker,
 )
 from lake.relocation.model import LateCopy, LocationState, PartitionState, PreviousLocation, UnreadyReason
 
@@ -144,6 +145,18 @@ def test_rule_2_an_unready_file_delays_no_other_file_if_no_file_is_missing():
             assert decision_for(overwrite, location_with(file("current/new", EARLY))).action is RelocationAction.WAIT, (
                 "an unready file empties no location"
             )
+
+
+def test_rule_2_a_relocation_waits_for_a_recent_late_file_only_if_the_partition_was_overwritten():
+    for why, waits in ((UnreadyReason.RECENT, True), (UnreadyReason.STALLED, False)):
+        original = LocationState(
+            files=location_with(*PREVIOUS.expected_files, LATE_FILE).files, unready={LATE_FILE.path: why}
+        )
+        overwritten = partition_at(original=original, current=location_with(file("current/new", LATE)))
+        reason = relocation_blocker(relocated(PREVIOUS), overwritten)
+        assert reason == (f"{LATE_FILE.path} was written a moment ago" if waits else None)
+        same = partition_at(original=original, current=PUBLISHED_FILES)
+        assert relocation_blocker(relocated(PREVIOUS), same) is None
 
 
 def test_rule_4_a_person_chooses_the_location_and_the_files_of_the_other_one_are_superseded():

@@ -3,6 +3,7 @@
 
 import os
 import shutil
+from datetime import timedelta
 from unittest import mock
 
 import pyarrow.parquet as pq
@@ -10,6 +11,7 @@ import pytest
 from late_writing import (
     PARTITION,
     after_its_hold,
+    brought_home,
     counted,
     data_files,
     halted,
@@ -227,3 +229,24 @@ def test_rule_4_a_person_chooses_the_location_and_the_other_ones_files_stay_unti
     assert (swept(bench), len(data_files(place))) == (SweepReport(), 1)
     bench.clean()
     assert in_partition(bench) == (before if take is LocationChoice.CURRENT else [])
+
+
+def test_rule_2_a_relocation_waits_for_a_late_file_of_a_moment_ago_that_an_overwrite_has_replaced(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    place = here(bench)
+    theirs = [*overwrite(place, 700, 720), *write(place, 720, 730, "part-more.parquet")]
+    with monkeypatch.context() as patched:
+        patched.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(minutes=1))
+        bench.request(partitions=[PARTITION])
+        outcome = bench.run()
+        assert outcome.result is RunResult.CANCELLED
+        assert outcome.error is not None
+        assert "part-late.parquet was written a moment ago" in outcome.error
+        assert (brought_home(bench).relocated_back, here(bench)) == (0, place)
+    assert (swept(bench).superseded, in_partition(bench)) == (1, sorted(theirs))
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(theirs))

@@ -28,6 +28,9 @@ SPLIT_PARTITION = f"dt={SPLIT}"
 _MOVED_WITHIN_SECONDS = 240.0
 _HALTED_WITHIN_SECONDS = 240.0
 _SETTLED_WITHIN_SECONDS = 240.0
+#: in the reason of a halt that a lost database may cause: it had the decision on a late file in a location that the
+#: owner has given up since
+_AFTER_OWNER_MOVE = "before the compaction that followed the move"
 
 
 class Halts:
@@ -38,13 +41,16 @@ class Halts:
         self._notes, self._number = Notes(owner.home / "writes"), SPLITS_FROM
         self._is_split, self._halted_table = False, ""
         #: the database with the decision on an earlier halt of ``SPLIT`` is lost
-        self._is_undecided = False
+        self._is_undecided = self._is_database_lost = False
         #: table and partition of what was halted on purpose
         self._settled: set[tuple[str, str]] = set()
         self._told: set[str] = set()
 
-    def judge(self, status: Mapping[str, Any]) -> None:
-        """Find halts that nothing was done for. A table that was renamed keeps those of its former names."""
+    def judge(self, status: Mapping[str, Any], installation: Installation) -> None:
+        """Find halts that nothing was done for. A table that was renamed keeps those of its former names.
+
+        The run ends halts that only a lost database explains, as a person would: the rows are in the present location.
+        """
         for entry in status["attention"]:
             table, found = entry["table"], dict[str, str]()
             if entry["halted_at"]:
@@ -53,6 +59,10 @@ class Halts:
             for partition, reason in found.items():
                 if self._is_on_purpose(table, partition):
                     self._settled.add((table, partition))
+                elif self._is_database_lost and _AFTER_OWNER_MOVE in reason:
+                    self._settled.add((table, partition))
+                    if table == self._owner.table:  # tried again at the next look if the table is renamed meanwhile
+                        installation.run(*_resolve_words(table, partition, "current"), expect=None)
                 elif (text := f"halted: {table}, {partition or 'all of it'}: {reason}") not in self._told:
                     self._told.add(text)
                     self._wrong(text[:1500])
@@ -66,7 +76,7 @@ class Halts:
 
     def forget(self) -> None:
         """The database is lost, and with it a decision on ``SPLIT``: while both overwrites are there, it halts anew."""
-        self._is_undecided = self._number > SPLITS_FROM
+        self._is_undecided, self._is_database_lost = self._number > SPLITS_FROM, True
 
     # A partition.
 
@@ -131,7 +141,7 @@ class Halts:
             self._notes.add(number=number, ended=time.time())
 
     def _decide(self, installation: Installation, keep: str) -> None:
-        words = ("tables", "resolve", self._owner.table, "--partition", SPLIT_PARTITION, "--keep", keep)
+        words = _resolve_words(self._owner.table, SPLIT_PARTITION, keep)
         answer = ""
 
         def is_settled() -> bool:
@@ -201,3 +211,7 @@ class Halts:
         plans = installation.json("plans", "list", "--state", state, "--table", self._halted_table, "--limit", "1000")
         # Commits that a rebuilt database finds in the table become plans of the sweep.
         return {plan["plan_id"] for plan in plans if plan["actor"] != "sweep"}
+
+
+def _resolve_words(table: str, partition: str, keep: str) -> tuple[str, ...]:
+    return "tables", "resolve", table, "--partition", partition, "--keep", keep

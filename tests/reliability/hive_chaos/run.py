@@ -25,6 +25,7 @@ from hive_chaos.faults import RECOVERY_SECONDS, Deck, Fault, Spans
 from hive_chaos.halts import Halts
 from hive_chaos.owner import MIRROR
 from hive_chaos.processes import HALF, Loader, Owner, variables
+from service.problems import ExitCode
 
 _GAP_SECONDS = 20.0
 _SHORT, _LONG = (0.2, 3.0), (8.0, 14.0)
@@ -169,7 +170,9 @@ class HiveChaos:
             time.sleep(0.5)
             assert self.owner.process.poll() is None, self.owner.said
             if not daemon.running:
-                self.wrong(f"the daemon ended by itself with {daemon.process.returncode}")
+                # A daemon that finds no database at its start says so and ends; its supervisor tries again.
+                if (code := daemon.process.returncode) != ExitCode.DATABASE:
+                    self.wrong(f"the daemon ended by itself with {code}")
                 daemon.kill()
                 daemon.restart()
             self._look()
@@ -282,7 +285,7 @@ class HiveChaos:
         self._shown()
         if time.monotonic() >= self._status_at:
             self._status_at = time.monotonic() + 5
-            self.halts.judge(self._status())
+            self.halts.judge(self._status(), self._installation)
 
     def _shown(self) -> None:
         shared = {act["partition"]: act for act in self.owner.acts if act["act"] == "share"}
