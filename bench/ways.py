@@ -35,7 +35,7 @@ WAYS_PROGRAM = Path(__file__).resolve()
 SPARK = {"spark.master": f"local[{CORES}]", "spark.driver.memory": "3g", "spark.sql.shuffle.partitions": "2"}
 TARGET_BYTES = 1 << 30
 #: versions that the reference figures in the documentation were measured with
-ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.1"
+ICEBERG = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
 DELTA = "io.delta:delta-spark_2.12:3.3.2"
 
 

@@ -59,6 +59,8 @@ class IcebergCase:
     lacks: Mapping[Capability, str] = field(default_factory=dict)
     parts: Sequence[str] = PARTS
     properties: Mapping[str, str] = field(default_factory=dict)
+    #: the jar of Iceberg for processes of their own; '' for the one of the session
+    runtime: str = ""
 
     def spark(self) -> Any:
         return self.session
@@ -161,7 +163,10 @@ class IcebergCase:
     def settings_file(self, home: Path) -> Path:
         """The settings of all catalogs so far in a file in ``home``, for a process of its own."""
         file = home / "spark.json"
-        file.write_text(json.dumps(_settings | {"spark.jars": self.session.conf.get("spark.jars")}))
+        jars = self.session.conf.get("spark.jars").split(",")
+        if self.runtime:
+            jars = [*(one for one in jars if "iceberg-spark-runtime" not in one), self.runtime]
+        file.write_text(json.dumps(_settings | {"spark.jars": ",".join(jars)}))
         return file
 
     def java_table(self, table: TableRef) -> Any:

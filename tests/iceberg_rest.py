@@ -22,6 +22,7 @@ from support import free_port
 
 from executors.spark import java_home
 
+#: the version of the server, which may differ from that of its clients
 _ICEBERG, _JACKSON, _JETTY = "1.10.1", "2.19.2", "11.0.26"
 _ARTIFACTS = (
     Artifact("org.apache.iceberg", "iceberg-core", _ICEBERG, ("", "tests")),

@@ -36,10 +36,11 @@ def class_path(name: str, artifacts: Sequence[Artifact]) -> str:
     ``name`` is that of the directory of the jars in the user's cache. Skips the test if they can't be fetched.
     """
     own = [next(iter(_PYSPARK.glob(f"{jar}-[0-9]*.jar"))) for jar in _OF_PYSPARK]
-    return ":".join([f"{_fetched(name, artifacts)}/*", *map(str, own)])
+    return ":".join([f"{fetched(name, artifacts)}/*", *map(str, own)])
 
 
-def _fetched(name: str, artifacts: Sequence[Artifact]) -> Path:
+def fetched(name: str, artifacts: Sequence[Artifact]) -> Path:
+    """The directory ``name`` with the jars of these artifacts. Skips the test if they can't be fetched."""
     place = cache_dir() / name
     place.mkdir(parents=True, exist_ok=True)
     with (place / "lock").open("a+") as lock:

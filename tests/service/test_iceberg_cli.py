@@ -40,7 +40,7 @@ def home(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.usefixtures("home")
-def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run: Run):
+def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run: Run, home: Path):
     code, out, err = run("config", "check")
     assert (code, err) == (0, ""), "concurrency need not be set"
     assert "sales.orders" in out
@@ -54,7 +54,7 @@ def test_the_configuration_is_checked_and_the_table_explained_without_a_jvm(run:
     (group,) = json.loads(out)["plans"][0]["groups"]
     assert (group["input_files"], group["output_files"]) == (4, 1)
     session = active_session()  # of other tests in this process
-    assert session is None or session.conf.get("spark.sql.catalog.prod", None) is None
+    assert session is None or str(home) not in session.conf.get("spark.sql.catalog.prod.uri", "")
 
 
 def test_a_catalog_that_lakefold_can_not_open_is_one_line_with_setting_value_and_remedy(run: Run, home: Path):

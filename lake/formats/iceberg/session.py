@@ -3,6 +3,6 @@
 
 from lake.ports import SessionRequirements
 
-RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.1"
+RUNTIME = "org.apache.iceberg:iceberg-spark-runtime-3.5_2.12:1.10.2"
 
 SESSION = SessionRequirements(packages=(RUNTIME,))

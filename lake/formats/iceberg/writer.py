@@ -275,7 +275,7 @@ class IcebergWriter:
     def _require_equality_deletes(self, needless: Sequence[DeleteFile], summary: Mapping[str, str]) -> None:
         """Raise Conflict if Iceberg's commit with this ``summary`` removes more equality deletes than are ``needless``.
 
-        Iceberg (as of 1.10.1, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
+        Iceberg (as of 1.10.2, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
         It ignores the new files, although an equality delete that was committed since ``prepare`` applies to them. If
         Iceberg dropped this delete, the deleted rows would be read again.
         """
@@ -306,14 +306,16 @@ class IcebergWriter:
     def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:
         """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
 
-        Iceberg before 1.10.2 (its pull request 16263) forgets the ids of such a file if it writes the file's manifest
-        anew without the replaced files and then merges this manifest with others in the same commit.
+        The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). That one
+        forgets the ids of such a file if it writes the file's manifest anew without the replaced files and then merges
+        this manifest with others in the same commit.
         """
         if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list):
             raise Rejected(
                 f"{self._ref.name}: the commit would give new row ids (_row_id) to the rows of {len(renumbered)} files "
                 f"that the plan keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
-                "manifests; set the table property commit.manifest-merge.enabled to false"
+                "manifests; name a newer one in spark.jars.packages, or set the table property "
+                "commit.manifest-merge.enabled to false"
             )
 
     def _require_history(self, base: BaseMetadata, inputs: RewriteInputs) -> None:

@@ -35,7 +35,7 @@ def case(new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
 
 
 def _of_version(new_case: NewCase, kind: str, version: int) -> IcebergCase:
-    """Iceberg 1.10.1 can't update partitioned tables of version 3 by copy-on-write (``Invalid length``)."""
+    """Iceberg 1.10.2 can't update partitioned tables of version 3 by copy-on-write (``Invalid length``)."""
     return new_case(kind, version=version, merge_on_read=version > 2)
 
 

@@ -51,9 +51,6 @@ class Writer:
         """Make the table."""
         self.session.sql("CREATE NAMESPACE IF NOT EXISTS prod.lake")
         properties = _PROPERTIES | {"format-version": str(self.version)}
-        if self.version == 3:
-            # Iceberg before 1.10.2 gives rows new ids when it merges manifests, and lakefold refuses such commits.
-            properties["commit.manifest-merge.enabled"] = "false"
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())
         columns = "id bigint, write bigint, value string, dt string"
         self.session.sql(
