@@ -17,7 +17,7 @@ HOME = "dt=1"
 
 def past(*places: str, young: Sequence[int] = (), back: Sequence[int] = ()) -> RelocationHistory:
     """A partition that was at these places, one after the other."""
-    steps = list(itertools.pairwise(places))
+    steps = list(itertools.pairwise(map(location_of, places)))
     moves = [
         PastRelocation(
             relocation_id=index,
@@ -32,8 +32,13 @@ def past(*places: str, young: Sequence[int] = (), back: Sequence[int] = ()) -> R
     return RelocationHistory(partition="dt=1", relocations=tuple(moves))
 
 
+def location_of(name: str) -> str:
+    """The location of a partition in its own directory, or in the version ``name``."""
+    return name if name == HOME else f".lakefold/{name}/{HOME}"
+
+
 def forgotten(one: RelocationHistory, *there: str) -> list[int]:
-    gone = {move.previous_location for move in one.relocations} - {HOME, *there}
+    gone = {move.previous_location for move in one.relocations} - set(map(location_of, {HOME, *there}))
     return [move.relocation_id for move in one.prunable(gone)]
 
 
@@ -93,14 +98,14 @@ def test_every_former_location_that_may_exist_is_known_with_the_last_replaced_fi
     kept = kept_of(one, *there)
     last_left = {move.previous_location: move.relocation_id for move in one.relocations}
     for place, number in last_left.items():
-        if place == HOME or place in there:
+        if place in map(location_of, {HOME, *there}):
             assert number not in dropped
     assert kept[0] == one.relocations[0]
     assert kept[-2:] == list(one.relocations[-2:])
     assert not dropped & young
     for before, after in itertools.pairwise(kept):
         joins = before.location == after.previous_location
-        assert joins or after.previous_location not in there, (
+        assert joins or after.previous_location not in map(location_of, there), (
             "a gap is before a place that is gone, or the own directory"
         )
 

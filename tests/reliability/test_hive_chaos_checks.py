@@ -40,7 +40,22 @@ def halts(owner: SimpleNamespace, wrong: list[str]) -> Halts:
     return Halts(cast("Owner", owner), "", "parquet", random.Random(), wrong.append)
 
 
-def halted(table: str, *partitions: str, all_of_it: bool = False) -> dict[str, Any]:
+class Commands:
+    """Records the commands of a run instead of calling them."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, ...]] = []
+
+    def run(self, *words: str, expect: None) -> None:
+        self.calls.append(words)
+
+
+@pytest.fixture
+def commands() -> Any:
+    return Commands()
+
+
+def halted(table: str, *partitions: str, all_of_it: bool = False, reason: str = "both overwritten") -> dict[str, Any]:
     """What ``status`` says of a table."""
     return {
         "attention": [
@@ -48,7 +63,7 @@ def halted(table: str, *partitions: str, all_of_it: bool = False) -> dict[str, A
                 "table": table,
                 "halted_at": "then" if all_of_it else None,
                 "halted_reason": ALL if all_of_it else None,
-                "halted_partitions": [{"partition": one, "halted_reason": "both overwritten"} for one in partitions],
+                "halted_partitions": [{"partition": one, "halted_reason": reason} for one in partitions],
             }
         ]
     }
@@ -68,9 +83,9 @@ def test_each_fault_occurs_before_any_other_one_occurs_a_third_time():
     assert (drawn.keys(), max(drawn.values())) == (set(Fault) - {Fault.AWAY}, 2)
 
 
-def test_a_halt_without_a_cause_is_reported_once(halts: Halts, wrong: list[str]):
+def test_a_halt_without_a_cause_is_reported_once(halts: Halts, wrong: list[str], commands: Any):
     for _ in range(2):
-        halts.judge(halted("chaos.t1", "dt=p0", SPLIT_PARTITION, all_of_it=True))
+        halts.judge(halted("chaos.t1", "dt=p0", SPLIT_PARTITION, all_of_it=True), commands)
     assert [text.partition(": ")[2] for text in wrong] == [
         f"chaos.t1, all of it: {ALL}",
         "chaos.t1, dt=p0: both overwritten",
@@ -79,16 +94,28 @@ def test_a_halt_without_a_cause_is_reported_once(halts: Halts, wrong: list[str])
 
 
 def test_only_the_partition_that_was_split_may_be_halted_and_under_former_names_of_its_table_for_good(
-    halts: Halts, owner: SimpleNamespace, wrong: list[str], tmp_path: Path
+    halts: Halts, owner: SimpleNamespace, wrong: list[str], tmp_path: Path, commands: Any
 ):
     split(halts, tmp_path)
-    halts.judge(halted("chaos.t1", SPLIT_PARTITION))
+    halts.judge(halted("chaos.t1", SPLIT_PARTITION), commands)
     owner.table = "chaos.t2"
     halts._is_split = False
-    halts.judge(halted("chaos.t1", SPLIT_PARTITION))
+    halts.judge(halted("chaos.t1", SPLIT_PARTITION), commands)
     assert wrong == []
-    halts.judge(halted("chaos.t2", SPLIT_PARTITION))
+    halts.judge(halted("chaos.t2", SPLIT_PARTITION), commands)
     assert len(wrong) == 1
+
+
+def test_a_halt_after_an_owners_move_is_ended_if_the_database_was_lost(
+    halts: Halts, owner: SimpleNamespace, wrong: list[str], commands: Any
+):
+    found = halted(owner.table, "dt=p1", reason="files were written before the compaction that followed the move of it")
+    halts.judge(found, commands)
+    assert (len(wrong), commands.calls) == (1, [])
+    halts.forget()
+    halts.judge(found, commands)
+    assert len(wrong) == 1
+    assert commands.calls == [("tables", "resolve", owner.table, "--partition", "dt=p1", "--keep", "current")]
 
 
 def test_the_overwrite_that_counts_is_the_last_one_of_the_ledger(halts: Halts, tmp_path: Path):

@@ -12,6 +12,7 @@ from hive_case import HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
+    Killed,
     added_again,
     brought_home,
     data_files,
@@ -20,6 +21,7 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_at,
     killed_before_it_records,
     overwrite,
     rows_in,
@@ -478,3 +480,21 @@ def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_resumes_it(k
     bench.sweep()
     state = bench.store.table_state(bench.table.name)
     assert (state.halted_reason, state.halted_partitions) == (None, {})
+
+
+def test_a_commit_that_is_recorded_after_two_renames_repeats_no_halt_that_a_person_has_ended(known: Bench):
+    bench, plan = known, known.request()
+    with mock.patch("executors.run.failpoint", lambda name: killed_at(name, "before_record")), pytest.raises(Killed):
+        bench.run()
+    bench.store.halt_partition(bench.table, PARTITION, "which one is later?")
+    first = bench.table.name
+    renamed(bench)
+    bench.sweep()
+    state = bench.store.table_state(bench.table.name)
+    assert (set(state.halted_partitions), bench.state(plan)) == ({PARTITION}, "inflight")
+    assert bench.store.table_state(first).halted_partitions == {}
+    bench.store.resume(bench.table.name, "ada")
+    renamed(bench)
+    bench.expire()
+    bench.sweep()
+    assert (bench.store.table_state(bench.table.name).halted_partitions, bench.state(plan)) == ({}, "completed")

@@ -27,7 +27,7 @@ from lake.plan import (
 )
 from lake.relocation.model import DiscoveryResult, FoundRelocations, UnrecordedLateCopy
 from service.control.store.audit import record_audit
-from service.control.store.base import StorePart, insert_if_absent, record_event, with_row_locks
+from service.control.store.base import StorePart, in_batches, insert_if_absent, record_event, with_row_locks
 from service.control.store.database import db_now
 from service.control.store.models import (
     GroupRow,
@@ -88,8 +88,7 @@ class DiscoveredRelocations(StorePart):
             newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
         with self._database.write() as connection:
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
-            # A claim also locks this row before its plan. In the opposite order, the two could deadlock.
-            connection.execute(with_row_locks(select(TableRow.name).where(TableRow.name == table.name)))
+            locked = _lock_names(connection, table, found)
             for one in found:
                 commit = one.commit
                 if one.is_recorded:
@@ -125,8 +124,8 @@ class DiscoveredRelocations(StorePart):
                     notes[""] += row is None
                 recorded += 1
             for name, count in sorted(notes.items()):
-                if name:
-                    _copy_halts(connection, table, name)
+                if name in locked:
+                    _transfer_halts(connection, table, name)
                 if count:
                     what = f"that were recorded under the name {name}" if name else "that this database lacked"
                     record_audit(
@@ -246,23 +245,46 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
             connection.execute(update(LateCopyRow).where(*late_copies).values(table_name=table.name))
 
 
-def _copy_halts(connection: Connection, table: TableRef, other_name: str) -> None:
-    """Halt the partitions that are halted under the table's other name: a rename does not resume them.
+def _lock_names(connection: Connection, table: TableRef, found: Sequence[FoundRelocations]) -> Collection[str]:
+    """Lock the rows of the table's name and of all names under which plans of these commits are; return the names.
 
-    The other name keeps its halts, since another table may have it now.
+    A claim also locks the row of a name before its plan. In the opposite order, the two could deadlock.
     """
-    columns = TableRow.halted_at_ms, TableRow.halted_reason, TableRow.halted_partitions
-    other = connection.execute(select(*columns).where(TableRow.name == other_name)).one_or_none()
-    if other is None:
+    names = {table.name}
+    for plans in in_batches(sorted({one.commit.plan_id for one in found})):
+        others = select(PlanRow.table_name).where(PlanRow.id.in_(plans)).distinct()
+        names.update(connection.execute(others).scalars())
+    rows = select(TableRow.name).where(TableRow.name.in_(sorted(names))).order_by(TableRow.name)
+    return frozenset(connection.execute(with_row_locks(rows)).scalars())
+
+
+def _transfer_halts(connection: Connection, table: TableRef, other_name: str) -> None:
+    """Halt what is halted under the table's other name, since a rename does not resume it, and end the halts there.
+
+    A search under a later name would find these halts again after a person has ended them here. If another table may
+    have the other name now, the halts stay there as well. The caller has locked both rows.
+    """
+    columns = (
+        TableRow.name,
+        TableRow.identity,
+        TableRow.halted_at_ms,
+        TableRow.halted_reason,
+        TableRow.halted_partitions,
+    )
+    rows = connection.execute(select(*columns).where(TableRow.name.in_((table.name, other_name))))
+    found = {row.name: row for row in rows}
+    if (other := found.get(other_name)) is None:
         return
-    is_table = TableRow.name == table.name
+    is_table, is_other = TableRow.name == table.name, TableRow.name == other_name
     if other.halted_at_ms is not None:
         values = {"halted_at_ms": other.halted_at_ms, "halted_reason": other.halted_reason}
         connection.execute(update(TableRow).where(is_table, TableRow.halted_at_ms.is_(None)).values(values))
     if other.halted_partitions:
-        here = connection.execute(with_row_locks(select(TableRow.halted_partitions).where(is_table))).scalar_one()
-        partitions = {**other.halted_partitions, **here}
+        partitions = {**other.halted_partitions, **found[table.name].halted_partitions}
         connection.execute(update(TableRow).where(is_table).values(halted_partitions=partitions))
+    if table.identity is not None and other.identity == table.identity:
+        ended = update(TableRow).where(is_other)
+        connection.execute(ended.values(halted_at_ms=None, halted_reason=None, halted_partitions={}))
 
 
 def _insert_discovered_plan(connection: Connection, table: TableRef, commit: Commit, epoch: int) -> None:
