@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cleans by lakefold: they delete exactly the named files, through Hudi's clean action.
 
-Every clean plan states the earliest instant whose state can be read (``compute_clean_bounds``). Without this instant
+Every clean plan has the earliest instant whose state can be read (``compute_clean_bounds``). Without this instant
 Hudi's archiver treats all files replaced before the clean as deleted and archives commits whose replaced files still
 exist. These files become live again, and all their rows are doubled.
 """

@@ -8,8 +8,8 @@ default Hudi saves the writer's commit, because its time is the newest. The save
 rewrite wrote, but the restore deletes them: the rows are only in the files that the rewrite superseded.
 
 So these files stay while such a savepoint exists or can be created. Hudi creates no savepoint of a commit before the
-earliest retained instant of the newest clean; cleans by lakefold therefore state an earliest retained instant after
-these commits, see ``find_newest_overlapped``. For the newest commit savepoints can't be refused.
+earliest retained instant of the newest clean; the earliest retained instant of a clean by lakefold is therefore
+after these commits, see ``find_newest_overlapped``. For the newest commit savepoints can't be refused.
 """
 
 from collections.abc import Mapping
