@@ -73,9 +73,8 @@ def time_chart(
 ) -> TimeChart | None:
     """Return the chart of ``series``, which have the same moments, oldest first.
 
-    Returns None if there are fewer than two different moments.
-
-    With ``is_bytes`` or ``is_whole`` the marks of the vertical axis are whole numbers.
+    Returns None if there are fewer than two different moments. With ``is_bytes`` or ``is_whole`` the marks of the
+    vertical axis are whole numbers.
     """
     moments = [moment for moment, _ in series[0].points]
     if len(moments) < 2 or moments[0] == moments[-1]:
