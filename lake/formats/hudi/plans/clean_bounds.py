@@ -213,7 +213,7 @@ def compute_clean_bounds(
     deleted = max(superseded_by, replaced.newest_deleted_commit, _newest_deleted_commit(timeline))
     pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING_KINDS]
     held = min(time for time in (_long_before(clean), replaced.oldest_commit, *pending) if time)
-    # A restore to a commit that completed while a superseding commit ran would need the deleted files.
+    # A restore to a commit that ran within one of the deleted commits would need the deleted files.
     overlapped = [newest for time, newest in find_newest_overlapped(timeline).items() if time <= deleted]
     last = max([deleted, *overlapped])
     # Hudi allows a savepoint of the very bound that the table's own cleaner records. So this bound has to be later than
