@@ -27,7 +27,7 @@ _JOIN_TIMEOUT = timedelta(seconds=10)
 
 
 class PartitionLock:
-    """One round's lock on partitions of one table. ``release`` ends it; without a renewal it expires in some minutes.
+    """One round's lock on partitions of one table. It ends with ``release``, or some minutes after its last renewal.
 
     An expired lock can't be renewed, even if the partition is free, since another owner may have locked it in between.
     With ``alongside_plans``, partitions of live plans are locked as well, and these plans can't commit meanwhile. The

@@ -206,7 +206,7 @@ class _PlanRun:
         except LeaseLost:
             raise
         except Exception as error:
-            log.warning("plan %s: %s could not be noted: %s", self._plan_id, what, one_line(error))
+            log.warning("plan %s: %s could not be recorded: %s", self._plan_id, what, one_line(error))
 
     # The seven steps.
 
@@ -298,7 +298,7 @@ class _PlanRun:
             self._commit_status.is_commit_possible = True
             try:
                 self._commit_status.commit = writer.commit(rewrite)
-            except LeaseLost:  # of the fence, before the call
+            except LeaseLost:  # the fence raised it before the call
                 raise
             except (Transient, Conflict, Rejected, Integrity, CancelRequested) as error:
                 self._commit_status.is_own_commit_possible = True

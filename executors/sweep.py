@@ -155,8 +155,9 @@ def _abandoned_instants(
 ) -> dict[str, list[str]]:
     """Return pending instants by plan: instants of plans that do not run, and instants that no run can use.
 
-    On a ``halted`` table, instants that a process may be rolling back now are left out: the reason of the halt may tell
-    the table's owner to roll a commit back, and a withdrawal meanwhile would make this rollback fail.
+    On a ``halted`` table, instants that a process may be rolling back now are left out: the owner of the
+    table may follow the reason of the halt and roll a commit back, and a withdrawal meanwhile would make the rollback
+    fail.
     """
     if not any(
         store.plan_state(plan_id) is not PlanState.INFLIGHT for plan_id in pending_instants(format_, table).values()

@@ -56,7 +56,7 @@ class UncommittedWork:
         return self._try_withdraw(None) or self._claim.epoch == 1
 
     def can_be_pending(self) -> bool:
-        """True unless the table shows that it has no uncommitted work of the plan; also True if it does not answer."""
+        """False if the table shows that it has no uncommitted work of the plan; True if it has, or does not answer."""
         try:
             return self._is_pending()
         except TableGone:

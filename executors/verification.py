@@ -5,8 +5,8 @@ First, the files' own statistics are compared: rows, types, and for each leaf co
 exact on both sides. This costs next to nothing for Parquet files. The statistics of ORC files are computed from their
 values, unless all stripes were copied unchanged. With ``verification = hash`` every value is read again and compared as
 an order-free fingerprint. Two kinds of inputs are always fingerprinted, as a reader of the table sees them, because
-their footers do not show these values: slices with logs, and files with a column that the table has since dropped or
-given another type.
+their footers do not show what a reader sees: slices with logs, and files with a column that the table has since dropped
+or given another type.
 """
 
 import itertools
@@ -82,9 +82,9 @@ def verify_rewrite(
     or error is compared again in this process.
 
     Columns in ``PreparedPlan.volatile_columns`` may differ. ``check`` is called between batches and may raise to end
-    the work. Raises Integrity with one line naming partition, column, expected and found; Conflict if an input was
-    deleted, with ``SkippedGroup`` groups if its content can't be read; Transient if storage fails; Rejected if slices
-    with logs can't be read merged.
+    the work. Raises Integrity with one line naming partition, column, expected and found. Raises Conflict if an input
+    was deleted or its content can't be read; in the second case the error names the group (``SkippedGroup``). Raises
+    Transient if storage fails, and Rejected if slices with logs can't be read merged.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
     parts = list(_partition_rewrites(rewrite))
@@ -116,7 +116,8 @@ def verify_rewrite(
             if part.has_logs or changed:
                 before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
                 if not changed and not added.keys() <= columns.leaves.keys():
-                    # Logs do not have the added columns either, but the table's current columns may include them.
+                    # Neither base files nor logs have an added column: read the slices again in the table's current
+                    # columns, which may include it.
                     changed, files.casts = added, {}
                     before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=True)
                 _compare_changed_columns(changed, columns, found)
@@ -144,7 +145,7 @@ class RunMany(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Compared:
-    """Partitions whose footers one call compares, without parts that only later steps need."""
+    """A partition whose footers one call compares, and what the call needs to read them."""
 
     location: str
     volatile: Collection[str]
@@ -164,7 +165,7 @@ def _footers_equal(
     try:
         equal = run(_has_equal_footers, compared, files=files, check=check)
     except (Transient, Rejected) as error:
-        log.warning("footers are compared in this process: %s", error)
+        log.warning("footers can't be compared in other processes, so this process compares them: %s", error)
         return frozenset()
     return frozenset(one.partition.name for one, is_equal in zip(compared, equal, strict=True) if is_equal)
 
@@ -454,14 +455,17 @@ def _compare_changed_columns(changed: Mapping[str, Integrity], columns: FileStat
 def _compare_statistics(
     part: _PartitionRewrite, expected: FileStatistics, found: FileStatistics, changed: Collection[str]
 ) -> None:
-    """Raise Integrity if figures differ; without bounds of ``changed`` columns, since the change may round values."""
+    """Raise Integrity if figures differ.
+
+    Bounds of ``changed`` columns are not compared, because the change may round values.
+    """
     if expected.rows != found.rows:
         raise part.difference("rows", expected.rows, found.rows)
     for path, after in sorted(found.leaves.items()):
         before = expected.leaves.get(path)
         if path in changed and (before is None or before.conflicting_field_ids(after)):
             continue  # these are figures of another column, or of no column
-        if before is None:  # added to the table since the inputs were written, which read as nulls
+        if before is None:  # the column was added after the inputs were written: its values there are read as null
             before = LeafStatistics(after.types, after.is_repeated)
             before.add_absent_rows(expected.rows)
         if before.null_count is not None and after.null_count is not None and before.null_count != after.null_count:

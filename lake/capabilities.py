@@ -599,17 +599,17 @@ def capabilities_of(writer: type[TableWriter], *others: Capability) -> frozenset
 
 
 def pending_instants(format_: TableFormat, table: TableRef) -> Mapping[str, str]:
-    """Return ``HasTimeline.pending_instants``; empty for a table without a timeline."""
+    """Return ``HasTimeline.pending_instants``, or nothing for a table without a timeline."""
     return format_.pending_instants(table) if isinstance(format_, HasTimeline) else {}
 
 
 def pending_actions(format_: TableFormat, table: TableRef) -> Sequence[PendingAction]:
-    """Return ``HasTimeline.pending_actions``; empty for a table without a timeline."""
+    """Return ``HasTimeline.pending_actions``, or nothing for a table without a timeline."""
     return format_.pending_actions(table) if isinstance(format_, HasTimeline) else ()
 
 
 def likely_writers(format_: TableFormat, snapshot: Snapshot) -> Sequence[LikelyWriter]:
-    """Return ``DetectsWriters.likely_writers``; empty for a format whose tables don't show their writers."""
+    """Return ``DetectsWriters.likely_writers``, or nothing if the format's tables don't show their writers."""
     return format_.likely_writers(snapshot) if isinstance(format_, DetectsWriters) else ()
 
 

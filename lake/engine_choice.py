@@ -118,7 +118,7 @@ def rewrite_groups(
     report: Callable[[RewriteProgress], None],
     cancelled: threading.Event,
 ) -> tuple[OutputFile, ...]:
-    """Have the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
+    """Let the chosen engines write the outputs of ``tasks``. Returns the outputs, with paths as the table has them.
 
     Raises the errors of ``TableWriter.rewrite``.
     """

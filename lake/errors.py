@@ -73,7 +73,7 @@ class CommitLost(Integrity):
 
     The plan is failed, and ``partitions`` or else the table are halted, since no later check can help.
 
-    ``partitions`` are the partitions that are read from missing files; empty if they are unknown.
+    ``partitions`` are the partitions that are read from missing files. They are empty if unknown.
     """
 
     def __init__(self, text: str, plan_id: str = "", partitions: Sequence[str] = ()) -> None:

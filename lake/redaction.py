@@ -78,7 +78,7 @@ def redact(text: str) -> str:
 
 
 def add_secrets(values: Iterable[str]) -> None:
-    """Have ``redact`` replace these secrets in every text of this process from now on."""
+    """Make ``redact`` replace these secrets in every text of this process from now on."""
     _secrets.update(value for value in values if len(value) >= _MIN_SECRET_LENGTH and not value.isalpha())
 
 

@@ -155,7 +155,7 @@ class RelocationStore(PlanStore, Protocol):
     def supersede_files(
         self, table: TableRef, partition: str, previous: PreviousLocation, files: Sequence[LocatedFile]
     ) -> None:
-        """Have files of a previous location await their deletion: a later overwrite has removed their rows."""
+        """Record that files of a previous location await their deletion: a later overwrite has removed their rows."""
 
     def record_removed_files(self, table: TableRef, previous: PreviousLocation, files: Sequence[LocatedFile]) -> None:
         """Record that a writer has removed these files of a previous location: they are not expected there now."""

@@ -43,8 +43,8 @@ class Groups:
     bytes that a rewrite reads, logs included, and ``log_bytes`` the logs' part of them. ``outputs`` are the files to
     write, and ``small_outputs`` how many of them are expected below ``small_file_limit_bytes``: all or none, since
     outputs are assumed to be of equal size. ``worthwhile`` marks the groups worth a rewrite. ``rejection_codes`` are
-    the reasons against the others (``reasons.REASON_CODES``) and ``rejection_numbers`` the numbers of these reasons
-    (``reasons.reason_text``); both are without meaning for worthwhile groups.
+    the reasons against the others (``reasons.REASON_CODES``), and ``rejection_numbers`` the numbers in the texts of
+    these reasons (``reasons.reason_text``); both are without meaning for worthwhile groups.
     """
 
     rows: Ints

@@ -14,7 +14,7 @@ _HOURS = 24
 def select_partitions(paths: Iterable[str], policy: PlanningSettings, *, now: datetime) -> list[str]:
     """Return the partitions among ``paths`` that ``policy`` plans, in the order of planning.
 
-    First, a list of partitions narrows the table; without a list, a pattern that must match the whole path does. Then
+    First, a list of partitions narrows the table, or else a pattern that must match the whole path. Then
     the filter's mode applies to the partitions sorted by path, whatever their paths mean. ``day_rolling`` takes the
     partitions whose position modulo 24 is the hour of ``now`` in its own time zone. ``skip_latest_partitions`` leaves
     out the last partitions by path in every mode.

@@ -15,7 +15,7 @@ from planner.slice_columns import Ints, Mask
 from planner.worthwhile import WorthwhileWork
 
 _PLANNABLE = reason_mask(PLANNABLE)
-#: for slices that clustering skips for these reasons, the distance to compaction is reported instead
+#: if clustering skips a slice for one of these reasons, the slice's distance to compaction is reported instead
 _SKIPPED_BY_CLUSTERING = reason_mask(
     (Reason.ABOVE_LIMIT, Reason.NOT_CLUSTERED, Reason.OVERSIZED, Reason.ALONE, Reason.FEW_FILES, Reason.NO_GAIN)
 )

@@ -25,7 +25,7 @@ be written.
 
 #: a smaller task would cost more to start than to run
 _BYTES_A_TASK = 256 << 20
-#: the cost of opening a file, as bytes that are rewritten in that time
+#: the cost of opening a file, as the bytes that could be rewritten meanwhile
 _FILE_OPEN_COST_BYTES = 256 << 10
 
 

@@ -140,7 +140,7 @@ def _top_level_name(name: str) -> str:
 
 
 def _uses_current_calendar(metadata: Mapping[bytes, bytes], *, is_int96: bool) -> bool:
-    """True if the file states that Spark wrote it by today's calendar."""
+    """True if the file states that Spark wrote it in the proleptic Gregorian calendar."""
     version = metadata.get(_VERSION, b"").split(b".")
     if len(version) < 2 or not (version[0].isdigit() and version[1].isdigit()):
         return False

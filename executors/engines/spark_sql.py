@@ -444,7 +444,7 @@ def _raise_for_undecodable(task: RewriteTask, error: str) -> None:
 
 
 def _find_input(task: RewriteTask, named: str) -> str | None:
-    """Return the input that Spark's error names, None if it can't be told from another input.
+    """Return the input that Spark's error names; None unless exactly one input matches.
 
     Some errors name the path percent-encoded. Spark may use another scheme than the input's path.
     """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Floating-point chunks with NaN or zeros: readers disagree with Parquet's format about the order of these values.
+"""Floating-point chunks with NaN or zeros: readers and Parquet's format disagree about their order.
 
 pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format requires. For Spark, NaN is
 greater than any number, and it skips chunks by these bounds, so ``d > 100`` would miss NaN. 0.0 and -0.0 are equal to

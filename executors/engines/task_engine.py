@@ -45,7 +45,7 @@ class TaskEngine:
         try:
             reasons = self._backend.map(obstacle, checked, files=files)
         except Transient as error:
-            log.warning("footers are read in this process: %s", error)
+            log.warning("footers can't be read in other processes, so this process reads them: %s", error)
             reasons = list(map(obstacle, checked))
         for index, reason in zip(left, reasons, strict=True):
             found[index] = reason

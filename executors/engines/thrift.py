@@ -3,7 +3,7 @@
 
 ``decode`` and ``encode`` represent a struct by a dictionary from field number to type and value, and a list by the type
 of its elements and their values. ``find_values`` finds single values in the bytes of a struct, five times as fast.
-``replace_values`` and ``replace_parts`` replace these values and leave all other bytes as they are.
+``replace_values`` and ``replace_parts`` replace the values found and leave all other bytes as they are.
 """
 
 import struct

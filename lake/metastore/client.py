@@ -32,7 +32,10 @@ _REASON, _UNKNOWN_CALL = 2, 1
 
 
 def normalized_uri(uri: str) -> str:
-    """Return ``uri`` in its stored spelling: no blanks, with ports. Raises ValueError if it is not a metastore's."""
+    """Return ``uri`` in its stored spelling: no blanks, with ports.
+
+    Raises ValueError if it is not the address of a metastore.
+    """
     return ",".join(f"thrift://{f'[{host}]' if ':' in host else host}:{port}" for host, port in _addresses(uri))
 
 
@@ -147,7 +150,7 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
     def _call_for_result(self, name: str, arguments: Struct) -> Any:
         found = self._call(name, arguments)
         if _RESULT_FIELD not in found:
-            raise Transient(f"{self.uri}: {name} had no answer in its reply")
+            raise Transient(f"{self.uri}: the reply to {name} has no result")
         return found[_RESULT_FIELD][1]
 
     def _call_alter(self, name: str, arguments: Struct) -> None:
@@ -157,7 +160,10 @@ class MetastoreClient(AbstractContextManager["MetastoreClient"]):
             raise CommitUnknown(f"{error}; it is unknown whether the call was executed") from error
 
     def _call(self, name: str, arguments: Struct, *, missing: int | None = None) -> Struct:
-        """Return the reply to a call; empty for the exception ``missing``: there is no such object."""
+        """Return the reply to a call.
+
+        ``missing`` is the field of the exception for an object that does not exist; the reply is then empty.
+        """
         self._number += 1
         self._awaits_reply = True
         try:

@@ -33,7 +33,7 @@ from lake.storage.locations import is_below_table
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
-"""Maximum time of WAIT decisions while no writer is known to be at work; then the partition is halted."""
+"""The longest time of WAIT decisions while no writer is known to be at work. Then the partition is halted."""
 
 
 class LocationChoice(StrEnum):
@@ -95,12 +95,12 @@ def decide(
 
 
 def relocation_blocker(record: RelocatedPartition, state: PartitionState) -> str | None:
-    """Return the late file for which a relocation has to wait, although the sweep has nothing to do; None if none.
+    """Return the late file for which a relocation has to wait, although the sweep has nothing to do; else None.
 
     An overwrite of the partition's location replaces the late files that are older. The next relocation ends the
     evidence of the overwrite: it records the files that it finds as the partition's. So it waits until the sweep has
-    decided about a file that was written a moment ago. The sweep's own relocations need no such check: they wait for
-    the files of the overwrite, which are as recent.
+    decided about a file that was written a moment ago. The sweep's own relocations need no such check: they
+    wait for the files of the overwrite, which were written as recently.
     """
     if state.location != record.latest.location:
         return None
@@ -174,7 +174,7 @@ def _decide_by_files(
 
 
 def _with_present_location(record: RelocatedPartition, state: PartitionState) -> RelocatedPartition:
-    """Return ``record`` with the partition's location in the catalog not as one that its owner has given up."""
+    """Return ``record``, in which the partition's location in the catalog no longer counts as given up by its owner."""
     if not any(one.is_before_owner_move and one.location == state.location for one in record.previous_locations):
         return record
     previous_locations = tuple(
@@ -318,7 +318,7 @@ def _decide_changed(
 
 
 def decide_by_choice(record: RelocatedPartition, state: PartitionState, choice: LocationChoice) -> RelocationDecision:
-    """Return the decision after a person has chosen the location that holds the rows of a halted partition.
+    """Decide about a halted partition for which a person has chosen the location that holds its rows.
 
     The other location's files are superseded. Returns a halt if the choice is not sufficient.
     """
@@ -365,7 +365,7 @@ def _decide_by_choice(record: RelocatedPartition, state: PartitionState, choice:
 
 
 def decide_restore_location(record: RelocatedPartition, state: PartitionState) -> RelocationDecision:
-    """Return the decision whether a partition and all its files move to its own directory, which has to be empty.
+    """Decide whether a partition and all its files move to its own directory, which has to be empty.
 
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
     is read from its own directory, whose readers would see these files as well.
@@ -474,7 +474,8 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
         )
-        # A partition that was created anew came with the token, as one of another table does by EXCHANGE PARTITION.
+        # A partition that was created since came with the token, like a partition of another table by EXCHANGE
+        # PARTITION.
         return replace(decision, concerns_table=state.is_created_with(last) or not state.has_creation_time)
     if state.location != last.location:
         if any(state.location == previous.location for previous in record.previous_locations):

@@ -23,8 +23,8 @@ class LocationChange(StrEnum):
     #: files are missing, and so are lakefold's own data beside the directory
     EMPTIED = "emptied"
     IN_PROGRESS = "in progress"  #: a writer is at work, or some recorded files are missing
-    #: files were added after lakefold began to delete there, and others are gone; or files were added that may be those
-    #: of another one to whom the owner had given the location
+    #: files were added after lakefold began to delete there, and others are gone; or files were added that may belong
+    #: to another program to which the owner had given the location
     AMBIGUOUS = "ambiguous"
     #: a previous location that the owner had moved the partition away from: recorded files are gone, or other files are
     #: there that are not the partition's
@@ -32,7 +32,7 @@ class LocationChange(StrEnum):
 
 
 MAX_CLOCK_DIFFERENCE_MS = 10_000
-"""By how much, in milliseconds, the clocks of the storage, the database and this process may differ."""
+"""The largest allowed difference of the clocks of the storage, the database and this process, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -118,7 +118,7 @@ def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) ->
 
 
 def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> str | None:
-    """Return the first of these files that must not be copied yet, with the reason; None if there is none."""
+    """Return the first of ``late_files`` that must not be copied yet, with the reason; None if there is none."""
     path = min((file.path for file in late_files if file.path in state.unready), default=None)
     return None if path is None else f"{path} {state.unready[path]}"
 
@@ -170,7 +170,7 @@ def unrecorded_growth(
 
 
 def _has_active_writer(late: Iterable[LocatedFile], there: LocationState) -> bool:
-    """True if the last changes of these files show that the writer of one of them is at work."""
+    """True if the last change of one of the ``late`` files shows that its writer is at work."""
     return UnreadyReason.WRITING in {there.unready.get(file.path) for file in late}
 
 
@@ -309,9 +309,9 @@ def _inspect_given_up_location(
 
 
 def late_until_ms(previous: PreviousLocation) -> float:
-    """Return the time, in milliseconds, before which files of a previous location arrived that may be the partition's.
+    """Return a time in milliseconds: files that arrived in a previous location before it may be the partition's.
 
-    Infinite if the owner has not moved the partition away from there; 0 if none of the files is.
+    It is infinite if the owner has not moved the partition away from there, and 0 if no file there is the partition's.
     """
     if previous.owner_moved_ms is None:
         return math.inf
@@ -350,7 +350,7 @@ def _late_files(
 ) -> Mapping[LocatedFile, int]:
     """Return the files of a previous location that are neither recorded nor copied, each with its arrival time.
 
-    Files that arrived after the owner had moved the partition away, or added it anew elsewhere, are left out.
+    Files that arrived after the owner had moved the partition away, or added it again elsewhere, are left out.
     """
     there = state.locations[previous.location]
     # A late copy that was recorded but not made is decided again, since an overwrite may have happened in between.

@@ -22,9 +22,9 @@ class PreviousLocation:
     partition that left the location, in seconds.
 
     ``owner_moved_ms`` is the time, in milliseconds, by which the table's owner had moved the partition to another
-    directory after this relocation, and may have given this location to another partition, table or program; None if
-    the owner has not moved it. ``is_released``: lakefold has recorded that files which arrived in this location before
-    that time are not the partition's either.
+    directory after this relocation. The owner may have given this location to another partition, table or program
+    since. ``owner_moved_ms`` is None if the owner has not moved the partition. ``is_released``: lakefold has recorded
+    that files which arrived in this location before that time are not the partition's either.
     """
 
     location: str
@@ -136,8 +136,8 @@ class PastRelocation:
     """A relocation that was made or discarded; ``relocation_id`` is its id in the database.
 
     ``is_cleaned_up``: it was made long ago, and all files that it and its predecessors replaced were deleted long ago.
-    ``is_by_plan``: a plan made it. If no plan made a relocation, the table shows only by the relocations before and
-    after it that it was made.
+    ``is_by_plan``: a plan made it. If no plan made a relocation, only the relocations before and after it show in the
+    table that it was made.
     """
 
     relocation_id: int
@@ -244,7 +244,7 @@ class ModifiedFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnrecordedLateCopy:
-    """A late file of a previous location that was copied to ``target`` by a sweep that the database has no record of.
+    """A late file of a previous location that was copied to ``target``, and whose copy the database has not recorded.
 
     ``token`` is the relocation that left the location.
     """
@@ -274,11 +274,11 @@ class FoundRelocations:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveryResult:
-    """The result of a search for commits that only the table had recorded; ``commits`` of them are recorded now.
+    """The result of a search for commits that only the table had recorded. ``commits`` is the number recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
-    executors record them. ``left_to_plans`` are those of inflight plans under this name: the plan's run, or its
-    take-over, records them. In both cases it is unknown until then what the commit has replaced.
+    executors record them. ``left_to_plans`` are the instants of commits of inflight plans under this name: the plan's
+    run, or its take-over, records them. In both cases the files that the commit has replaced are unknown until then.
     """
 
     commits: int = 0
@@ -320,7 +320,7 @@ class PartitionState:
     location: str | None
     token: str | None
     locations: Mapping[str, LocationState]
-    #: when the catalog's partition was created, in seconds
+    #: the time at which the catalog's partition was created, in seconds
     created_at: int = 0
     #: False if a program has written the entry without the creation time; ``created_at`` is that of the write, or 0
     has_creation_time: bool = True

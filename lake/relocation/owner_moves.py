@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which of a partition's locations its owner has moved it away from, as its relocations show."""
+"""Finds, from the relocations of a partition, the locations from which its owner has moved it away."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ class OwnerMoves:
 
     ``location`` is the last location that is in no version, so the table's owner had set it; None if there is none.
     ``moved_before`` maps the index of a relocation to the index of the first later one before which the owner had moved
-    the partition. It has the relocations that the partition made while its owner's directory was another than
+    the partition. It has the relocations that were made while the owner's directory of the partition was not
     ``location``. ``moves`` are all relocations before which the owner had moved the partition, by index.
     """
 
@@ -27,9 +27,9 @@ def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
     """Return the moves of a partition by its owner, from previous and new location of each relocation, oldest first.
 
     lakefold itself moves a partition to a version, or back to a location that the partition had before. So the owner
-    has moved a partition that leaves a location in no version, other than the last such location. A relocation from
-    one version to another may be missing: it shows no move by the owner. The directory of a version belongs to the
-    owner's directory of its time, since a writer would have used that one without lakefold.
+    has moved a partition if it leaves a location in no version that differs from the last such location. A relocation
+    from one version to another may be missing: it shows no move by the owner. The directory of a version belongs to
+    the owner's directory of its time, since a writer would have used the owner's directory without lakefold.
     """
     owner, owners, moves = None, list[str | None](), list[int]()
     for index, (previous_location, location) in enumerate(relocations):

@@ -208,6 +208,6 @@ def _write_pattern(history: TableHistory, sources: Sequence[SmallFileSource]) ->
 
 
 def busiest_hours(by_hour: Sequence[int], limit: int = 3) -> Mapping[int, int]:
-    """Return the hours of the day with the most small files, most first; empty without small files."""
+    """Return the hours of the day with the most small files, most first, or none without small files."""
     ranked = sorted(range(len(by_hour)), key=lambda hour: (-by_hour[hour], hour))
     return {hour: by_hour[hour] for hour in ranked[:limit] if by_hour[hour]}

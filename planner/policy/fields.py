@@ -246,8 +246,8 @@ class TableSettings:
         default=timedelta(minutes=5),
         metadata={
             "meaning": "how often a table is scanned; it is also scanned at the start of the service, after a change "
-            "of its settings, at the end of its last live plan, and at the end of a `quiet_period` in which nothing "
-            "else could be planned"
+            "of its settings, at the end of its last live plan, and, if it only waits for its `quiet_period`, when "
+            "that period ends"
         },
     )
     slo_small_file_share: float = field(
@@ -259,7 +259,8 @@ class TableSettings:
     slo_files_per_gib: float = field(
         default=0.0,
         metadata={
-            "meaning": "the largest number of files per GiB, of all files except residual small ones; 0: no objective"
+            "meaning": "the largest number of files per GiB; residual small files and their bytes are not counted; "
+            "0: no objective"
         },
     )
     slo_oldest_small_file: timedelta = field(

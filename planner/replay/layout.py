@@ -115,7 +115,7 @@ class ReplayLayout:
         return files
 
     def merge_files(self, event: FilesMerged, at_us: int) -> list[int]:
-        """Merge files as another program did. Returns the new files; none if the merge would not reduce them."""
+        """Merge files as another program did. Returns the new files, or none if this would not reduce the files."""
         files = self._live_files(event.origins)
         return self.rewrite(files, event.files, at_us) if len(files) > event.files else []
 

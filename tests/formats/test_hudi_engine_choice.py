@@ -193,11 +193,11 @@ def test_days_that_spark_would_move_into_todays_calendar_are_copied_or_refused(
 ) -> None:
     lake = Lake(tmp_path)
     lake.add(BEFORE, **told)
-    kept = "0.parquet has dates or timestamps of Spark's calendar before 3.0 in column day, and only a copy keeps them"
+    kept = "0.parquet has dates or timestamps in the hybrid Julian calendar in column day, and only a copy keeps them"
     assert lake.choose() == EngineChoice(name="stitch", reason=kept)
     with pytest.raises(Rejected) as refused:
         lake.choose(**settings)
-    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table with today's ")
+    assert str(refused.value).startswith(f"t: {kept}, but {obstacle}; otherwise recreate the table in the proleptic ")
 
 
 @pytest.mark.parametrize(

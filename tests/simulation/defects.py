@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Defects to plant: each restores one bug, in the real code or in the simulated port that replaces it."""
+"""Planted defects: each is a deliberate bug in the real code, or in the simulated port that replaces it."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager

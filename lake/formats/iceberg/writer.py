@@ -306,9 +306,9 @@ class IcebergWriter:
     def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:
         """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
 
-        The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). That one
-        forgets the ids of such a file if it writes the file's manifest anew without the replaced files and then merges
-        this manifest with others in the same commit.
+        The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). Such a
+        release loses the ids of a kept file if it rewrites the file's manifest without the replaced files, and then
+        merges this manifest with others in the same commit.
         """
         if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list):
             raise Rejected(

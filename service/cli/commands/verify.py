@@ -29,8 +29,8 @@ def verify(
 
     Checks that every live file exists with its size and that no superseded file is live again. Lists the files that
     belong to no slice, plan or superseded version. With --rows, also checks that the row count equals that of the
-    commits, that each commit was built on the newest files before it, and that it wrote as many rows as these files and
-    its inserts and deletes give.
+    commits, that each commit was built on the newest files before it, and that it wrote as many rows as these files
+    have, plus its inserts, minus its deletes.
     """
     from service.control.planning.missing_directory import naming_missing_directory, refuse_missing_directory
 

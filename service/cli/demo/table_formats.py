@@ -32,7 +32,7 @@ class DemoLake(Protocol):
 
     @property
     def missing_jars(self) -> str:
-        """The name of the jars that Spark has to fetch first; empty if they are on this machine."""
+        """The name of the jars that Spark has to fetch first, or '' if they are on this machine."""
 
     @property
     def spark_settings(self) -> Mapping[str, str]:
@@ -40,7 +40,7 @@ class DemoLake(Protocol):
 
     @property
     def server_arguments(self) -> Sequence[str]:
-        """The module and arguments of a server that must run before the writer; empty if there is none."""
+        """The module and arguments of a server that must run before the writer, or nothing if there is none."""
 
     @property
     def writer_arguments(self) -> Sequence[str]:

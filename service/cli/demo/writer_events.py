@@ -19,7 +19,7 @@ class WriterEvents:
     _offset: int = 0
 
     def read_new(self) -> list[dict[str, Any]]:
-        """Read and return the events added since the last call; empty before the writer has started."""
+        """Return the events added since the last call, or none before the writer has started."""
         events: list[dict[str, Any]] = []
         if not self.path.exists():
             return events

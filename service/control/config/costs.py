@@ -26,7 +26,7 @@ class CostSettings(SettingsSection):
         "rewriting): the duration of these steps is multiplied by this number",
     )
     cpu_hour: float = Field(
-        default=0.0, ge=0, description="the price of an hour of a core; if it is set, plans show their cost in money"
+        default=0.0, ge=0, description="the price of a CPU hour; if it is set, plans show their cost in money"
     )
     request_1000: float = Field(
         default=0.0, ge=0, description="the price of a thousand requests to storage; needs `cpu_hour`"
@@ -62,10 +62,10 @@ class WorkSettings(SettingsSection):
         default=0, description="bytes that all plans may rewrite in any 24 hours; 0: any number"
     )
     cpu_hours_per_hour: float = Field(
-        default=0.0, ge=0, description="hours of a core that all plans may take in any 60 minutes; 0: any number"
+        default=0.0, ge=0, description="CPU hours that all plans may use in any 60 minutes; 0: any number"
     )
     cpu_hours_per_day: float = Field(
-        default=0.0, ge=0, description="hours of a core that all plans may take in any 24 hours; 0: any number"
+        default=0.0, ge=0, description="CPU hours that all plans may use in any 24 hours; 0: any number"
     )
 
     @field_validator("objective")

@@ -150,7 +150,7 @@ def source_adapters(source: SourceSettings) -> list[TableFormat]:
 
 
 def catalog_listers(source: SourceSettings) -> "list[ListedInCatalog]":
-    """Return the formats that list the source's catalog themselves; empty if only a Spark session can list it."""
+    """Return the formats that list the source's catalog themselves, or none if only a Spark session can list it."""
     if source.catalog is None:
         return []
     adapters: list[Any] = source_adapters(source)

@@ -131,7 +131,7 @@ class NotifySettings(SettingsSection):
 
     @property
     def selected_events(self) -> frozenset[str]:
-        """The events to send to the webhook; empty without a webhook."""
+        """The events to send to the webhook. There are none without a webhook."""
         if self.webhook_url is None:
             return frozenset()
         return frozenset(event for event in EVENTS if any(fnmatchcase(event, pattern) for pattern in self.events))

@@ -65,14 +65,14 @@ class SourceSettings(SettingsSection):
     )
     catalog: str | None = Field(
         default=None,
-        description="the name of an Iceberg catalog whose tables are included; its settings are those of "
-        "`spark.sql.catalog.NAME` under `[spark]`. With `database`: the Spark catalog that contains the database",
+        description="the name of a catalog. If `spark.sql.catalog.NAME` under `[spark]` defines it as an Iceberg "
+        "catalog, its tables are included; any other catalog needs `database`",
     )
     database: str | None = Field(
         default=None,
         description="with `metastore` or an Iceberg catalog: a pattern for the names of its databases (namespaces), "
-        "`*` if unset. Otherwise: the database of a Spark catalog whose tables are included; processes with a Spark "
-        "session list the tables, and all other processes read the list from lakefold's database",
+        "`*` if unset. With any other catalog, or without `catalog`: the one database whose tables Spark lists; "
+        "processes without a Spark session read the list from lakefold's database",
     )
     table: str | None = Field(
         default=None,
@@ -170,8 +170,8 @@ class TableRule(BaseModel):
     )
     sessions_refresh: bool | None = Field(
         default=None,
-        description="for Hive tables without partitions that Spark created (`USING`); without this setting these "
-        "tables are only scanned · `true`: every long-lived session runs `REFRESH TABLE` before it reads or writes the "
+        description="for unpartitioned Hive tables that Spark created (`USING`); without this setting these tables "
+        "are only scanned · `true`: every long-lived session runs `REFRESH TABLE` before it reads or writes the "
         "table",
     )
     on_conflict: Literal["plan_wins", "writer_wins"] | None = Field(

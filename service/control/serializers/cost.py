@@ -20,7 +20,7 @@ def plan_cost(plan: "PlanView") -> dict[str, Any]:
     """Return the predicted and the actual cost of a plan, and the errors of the prediction.
 
     ``predicted`` is None for a plan of a release without predictions, ``actual`` is None until the plan is completed.
-    ``errors`` are shares of the actual figures; empty until both are known.
+    ``errors`` are shares of the actual figures, and empty until both costs are known.
     """
     stored = plan.estimate.get("worth")
     predicted = None if stored is None else both_names("plan.cost_benefit.predicted", stored)

@@ -100,7 +100,7 @@ def points_within(points: "Sequence[TrendPoint]", days: int) -> "Sequence[TrendP
 
 
 def trends(points: "Sequence[TrendPoint]") -> list[dict[str, Any]]:
-    """Return the changes in each of ``TREND_DAYS``; empty with fewer than two points.
+    """Return the changes in each of ``TREND_DAYS``. A period with fewer than two points is left out.
 
     If the first point is younger than the period, the change is counted from that point, ``since``.
     """

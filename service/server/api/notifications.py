@@ -24,7 +24,7 @@ Number = Annotated[RowNumber, Path()]
 
 
 class NotificationNumbers(RequestBody):
-    """The numbers of dead messages; without `numbers`, all dead messages are meant."""
+    """The numbers of dead messages. Without `numbers`, the request concerns all dead messages."""
 
     numbers: Annotated[list[RowNumber], Field(min_length=1, max_length=_MAX_NUMBERS)] | None = None
 

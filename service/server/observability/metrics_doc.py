@@ -29,8 +29,8 @@ dashboards are in `deploy/grafana/`.
   `_gcount`; its buckets range from 1 KiB to 16 GiB in factors of four.
 
 A table in mode propose or compact costs about 54 series, an observed table 34, and each objective 5 more. With
-10,000 tables the text has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of a core: set `metrics_interval` and
-`scrape_interval` to a minute for such a lake, and let few processes export the metrics.
+10,000 tables the text has 46 MB, 2.6 MB gzipped, and a refresh takes about 1.5 s of CPU time: set `metrics_interval`
+and `scrape_interval` to a minute for such a lake, and let few processes export the metrics.
 
 `GET /-/healthy` answers 200 while the process runs. `GET /-/ready` answers 200 while the process can work, else 503
 with the reason: the database's figures were not read within the last three intervals, a SQLite file is gone or was

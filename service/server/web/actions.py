@@ -98,7 +98,7 @@ def resume_everything(context: ContextDep, caller: WriterOfAll, next: Annotated[
 def retry_notifications(
     context: ContextDep, caller: WriterOfAll, number: Annotated[RowNumber | None, Form()] = None
 ) -> Response:
-    """Send a dead message again; without a number all dead messages."""
+    """Send a dead message again, or all dead messages if no number is given."""
     context.store.retry_notifications(None if number is None else [number], actor=caller.actor)
     return _redirect("/notifications")
 

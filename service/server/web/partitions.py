@@ -118,7 +118,10 @@ def _cell(entry: Mapping[str, Any], position: StripPosition, start: int) -> Cell
 
 
 def worst_partition_list(layout: PartitionLayout | None, position: StripPosition) -> WorstPartitions | None:
-    """Return the partitions with the most bytes to rewrite; without a search, only partitions with reducible files."""
+    """Return the partitions with the most bytes to rewrite.
+
+    Without a search, partitions without reducible files are left out.
+    """
     if layout is None:
         return None
     found = filter_partitions(layout.partitions.drop_columns("lines"), position.search)

@@ -71,9 +71,10 @@ class TimeChart:
 def time_chart(
     title: str, series: Sequence[Series], *, is_bytes: bool = False, is_whole: bool = False
 ) -> TimeChart | None:
-    """Return the chart of ``series``, which have the same moments, oldest first; None if all have the same time.
+    """Return the chart of ``series``, which have the same moments, oldest first.
 
-    With ``is_bytes`` or ``is_whole`` the marks of the vertical axis are whole numbers.
+    Returns None if there are fewer than two different moments. With ``is_bytes`` or ``is_whole`` the marks of the
+    vertical axis are whole numbers.
     """
     moments = [moment for moment, _ in series[0].points]
     if len(moments) < 2 or moments[0] == moments[-1]:

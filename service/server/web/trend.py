@@ -60,8 +60,8 @@ class Tile:
 def tiles(points: Sequence[TrendPoint], days: int) -> tuple[Tile, ...]:
     """Return the files and the reducible files of all planned tables, and the bytes rewritten and freed.
 
-    The changes are those of the last ``days``. With fewer than two points the bytes are totals; without points there
-    are no tiles.
+    The changes are those of the last ``days``. With fewer than two points the bytes are totals. Without points
+    there are no tiles.
     """
     if not points:
         return ()

@@ -1,21 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The table compared with the ledger: now, as it was, and what has changed since.
+"""Compares the table with the ledger: its present state, its older states, and the changes since each of them.
 
-What an incremental read promises, and what is compared here. It begins at a commit and ends at the newest one; the
-commits that it tells of are those after its beginning (``promises.since``).
+An incremental read begins at a commit and ends at the newest one. It reports the commits after its beginning
+(``promises.since``). The comparison expects the following of it:
 
-- It shows each row of the table as it is now that one of these commits wrote last, once, with the row's newest values.
-  A row is a change by its ``_hoodie_commit_time``, which a clustering and a compaction leave as it is. So a row that
-  they have copied is none, and one that was written before them in the span, and copied by them, still is one.
-- It does not show what is gone: deleted rows, and those of partitions that were deleted or overwritten. A row that came
-  and went in the span leaves no trace.
-- Of merge-on-read it shows the rows merged, as a snapshot does, though the base files before the span are not read.
-- It needs the records of its commits and the newest files, no older ones. So it may begin at every commit of the active
-  timeline, also where no older state can be read any more (``promises.promised_from``).
-- Table version 6: Hudi refuses it while a write that began earlier than the newest commit is pending (a "hollow
-  commit"), so that it isn't missed for good by a reader that goes by requests.
+- It returns each present row that one of these commits wrote last, once, with the row's newest values. The commit of a
+  row is in ``_hoodie_commit_time``, which clusterings and compactions do not change. So a row that was only copied by
+  one of them does not count as changed. A row that was written since the beginning, and copied afterwards, counts.
+- It does not return rows that are gone: deleted rows, and rows of partitions that were deleted or overwritten. A row
+  that was written and deleted since the beginning leaves no trace.
+- On merge-on-read tables it returns merged rows, as a snapshot does, but does not read base files from before the
+  beginning.
+- It needs the records of its commits and the newest files, but no older files. So it may begin at every commit of the
+  active timeline, even if the state at that commit can't be read any longer (``promises.promised_from``).
+- Table version 6: Hudi refuses the read while a write is pending that began earlier than the newest commit (a "hollow
+  commit"). Otherwise a reader that goes by the times of requests would never see that write.
 
-Hudi refuses a time travel, too, to a commit that is later than a pending one.
+Hudi also refuses a time travel to a commit that is later than a pending one.
 """
 
 import re
@@ -32,13 +33,13 @@ from chaos.readers import differences, in_duckdb, in_hudi_rs, in_spark
 from chaos.stage import Stage
 
 _TRIES = 4
-#: how many older states and beginnings are looked at besides the oldest, where not all are
+#: how many older states and beginnings are read besides the oldest, if not all are read
 _AT_RANDOM = 3
 _HOLLOW = re.compile("hollow commit|must be earlier than the first incomplete commit", re.IGNORECASE)
 
 
 class Comparing:
-    """Compares the table of a stage with its ledger. ``counts`` are how often which reader found it right."""
+    """Compares the table of a stage with its ledger. ``counts`` has the numbers of comparisons and reads, by kind."""
 
     def __init__(self, stage: Stage, ledger: Ledger, spark: Any, random: Random) -> None:
         self._stage, self._ledger, self._spark, self._random = stage, ledger, spark, random
@@ -48,8 +49,8 @@ class Comparing:
     def compare(self, *, duckdb: bool = False, everything: bool = False) -> None:
         """Check that every reader sees the ledger's rows and types. No writer runs; lakefold may be in any step.
 
-        With ``everything`` all older states and beginnings are looked at, else the oldest and some others. Raises
-        AssertionError with all that is wrong.
+        With ``everything`` all older states and beginnings are read, else the oldest and some others. Raises
+        AssertionError with all differences.
         """
         now = self._ledger.state()
         readers: dict[str, Callable[[], Any]] = {
@@ -69,7 +70,7 @@ class Comparing:
         self._stage.say(f"equal: {len(now.rows)} rows, {now.evolutions} evolutions")
 
     def _compare_older(self, now: State, *, everything: bool) -> None:
-        """Older states, and changes since then. Restores and savepoints make promises of their own."""
+        """Compare older states, and the changes since then. Restores and savepoints allow other states to be read."""
         states = self._ledger.states()
         commits = commits_of(self._base, states)
         first = promised_from(self._base)
@@ -93,7 +94,7 @@ class Comparing:
         self.counts["older states read"] += self._is_right(f"Spark as of {instant}", options, then, is_over)
 
     def _since(self, begin: Commit, commits: list[Commit], now: State) -> None:
-        """What was changed since a commit, as the class says."""
+        """Compare the changes since a commit with the ledger, by the rules in the module's docstring."""
         told, after = since(begin, commits)
         # A row's ``ts`` is the number of the step that wrote it last.
         numbers = {int(one.label.split("-")[2]) for one in after if one.label}
@@ -104,9 +105,9 @@ class Comparing:
         self.counts["incremental reads"] += self._is_right(name, options, changed, lambda: False)
 
     def _is_right(self, name: str, options: Mapping[str, str], then: State, is_over: Callable[[], bool]) -> bool:
-        """Return whether Spark's answer has the ledger's rows; False also if it is ``is_cleaned_up``."""
+        """True if Spark's answer has the ledger's rows; False if it differs, or the state is no longer readable."""
         wrong: list[str] = []
-        for _ in range(2):  # a clean of lakefold may have been in the middle of it
+        for _ in range(2):  # a clean by lakefold may have run during the first read
             found = self._read(name, lambda: in_spark(self._spark, self._base, then, options), is_over)
             if found is None:
                 return False
@@ -125,7 +126,7 @@ class Comparing:
         self._stage.wrong(f"{name} at {copy}: " + "\n  ".join(lines))
 
     def _read(self, name: str, read: Callable[[], Any], is_over: Callable[[], bool] = lambda: False) -> Any:
-        """What a reader finds; its files may be deleted under it by a writer that keeps one version."""
+        """Return what a reader finds. A writer that keeps one version may delete the files during the read."""
         for left in reversed(range(_TRIES)):
             try:
                 return read()
@@ -141,7 +142,7 @@ class Comparing:
         return None
 
     def _is_pending(self) -> bool:
-        """Whether something is pending on the timeline."""
+        """True if an action is pending on the timeline."""
         names = [path.name for path in timeline_of(self._base).iterdir() if path.name[:17].isdigit()]
         ended = {name[:17] for name in names if not name.endswith((".requested", ".inflight"))}
         return any(name[:17] not in ended for name in names)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which older states and changes a Hudi table still promises: told by its timeline alone, as any reader could."""
+"""The older states and changes of a Hudi table that readers may still query, by its timeline alone."""
 
 import io
 import json
@@ -17,9 +17,10 @@ _COMPLETED = re.compile(
 
 
 class Commit(NamedTuple):
-    """A completed commit of the active timeline: when it was requested, when it completed, which step it is.
+    """A completed commit of the active timeline: the time of its request, of its completion, and its step.
 
-    ``completed`` is '' on a timeline of layout 1, which does not say, ``label`` where it is no step of the writer.
+    ``completed`` is '' on a timeline of layout 1, which does not record it. ``label`` is '' if the commit is not a step
+    of the writer.
     """
 
     instant: str
@@ -28,10 +29,10 @@ class Commit(NamedTuple):
 
 
 def promised_from(base: Path) -> str | None:
-    """The first instant whose state can be asked for by what the table says; None where a clean says nothing.
+    """Return the first instant whose state can be queried; None if a clean does not record what it retains.
 
-    No clean on the active timeline deleted what an instant from there on needs, each by its own word; and what is
-    archived is over.
+    Each clean on the active timeline retains the files that this instant and later ones need. States of archived
+    instants can't be queried.
     """
     commits, retained = [], []
     for found, content in _completed(base):
@@ -46,7 +47,7 @@ def promised_from(base: Path) -> str | None:
 
 
 def commits_of(base: Path, labels: Collection[str]) -> list[Commit]:
-    """The completed commits of the active timeline, the oldest request first; ``labels`` are those of the steps."""
+    """Return the completed commits of the active timeline, by request. ``labels`` are the labels of the steps."""
     found = []
     for name, content in _completed(base):
         if name["action"] != "clean":
@@ -57,9 +58,9 @@ def commits_of(base: Path, labels: Collection[str]) -> list[Commit]:
 
 
 def since(begin: Commit, commits: Sequence[Commit]) -> tuple[str, list[Commit]]:
-    """What an incremental read is told so that it begins after ``begin``, and the commits that it must tell of.
+    """Return the option with which an incremental read begins after ``begin``, and the commits that it must report.
 
-    Hudi goes by the completions of commits where the timeline has them, else by their requests.
+    Hudi compares the completions of commits if the timeline records them, else their requests.
     """
     if begin.completed:
         return begin.completed, [one for one in commits if one.completed > begin.completed]
@@ -67,7 +68,7 @@ def since(begin: Commit, commits: Sequence[Commit]) -> tuple[str, list[Commit]]:
 
 
 def _completed(base: Path) -> Iterator[tuple[re.Match[str], bytes]]:
-    """The completed actions with their records; what is archived meanwhile is left out."""
+    """Yield the completed actions with their records. Actions that are archived meanwhile are left out."""
     for path in timeline_of(base).iterdir():
         found = _COMPLETED.fullmatch(path.name)
         if found is not None:
@@ -76,7 +77,7 @@ def _completed(base: Path) -> Iterator[tuple[re.Match[str], bytes]]:
 
 
 def timeline_of(base: Path) -> Path:
-    """The directory of the active timeline, of either layout."""
+    """Return the directory of the active timeline, for both layouts."""
     home = base / ".hoodie" / "timeline"
     return home if home.is_dir() else base / ".hoodie"
 

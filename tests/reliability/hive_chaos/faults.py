@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The faults of a run: which there are, in which order they come, and until when lakefold recovers from them."""
+"""The faults of a run: their kinds, their order, and the periods until lakefold has recovered from them."""
 
 import random
 from collections.abc import Iterator
@@ -13,7 +13,7 @@ RECOVERY_SECONDS = 40.0
 
 
 class Fault(StrEnum):
-    """What is done to lakefold, to the metastore, to clocks, or to what a person has to settle."""
+    """A fault of lakefold, of the metastore or of a clock, or a halt that a person has to settle."""
 
     KILL = "kills of the daemon"
     JVM = "kills of its Java process alone"
@@ -28,40 +28,40 @@ class Fault(StrEnum):
     TABLE_HALTED = "halts of the table"
 
 
-#: those of which a round has more than one
+#: the faults that a deck contains twice
 _TWICE = (Fault.KILL, Fault.STOP)
 
 
 class Deck:
-    """Faults in random order. Each one comes before any other one has come twice as often."""
+    """A shuffled deck that contains each fault once or twice; a new deck follows when it is empty."""
 
     def __init__(self, chance: random.Random, *, without: frozenset[Fault] = frozenset()) -> None:
         self._chance, self._without, self._left = chance, without, list[Fault]()
 
     def draw(self) -> Fault:
-        """The next one."""
+        """Return the next fault."""
         if not self._left:
             self._left = [one for one in (*Fault, *_TWICE) if one not in self._without]
             self._chance.shuffle(self._left)
         return self._left.pop()
 
     def put_back(self, fault: Fault) -> None:
-        """Have one come again that could not be done; others come before it."""
+        """Put back a fault that could not be injected; it is drawn after the other faults of the deck."""
         self._left.insert(0, fault)
 
 
 class Spans:
-    """When something was wrong with lakefold or the metastore; wall-clock seconds."""
+    """The periods in which lakefold or the metastore was disturbed, in wall-clock seconds."""
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []
 
     def add(self, began: float, ended: float) -> None:
-        """One fault, and the time in which a daemon recovers from it."""
+        """Add the period of a fault, extended by the time in which a daemon recovers from it."""
         self._spans.append((began, ended + RECOVERY_SECONDS))
 
     def is_due(self, write: Write, read: Read) -> bool:
-        """Whether a daemon had the time of ``BOUND``, twice and without a fault, since the write's success."""
+        """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read."""
         if write.ended is None:
             return False
         return any(stop - start > 2 * BOUND for start, stop in self._calm(write.ended, read.began))

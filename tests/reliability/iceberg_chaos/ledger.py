@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rows that each snapshot of a table must have, from the writer's notes and the table's metadata files.
 
-Each snapshot of the writer names the number of its act (``ACT``), and the writer notes an act before it begins. So the
-rows of a snapshot are those of its parent after the act. The parent may be a snapshot of another process that committed
-in between. Snapshots of lakefold change no row. Every metadata file names its predecessor, so no change is missed.
+Each snapshot of the writer names the number of its act (``ACT``), and the writer notes an act before it begins it. So
+the rows of a snapshot follow from the rows of its parent and the act. The parent may be a snapshot of another process
+that committed in between. Snapshots of lakefold change no row. Every metadata file names its predecessor, so no change
+is missed.
 """
 
 import json
@@ -19,7 +20,7 @@ ACT = "chaos.act"
 PLAN, WITHDRAWN = "lakefold.plan-id", "lakefold.withdrawn"
 _OF_OTHERS = {"append", "update", "merge", "delete", "clear", "overwrite", "compact"}
 _MOVES = {"rollback", "forward"}
-#: between the time in a snapshot and that of the metadata file with it
+#: the largest difference between a snapshot's time and the time of its metadata file
 _SLACK_SECONDS = 2.0
 
 
@@ -37,19 +38,19 @@ Rows = Mapping[int, Row]
 
 
 def extra_of(column: int, number: int, key: int) -> str | None:
-    """The value of an added column in a row that an act has written."""
+    """Return the value of an added column in a row that an act has written."""
     return None if key % 3 == 0 else f"x{column}-{number}-{key}"
 
 
 def new_row(act: Mapping[str, Any], key: int) -> Row:
-    """The row with the id ``key`` as an act writes it that appends."""
+    """Return the row with the id ``key`` as an appending act writes it."""
     number, dts = act["number"], act["dts"]
     extra = tuple((column, extra_of(column, number, key)) for column in act["columns"])
     return Row(write=number, value=f"v{key}-{number}", dt=dts[key % len(dts)], extra=extra)
 
 
 def after(act: Mapping[str, Any], rows: Rows) -> Rows:
-    """The rows after an act."""
+    """Return the rows after an act."""
     what, number = act["act"], act["number"]
 
     def is_meant(key: int, row: Row) -> bool:
@@ -77,7 +78,7 @@ def after(act: Mapping[str, Any], rows: Rows) -> Rows:
 
 
 def as_read(rows: Rows, columns: Sequence[int]) -> Counter[tuple[Any, ...]]:
-    """The rows as a reader finds them in a snapshot whose schema has these added columns."""
+    """Return the rows as a reader finds them in a snapshot whose schema has these added columns."""
     found: Counter[tuple[Any, ...]] = Counter()
     for key, row in rows.items():
         extra = dict(row.extra)
@@ -86,7 +87,7 @@ def as_read(rows: Rows, columns: Sequence[int]) -> Counter[tuple[Any, ...]]:
 
 
 def difference(found: Counter[tuple[Any, ...]], wanted: Counter[tuple[Any, ...]]) -> str:
-    """What is wrong with the rows that a reader has found; '' if nothing is."""
+    """Describe the difference of the rows that a reader found from the wanted rows; '' if there is none."""
     missing, more = wanted - found, found - wanted
     if not missing and not more:
         return ""
@@ -99,7 +100,7 @@ def difference(found: Counter[tuple[Any, ...]], wanted: Counter[tuple[Any, ...]]
 
 @dataclass(kw_only=True)
 class Snapshot:
-    """A snapshot that the table has or had; ``since`` is when its metadata file was written, by the file system."""
+    """A snapshot that the table has or had; ``since`` is the time of its metadata file, by the file system."""
 
     id: int
     parent: int | None
@@ -112,7 +113,7 @@ class Snapshot:
 
 @dataclass(kw_only=True)
 class Ledger:
-    """Follows the table's metadata. ``problems`` are what must not be.
+    """Follows the table's metadata. ``problems`` are the broken rules.
 
     Snapshots that lakefold expires must be older than ``kept_seconds`` and not among the newest ``kept_count`` of
     ``main``.
@@ -123,7 +124,7 @@ class Ledger:
     kept_count: int
     problems: list[str] = field(default_factory=list)
     counts: Counter[str] = field(default_factory=Counter)
-    #: what the table has now, by id
+    #: the snapshots that the table has now, by id
     snapshots: dict[int, Snapshot] = field(default_factory=dict)
     metadata: Mapping[str, Any] = field(default_factory=dict)
     location: str = ""
@@ -131,7 +132,7 @@ class Ledger:
     _seen_acts: set[int] = field(default_factory=set)
 
     def acts(self) -> dict[int, dict[str, Any]]:
-        """Every act that was begun, by its number; ``ended`` says when it succeeded."""
+        """Return every act that was begun, by its number. ``ended`` is the time of its success."""
         found: dict[int, dict[str, Any]] = {}
         for line in self.notes.read_text().splitlines() if self.notes.exists() else ():
             try:
@@ -239,7 +240,7 @@ class Ledger:
         return found
 
     def judge_acts(self) -> None:
-        """Find acts that succeeded by their writer's notes, and of which the table has no snapshot."""
+        """Find acts that succeeded according to the writer's notes, but have no snapshot in the table."""
         acts = self.acts()
         for number, act in acts.items():
             if act["act"] in _OF_OTHERS and act.get("snapshot") and number not in self._seen_acts:

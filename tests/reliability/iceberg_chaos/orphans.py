@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Who left a file that no snapshot lists: a dead writer, an expiry that was cut short, or a lost database.
+"""Explains files that no snapshot lists: a killed writer, an interrupted expiry or a lost database left them.
 
-Iceberg's writers and expirations leave such files when they die, for ``remove_orphan_files``. lakefold finds its own by
-its database. So of lakefold's files only those may stay whose attempt was in a database that the test has lost.
+Iceberg's writers and expirations leave such files to ``remove_orphan_files`` when they are killed. lakefold finds its
+own files by its database. So a file of lakefold may stay only if its attempt was in a database that the test has lost.
 """
 
 import re
@@ -15,12 +15,12 @@ from iceberg_chaos.ledger import Ledger
 from lake.storage.locations import canonical_location
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
-#: the directory of an attempt whose files Iceberg writes; the name of an engine's file, which Spark's may have too
+#: the directory of an attempt whose files Iceberg writes; the form of an engine's file name, which Spark uses too
 _DIRECTORY, _NAME = re.compile(rf"/lakefold-({_UUID})/"), re.compile(rf"/\d+-\d+-({_UUID})-\d+\.parquet$")
 
 
 class Orphans:
-    """The files of a table that were committed once, and the attempts that databases knew."""
+    """The files of a table that were ever committed, and the attempts that databases have recorded."""
 
     def __init__(self) -> None:
         self._committed: set[str] = set()
@@ -29,11 +29,11 @@ class Orphans:
         self._lost: set[str] = set()
 
     def lose(self, url: str) -> None:
-        """Note the attempts of a database that is lost next, and those of them whose files were not removed."""
+        """Record the attempts of a database that the test is about to lose, and which of them have files left."""
         self._lost.update(self._note_attempts(url, "cleared_at_ms IS NULL"))
 
     def _note_attempts(self, url: str, condition: str = "TRUE") -> Collection[str]:
-        """Note all attempts of a database, and return those of a condition."""
+        """Record all attempts of a database, and return those that meet a condition."""
         engine = create_engine(url)
         with engine.connect() as connection:
             self._attempts.update(connection.scalars(text("SELECT token FROM staged")))
@@ -42,7 +42,7 @@ class Orphans:
         return chosen
 
     def follow(self, ledger: Ledger) -> None:
-        """Note the files that snapshots since the last call added, unless they have expired meanwhile."""
+        """Record the files that snapshots have added since the last call, unless the snapshots have expired."""
         static = StaticTable.from_metadata(ledger.location)
         for snapshot in static.metadata.snapshots:
             if snapshot.snapshot_id in self._read:
@@ -57,7 +57,7 @@ class Orphans:
                 continue
 
     def wrong(self, unowned: Iterable[str], ledger: Ledger, url: str) -> Collection[str]:
-        """Those of the ``unowned`` files that nothing explains; ``url`` is the present database."""
+        """Return the ``unowned`` files that have no explanation; ``url`` is the present database."""
         self._note_attempts(url)
         is_cut_short = any(act["act"] == "expire" and "ended" not in act for act in ledger.acts().values())
         return [path for path in unowned if not self._is_explained(path, is_cut_short)]

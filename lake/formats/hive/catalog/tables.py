@@ -48,8 +48,8 @@ _QUERY_ID = re.compile(r"(?P<time>\d{8}_\d{6})_\d+_\w+")
 class CatalogPartition:
     """A partition, or a whole table without partitions, whose ``name`` is then ''.
 
-    ``created_at`` is its creation time in seconds. When Trino overwrites a partition, it writes the entry anew without
-    this time: then it is the time of the query that the entry names, or 0.
+    ``created_at`` is its creation time in seconds. When Trino overwrites a partition, it writes a new entry without the
+    creation time. Then ``created_at`` is the time of the query that the entry names, or 0.
     """
 
     name: str

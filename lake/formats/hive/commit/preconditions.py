@@ -145,14 +145,14 @@ def check_identity(ref: TableRef, table: MetastoreTable) -> None:
 def verify_call_in_time(ref: TableRef, since_check: Stopwatch) -> None:
     """Raise Integrity if a call ended so long after its check that a partition may have been changed in between.
 
-    A process may be suspended between the check and the call for any time. If the owner changes a partition in this
-    time, the call undoes the change, and nothing in the table shows it.
+    A process may be suspended between the check and the call for any time. If the owner changes a partition
+    meanwhile, the call undoes the change, and nothing in the table shows it.
     """
     if since_check.elapsed_seconds > MAX_CALL_AGE.total_seconds():
         raise Integrity(
             f"lakefold's process was suspended, so its metastore call for {ref.name} ended "
             f"{since_check.elapsed_seconds:.0f} s after the last check of the partitions. If you changed a partition's "
-            "location or properties in that time, the call has undone your change: repeat the change, then run "
+            "location or properties meanwhile, the call has undone your change: repeat the change, then run "
             f"lakefold resume {ref.name}"
         )
 

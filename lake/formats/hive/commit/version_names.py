@@ -76,7 +76,7 @@ def location_in_version(version: str, partition: str) -> str:
 
 
 def record_path_beside(location: str) -> str:
-    """Return the path of the commit record beside a location in a version; relative, as the location is."""
+    """Return the path of the commit's document for a location in a version. Both paths are relative."""
     return "/".join([*location.split("/")[:2], RECORD_FILE])
 
 

@@ -250,4 +250,4 @@ def _is_record_missing(storage: FileIO, table_location: str, location: str) -> b
             resolve_path(table_location, record_path_beside(location))
         )
     except OSError as error:
-        raise Transient(f"the record beside {location} can't be read: {error.strerror}") from error
+        raise Transient(f"the document of the commit at {location} can't be read: {error.strerror}") from error

@@ -294,8 +294,8 @@ class HudiClient:
         """Settings that keep days before 1582 and moments before 1900 as readers see them.
 
         By default Spark refuses to read such values from a file that does not name its writer, and refuses to write
-        them. If the session states that such files use the calendar before Spark 3.0 (LEGACY), readers are assumed to
-        have that setting too.
+        them. If the session states that such files use the hybrid Julian calendar of Spark before 3.0 (LEGACY), readers
+        are assumed to have that setting too.
         """
         read = {f"{name}Read": str(self.spark.conf.get(f"{name}Read", None)).upper() for name in _CALENDARS}
         old = {key: mode if mode == "LEGACY" else "CORRECTED" for key, mode in read.items()}

@@ -61,7 +61,7 @@ def index_options(
 
 
 def skew_options(table: TableRef) -> dict[str, str]:
-    """Return the option that sets how long Hudi waits after it has formed a time: until no writer's clock is behind it.
+    """Return the option that sets how long Hudi waits after it has taken a time: until no writer's clock is behind it.
 
     Without a lock provider that several processes share, Hudi waits for only one millisecond. That is too short if
     there are other writers.

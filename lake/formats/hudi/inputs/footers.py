@@ -29,10 +29,10 @@ class InputFooter:
 
     ``file_bytes`` is the size of the file, ``data_bytes`` the size of its compressed column chunks. ``numeric_columns``
     are the columns of plain numbers, nested ones by their dotted paths. ``legacy_calendar_zone`` is not None if Spark
-    wrote dates and timestamps by the calendar of its releases before 3.0: it is the zone of the timestamps, '' if the
-    file does not name it. ``rebased_columns`` are then the columns that may have other values in today's calendar.
-    ``undated_columns`` are the same columns of a file that does not name the release of Spark that wrote it: readers
-    decide by their own settings which calendar these values are in.
+    wrote dates and timestamps in the hybrid Julian calendar of its releases before 3.0: it is the zone of the
+    timestamps, '' if the file does not name it. ``rebased_columns`` are then the columns that may have other values in
+    the proleptic Gregorian calendar. ``undated_columns`` are the same columns of a file that does not name the release
+    of Spark that wrote it: readers decide by their own settings which calendar these values are in.
     """
 
     path: str

@@ -77,14 +77,14 @@ def choose_engine(
     the footers of the inputs by path, in the order of the plan. It is called only if the footers matter. Missing and
     damaged inputs have no footer: the publication or the rewrite reports them. Two kinds of inputs are always copied,
     whatever the size of their row groups: inputs with numbers in one of ``text_columns``, and inputs with dates or
-    timestamps that Spark, unlike other readers, would rebase to today's calendar. Inputs of the second kind are
-    searched for only if the table has columns of these types (``has_dates``).
+    timestamps that Spark, unlike other readers, would rebase to the proleptic Gregorian calendar. Inputs of the
+    second kind are searched for only if the table has columns of these types (``has_dates``).
 
     Raises Rejected if the setting can't be followed, or if only a copy is correct and no copy is possible.
     """
     for kept, anew in (
         (_find_numeric_text_column(read_footers, text_columns), "without UPDATE in Spark SQL"),
-        (_find_rebased_values(read_footers) if has_dates else None, "with today's calendar"),
+        (_find_rebased_values(read_footers) if has_dates else None, "in the proleptic Gregorian calendar"),
     ):
         if kept is not None:
             return _require_copy(plan, read_footers, kept, anew, merge_on_read=merge_on_read, can_copy=can_copy)
@@ -132,10 +132,10 @@ def _find_numeric_text_column(
 
 
 def _find_rebased_values(read_footers: Callable[[], Mapping[str, InputFooter]]) -> str | None:
-    """Describe the first input with values that Spark would rebase to today's calendar; None if there is none."""
+    """Describe the first input with values that Spark would rebase to another calendar; None if there is none."""
     for footer in read_footers().values():
         for column in footer.rebased_columns:
-            return f"{footer.path} has dates or timestamps of Spark's calendar before 3.0 in column {column}"
+            return f"{footer.path} has dates or timestamps in the hybrid Julian calendar in column {column}"
     return None
 
 

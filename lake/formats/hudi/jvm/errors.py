@@ -46,7 +46,7 @@ Cause = tuple[str, str]
 
 
 def java_cause_chain(error: BaseException) -> list[Cause]:
-    """Return class name and message of every Java cause of ``error``, outermost first; empty for a Python error."""
+    """Return class name and message of every Java cause of ``error``, outermost first. A Python error has none."""
     chain: list[Cause] = []
     java: Any = getattr(error, "java_exception", None)
     while java is not None and len(chain) < _MAX_DEPTH:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The zone in which Hudi forms the times of instants and completions, set while a table is changed.
+"""The zone of the times of Hudi's instants and completions, set while a table is changed.
 
 A table's ``hoodie.table.timeline.timezone`` is UTC or LOCAL, the default, which means the zone of the machines that
 write the table. Hudi keeps the zone in a static variable of the JVM, and LOCAL is the JVM's default zone. lakefold
@@ -67,9 +67,9 @@ class TimeZones:
 
     @contextmanager
     def using_zone(self, table: str, timezone: str) -> Iterator[timedelta]:
-        """Make Hudi form times in the zone of a table with this ``timezone`` while the block runs.
+        """Make Hudi use the zone of a table with this ``timezone`` for its times while the block runs.
 
-        Yields the zone's offset to UTC. Raises Rejected if this JVM still forms times in another zone.
+        Yields the zone's offset to UTC. Raises Rejected if this JVM still uses another zone.
         """
         offset = utc_offset(timezone, self.now())
         self._gate.enter_section(offset)
@@ -81,7 +81,7 @@ class TimeZones:
             self._gate.exit_section()
 
     def now(self) -> datetime:
-        """Return the time of the JVM's clock, from which Hudi forms its times."""
+        """Return the time of the JVM's clock, from which Hudi takes its times."""
         milliseconds = int(self._jvm.java.lang.System.currentTimeMillis())
         return datetime.fromtimestamp(milliseconds // 1000, UTC) + timedelta(milliseconds=milliseconds % 1000)
 
@@ -115,7 +115,7 @@ class TimeZones:
         return str(self._time_generator.formatDateBasedOnTimeZone(date))
 
     def _reset_later_times(self, now: str) -> None:
-        """Reset Hudi's last formed time if it is later than ``now``, because it was formed in another zone.
+        """Reset Hudi's last time if it is later than ``now``, because Hudi created it in another zone.
 
         Hudi waits until its next time is later than the last one; this takes hours if the last one was formed in a zone
         further east. ``plans.preconditions`` verifies that the table's own times are earlier than ``now``.

@@ -132,9 +132,9 @@ def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:
 def find_left_rollbacks_of_lakefold(storage: TableStorage, timeline: Timeline) -> list[LeftRollback]:
     """Return the rollbacks of ``find_left_rollbacks`` whose target was an instant of a lakefold plan, in any database.
 
-    An instant that lakefold saw completed is left out. So is a rollback that this process tried to finish in vain,
-    until its next try is due (``pending.retries``). A rollback that the archive excludes, or whose target can't be
-    looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
+    An instant that lakefold saw completed is left out. So is a rollback that this process failed to
+    finish, until its next try is due (``pending.retries``). A rollback that the archive excludes, or whose target can't
+    be looked for because the archive is damaged, counts as such a try: the sweep must not read the archive each time.
     """
     found = []
     for left in _list_without_target(timeline):

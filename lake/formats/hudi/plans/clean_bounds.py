@@ -82,7 +82,7 @@ def newest_clean(timeline: Timeline) -> Instant | None:
 
 
 def archival_bound(timeline: Timeline, options: Mapping[str, str]) -> str:
-    """Return the time from which on the newest clean makes the archiver hold replacements back.
+    """Return the instant from which on the archiver holds replacements back because of the newest clean.
 
     Returns '' if all are held back. ``options`` are the table's ``write_options``.
     """
@@ -164,7 +164,8 @@ def _planned_paths(timeline: Timeline, commit: Instant) -> list[str]:
 
 def _archival_bound_of(timeline: Timeline, clean: Instant, options: Mapping[str, str]) -> str:
     plan = timeline.plan(clean) or {}
-    # Without a start, as with KEEP_LATEST_FILE_VERSIONS, Hudi treats all files replaced before the clean as deleted.
+    # Without an earliest instant, as with KEEP_LATEST_FILE_VERSIONS, Hudi treats all files replaced before the clean as
+    # deleted.
     earliest = str((plan.get("earliestInstantToRetain") or {}).get("timestamp") or clean.time)
     if not can_bound_archival(timeline, options):
         return earliest
@@ -215,7 +216,8 @@ def compute_clean_bounds(
     # A restore to a commit that ran within one of the deleted commits would need the deleted files.
     overlapped = [newest for time, newest in find_newest_overlapped(timeline).items() if time <= deleted]
     last = max([deleted, *overlapped])
-    # The bound that the table's own cleaner records can be saved itself, so it has to be later than such a commit.
+    # Hudi allows a savepoint of the very bound that the table's own cleaner records. So this bound has to be later than
+    # such a commit.
     passed = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
     readable = max(last if passed else _first_readable_after(timeline, last), stated_earliest(timeline))
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)

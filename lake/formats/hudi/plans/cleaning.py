@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The cleans by lakefold: they delete exactly the named files, through Hudi's clean action.
 
-Every clean plan states the earliest instant whose state can be read (``compute_clean_bounds``). Without this instant
+Every clean plan has the earliest instant whose state can be read (``compute_clean_bounds``). Without this instant
 Hudi's archiver treats all files replaced before the clean as deleted and archives commits whose replaced files still
 exist. These files become live again, and all their rows are doubled.
 """
@@ -59,7 +59,7 @@ def clean_files(
     """Delete ``paths``, by partition, and whole ``partitions`` by one clean; call it under the lock.
 
     The files were chosen on ``timeline``; raises Transient if the timeline has changed since. ``progress`` is the
-    progress of the table's own cleaner after this clean. ``superseded_by`` is the newest commit that superseded one of
+    progress of the table's own cleaner after the clean. ``superseded_by`` is the newest commit that superseded one of
     the files, '' if no file is deleted. ``fence`` is the last check that the deletion still belongs to the caller.
     """
     instant = client.new_instant()

@@ -321,8 +321,8 @@ def _describe_clock_behind(
     client: HudiClient, timeline: Timeline, latest: TimelineTime, now: str, doing: str, skew: timedelta
 ) -> str:
     return (
-        f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's now, {now} "
-        f"{_describe_zone(client, timeline)}: any action would count as older, while {doing}. Set the clocks "
+        f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's clock ({now} "
+        f"{_describe_zone(client, timeline)}): any action would count as older, while {doing}. Set the clocks "
         f"alike, or run lakefold in the writers' zone (TZ); lakefold waits for up to {_milliseconds(skew)} ms "
         f"({MAX_SKEW})"
     )
@@ -331,7 +331,7 @@ def _describe_clock_behind(
 def _describe_zone(client: HudiClient, timeline: Timeline) -> str:
     """Describe, for a message, the zone of lakefold's times."""
     offset = utc_offset(timeline.timezone, client.time_zones.now())
-    return f"in {_format_offset(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
+    return f"in {_format_offset(offset)}, lakefold's zone for hoodie.table.timeline.timezone = {timeline.timezone}"
 
 
 def _format_offset(offset: timedelta) -> str:
@@ -351,13 +351,13 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
     if zones := zone_difference(ahead):
         writers_offset = utc_offset(timeline.timezone, client.time_zones.now()) + zones
         remedy = (
-            "Have every writer form times in UTC, or set LOCAL and run lakefold in the writers' zone (TZ)"
+            "Have every writer use UTC, or set LOCAL and run lakefold in the writers' zone (TZ)"
             if timeline.timezone.upper() == "UTC"
-            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer form times in UTC"
+            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer use UTC"
         )
         raise Transient(
-            f"{client.table.name}: its writers form times in {_format_offset(writers_offset)} ({what}, compared with "
-            "the modification times of its files), and lakefold does "
+            f"{client.table.name}: its writers' instants are in {_format_offset(writers_offset)} ({what}, compared "
+            "with the modification times of its files), lakefold's "
             f"{_describe_zone(client, timeline)}, while {doing}. {remedy}"
         )
     if -ahead > skew + MAX_WRITE_DELAY:
@@ -370,7 +370,7 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
 
 
 def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) -> None:
-    """Raise Transient if clocks are about to be set back, so that writers would form the current times again."""
+    """Raise Transient if clocks are about to be set back, so that writers would use the current times again."""
     set_back = upcoming_clock_set_back(timeline.timezone, client.time_zones.now())
     if set_back:
         minutes = round(set_back.total_seconds() / 60)

@@ -92,7 +92,7 @@ def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collectio
     else:
         withdrawn = _withdraw_clustering(client, instant)
     _remove_remaining_files(client, instant, partitions)
-    # Hudi's rollback of a begun rewrite deletes the request without a look at the inflight file.
+    # Hudi's rollback of a begun rewrite deletes the request without a check of the inflight file.
     write_back_lost_requests(client)
     record_withdrawal(client.storage, instant.time)
     return withdrawn

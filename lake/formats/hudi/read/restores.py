@@ -7,9 +7,9 @@ saved commit. A rewrite during which a writer commits is such a commit if the wr
 default Hudi saves the writer's commit, because its time is the newest. The savepoint then keeps the files that the
 rewrite wrote, but the restore deletes them: the rows are only in the files that the rewrite superseded.
 
-So these files stay while such a savepoint exists or can be created. Hudi creates no savepoint of a commit before the
-earliest retained instant of the newest clean; cleans by lakefold therefore state an earliest retained instant after
-these commits, see ``find_newest_overlapped``. For the newest commit savepoints can't be refused.
+So the superseded files stay while such a savepoint exists or can be created. Hudi creates no savepoint of a commit
+before the earliest retained instant of the newest clean; the earliest retained instant of a clean by lakefold is
+therefore after these commits, see ``find_newest_overlapped``. For the newest commit savepoints can't be refused.
 """
 
 from collections.abc import Mapping
@@ -21,10 +21,10 @@ _MAX_CHAIN = 4
 
 
 def find_commits_undone_by_restores(timeline: Timeline, cleaner_bound: str = "") -> Mapping[str, str]:
-    """Return these commits by time, each with the reason why the files that it superseded must stay.
+    """Return the commits whose superseded files a restore may need, by time, each with the reason why they must stay.
 
     ``cleaner_bound`` is the earliest instant that the table's own cleaner retains: Hudi can create a savepoint of that
-    instant. It is '' if that cleaner states none.
+    instant. It is '' if that cleaner records none.
     """
     found, newest = dict[str, str](), timeline.newest_commit_time
     for time, overlapped in find_newest_overlapped(timeline).items():

@@ -187,9 +187,10 @@ def _is_possible_partition(partition: str) -> bool:
 
 
 def _partition_filters(properties: Mapping[str, str], partitions: Collection[str]) -> list[tuple[str, str, str]]:
-    """Return filters with which hudi-rs skips most other partitions; empty if column values can't express the filters.
+    """Return filters with which hudi-rs skips most other partitions.
 
-    hudi-rs compares the values in a path with the filters and keeps every partition whose path it can't parse.
+    Returns no filter if column values can't express the partitions. hudi-rs compares the values in a path with the
+    filters and keeps every partition whose path it can't parse.
     """
     columns = [name for name in properties.get("hoodie.table.partition.fields", "").split(",") if name]
     made_of_times = "timestamp" in " ".join(properties.get(key, "") for key in _KEY_GENERATORS).lower()

@@ -68,9 +68,9 @@ def refuse_lost_commit(name: str, storage: TableStorage, timeline: Timeline, mad
 def find_undone_commits(storage: TableStorage, timeline: Timeline, times: frozenset[str]) -> dict[str, str]:
     """Return those of the commits ``times`` that were undone or whose files are gone, each with a description.
 
-    Archived commits are left out. Only files that these commits wrote are looked up in storage. If one file is missing,
-    the replaced files of the whole commit must not be deleted: the remedy rolls the whole commit back, and then the
-    rows of all its partitions are only in these files.
+    Archived commits are left out. For each other commit, the files that it wrote are looked up in storage. If one is
+    missing, the replaced files of the whole commit must not be deleted: the remedy rolls the whole commit back, and
+    then the rows of all its partitions are only in the replaced files.
     """
     commits = {commit.time: commit for commit in timeline.commits if commit.time in times}
     rollbacks = _find_rollbacks(timeline, commits)

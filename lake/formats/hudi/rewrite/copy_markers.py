@@ -67,7 +67,7 @@ class _CopyMarkers:
             pause = max(_POLL_SECONDS, _POLL_FACTOR * (time.monotonic() - started))
 
     def mark_new_files(self) -> None:
-        """Mark the files that have no marker yet; none once another process has taken the instant over."""
+        """Mark the files that have no marker yet. Marks none once another process has taken the instant over."""
         storage = self._client.storage
         found = list_files_of_instant(storage, self._instant, self._partitions)
         for path in found:

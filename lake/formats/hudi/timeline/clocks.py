@@ -27,7 +27,7 @@ _SERVICE_KINDS = frozenset({"clean", "rollback", "restore"})
 _MAX_ACTIONS, _MIN_WRITES = 5, 2
 #: the number of timestamps that have to agree, also if lagging timestamps are left out
 _MIN_AGREEING, _MIN_STAMPS = 2, 3
-#: the longest delay between forming the time in a file's name and writing the file, beyond the skew that Hudi waits out
+#: the longest delay between taking the time in a file's name and writing the file, beyond the skew that Hudi waits out
 MAX_WRITE_DELAY = timedelta(seconds=5)
 #: the longest delay for requests of layout 1, whose writers first roll back failed writes of other processes
 _MAX_REQUEST_DELAY = timedelta(seconds=30)

@@ -17,7 +17,7 @@ _MAX_DEPTH = 20
 
 
 def java_causes(error: BaseException) -> list[tuple[str, str]]:
-    """Return class name and message of every Java cause of ``error``, outermost first; empty for a Python error."""
+    """Return class name and message of every Java cause of ``error``, outermost first. A Python error has none."""
     # PySpark turns some Java exceptions into its own, which keep the original.
     java: Any = getattr(error, "java_exception", None) or getattr(error, "_origin", None)
     chain: list[tuple[str, str]] = []

@@ -32,7 +32,7 @@ def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], r
     superseding = {version.instant for version in versions}
     commits = [one.timestamp_ms for one in table.metadata.snapshots if str(one.snapshot_id) in superseding]
     if not commits:
-        return None  # the states before these commits have expired already
+        return None  # the states before the superseding commits have expired already
     now_ms = time.time_ns() // 1_000_000
     return int(min(max(commits), now_ms - _max_age(table)[1], now_ms - round(retention.total_seconds() * 1000)))
 

@@ -87,7 +87,7 @@ class StagedRewrite:
         self._groups: list[_Group] = []
 
     def plan(self, snapshot_id: int, groups: Mapping[int, Sequence[DataFile]]) -> None:
-        """Have Iceberg plan the tasks of ``groups``, with the delete files of each.
+        """Let Iceberg plan the tasks of ``groups``, with the delete files of each.
 
         Raises Conflict if Iceberg does not find a file in the snapshot.
         """

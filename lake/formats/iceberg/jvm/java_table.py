@@ -114,7 +114,7 @@ class JavaTable:
 
 
 def _prevent_open_query(spark: Any, catalog: str) -> None:
-    """Have a JDBC catalog not look for its own tables, which exist: Iceberg (1.10.2) does not close that query.
+    """Keep a JDBC catalog from querying for its own tables, which exist: Iceberg (1.10.2) does not close that query.
 
     On SQLite the open query locks the database, and no other process can commit while this one lives.
     """

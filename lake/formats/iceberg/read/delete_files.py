@@ -19,7 +19,7 @@ _VERSION_OF_REFERENCES = 3
 
 
 class DeleteContent(StrEnum):
-    """What a delete file has; the value is its name in the singular."""
+    """The content of a delete file; the value is its name in the singular."""
 
     POSITIONS = "position delete file"
     EQUALITY = "equality delete file"

@@ -16,7 +16,7 @@ class Partition:
 
     ``name`` is its path as Iceberg writes it. ``values`` are its values by field id, in Iceberg's JSON of single
     values, since two partitions can have the same path (null and the text ``null``). ``problem`` is the reason why
-    lakefold can't pass these values to Iceberg. If there is one, no file of the partition is rewritten.
+    lakefold can't pass ``values`` to Iceberg. If there is one, no file of the partition is rewritten.
     """
 
     name: str

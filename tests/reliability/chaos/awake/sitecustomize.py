@@ -1,9 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Python's ``time.sleep`` in a process under libfaketime.
 
-Python 3.11 sleeps until a moment of the monotonic clock. libfaketime 0.9.10 takes that for a moment of the clock which
-it fakes, also where it is told to leave the monotonic one alone: each sleep fails with "Invalid argument", and with it
-the start of a JVM. What waits for a span is not touched.
+Python 3.11 sleeps until a moment of the monotonic clock. libfaketime 0.9.10 treats this moment as one of the clock that
+it fakes, even if it is told to leave the monotonic clock alone. Each sleep then fails with "Invalid argument", and so
+does the start of a JVM. Functions that wait for a period are not affected.
 """
 
 import select

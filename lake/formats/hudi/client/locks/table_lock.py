@@ -155,9 +155,9 @@ class TableLock:
 
     @contextmanager
     def lakefold_locked(self, doing: str) -> Iterator[None]:
-        """Exclude every other lakefold, but not the table's writers, while the block runs; also inside ``locked``.
+        """Exclude every other lakefold, but not the table's writers, while the block runs.
 
-        Raises Transient naming the holder, Rejected if the storage offers no such lock.
+        May be used inside ``locked``. Raises Transient naming the holder, Rejected if the storage offers no such lock.
         """
         if self._lakefold_lock.is_held:
             yield
