@@ -318,10 +318,16 @@ def late_until_ms(previous: PreviousLocation) -> float:
     return 0 if previous.is_released else previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
 
 
-def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
+def has_unhandled_files(record: RelocatedPartition, state: PartitionState, present_location: str | None) -> bool:
+    """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished.
+
+    Files of ``present_location``, from which readers read the partition now, need no copy. A rename of a managed
+    table's partition may make a previous location the present one.
+    """
     return any(not late_copy.is_done for late_copy in record.late_copies) or any(
-        has_late_files(previous, state, record) for previous in record.previous_locations
+        has_late_files(previous, state, record)
+        for previous in record.previous_locations
+        if previous.location != present_location
     )
 
 
