@@ -27,7 +27,7 @@ from lake.relocation.decide import (
     decide_restore_location,
     orphaned_inputs,
 )
-from lake.relocation.evidence import unrecorded_growth
+from lake.relocation.evidence import abandoned_copies, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 from lake.stopwatch import Stopwatch
@@ -271,6 +271,7 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
         and all(late_copy.is_done for late_copy in record.late_copies)
         and not orphaned_inputs(record, state)
         and not unrecorded_growth(record, state)
+        and not abandoned_copies(record, state)
     )
     decision = decide(record, state, timedelta())
     return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
@@ -323,6 +324,8 @@ def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | No
     """Return why a round has to process a partition; None if nothing is to be done there."""
     if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
         return f"{partition_label(record.partition)}: a round of the sweep is not finished"
+    if copies := abandoned_copies(record, state):
+        return f"{partition_label(record.partition)}: a round of the sweep has left {copies[0]}"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     if unrecorded_growth(record, state):

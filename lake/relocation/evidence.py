@@ -140,6 +140,26 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
     return next((file for file in state.locations[location].files if file.path in wanted), None)
 
 
+def abandoned_copies(record: RelocatedPartition, state: PartitionState) -> Sequence[str]:
+    """Return the paths of copies that readers do not see and that no unfinished late copy stands for.
+
+    A round that was killed or suspended made them. In a location that the owner has given up, they are not looked for.
+    """
+    given_up = {previous.location for previous in record.previous_locations if previous.is_before_owner_move}
+    begun = set()
+    for late_copy in record.late_copies:
+        directory, slash, name = late_copy.target.rpartition("/")
+        if not late_copy.is_done:
+            begun.add(f"{directory}{slash}.{name}")
+    return [
+        path
+        for location, there in state.locations.items()
+        if location not in given_up
+        for path in there.hidden_copies
+        if path not in begun
+    ]
+
+
 def unrecorded_growth(
     record: RelocatedPartition, state: PartitionState
 ) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
