@@ -550,6 +550,15 @@ class CopiesLateFiles(Protocol):
         its target name.
         """
 
+    def remove_hidden_copies(
+        self, paths: Collection[str], recorded: Collection[LocatedFile], present: Collection[LocatedFile]
+    ) -> None:
+        """Remove copies that no reader reads and that no record has: a killed or suspended sweep made them. Idempotent.
+
+        ``recorded`` are the recorded files of the partition, ``present`` those in its locations. Raises Integrity if a
+        hidden file is neither of them and may be one that a writer has written.
+        """
+
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         """Move files to paths that no reader reads. Returns the path of each moved file, earlier moves included.
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The part of the database that a format with relocations needs, as a protocol beside ``lake.plan_store``."""
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from datetime import timedelta
 from typing import Protocol, Self, cast
 
@@ -167,6 +167,9 @@ class RelocationStore(PlanStore, Protocol):
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
     ) -> None:
         """Record the new paths of files that await their deletion, and add an audit record about it."""
+
+    def partitions_that_left(self, table: TableRef, locations: Collection[str]) -> Set[str]:
+        """Return the partitions with a recorded relocation away from one of ``locations``."""
 
     def quarantine_stalled_files(
         self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]

@@ -25,7 +25,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
-from lake.relocation.evidence import location_label, unrecorded_growth
+from lake.relocation.evidence import abandoned_copies, location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
 
@@ -149,6 +149,9 @@ class PartitionSweep:
                 self._writer.discard_relocation(relocation)
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
             record, state = self._inspect()
+        if hidden := abandoned_copies(record, state):
+            # Before this round decides: a suspended round may still exchange the name of such a copy.
+            self._writer.remove_hidden_copies(hidden, frozenset(record.recorded_files), state.arrived_ms.keys())
         if behind := orphaned_inputs(record, state):
             self._archive_files(record, behind)
             record, state = self._inspect()

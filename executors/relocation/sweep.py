@@ -28,7 +28,7 @@ from lake.relocation.decide import (
     orphaned_inputs,
     relocation_blocker,
 )
-from lake.relocation.evidence import unrecorded_growth
+from lake.relocation.evidence import abandoned_copies, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 from lake.stopwatch import Stopwatch
@@ -86,7 +86,7 @@ def sweep_partitions(
     states, failed = inspect_each(table, format, known)
     known = [one for one in known if one.partition in states]
     if known:
-        _quarantine_stalled_files(table, context.relocations, known, states)
+        _quarantine_stalled_files(table, format, context.relocations, known, states)
     halted = context.relocations.halted_partitions(table) if known else {}
     swept = [one for one in known if one.is_waiting or _sweep_reason(one, states[one.partition]) is not None]
     due = [
@@ -276,6 +276,7 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
         and all(late_copy.is_done for late_copy in record.late_copies)
         and not orphaned_inputs(record, state)
         and not unrecorded_growth(record, state)
+        and not abandoned_copies(record, state)
     )
     decision = decide(record, state, timedelta())
     return is_at_rest and decision.action is RelocationAction.HALT and not decision.concerns_table
@@ -290,19 +291,25 @@ def has_recent_files(record: RelocatedPartition, state: PartitionState) -> bool:
 
 
 def _quarantine_stalled_files(
-    table: TableRef, store: RelocationStore, known: Sequence[RelocatedPartition], states: Mapping[str, PartitionState]
+    table: TableRef,
+    format_: TableFormat,
+    store: RelocationStore,
+    known: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
 ) -> None:
     """Record, for the table's status, files of previous locations that will not be copied as they are.
 
-    Files in a location that the owner has given up may be those of another program.
+    Files in a location that the owner has given up may be those of another program. If another partition has left the
+    same location as well, the sweep of that partition decides.
     """
-    locations = {previous.location for one in known for previous in one.previous_locations}
     inspected = {
-        previous.location: states[one.partition].locations[previous.location]
-        for one in known
-        for previous in one.previous_locations
-        if not previous.is_before_owner_move
+        location: states[one.partition].locations[location] for one in known for location in _locations_in_use(one)
     }
+    locations = {previous.location for one in known for previous in one.previous_locations}
+    if given_up := locations - inspected.keys():
+        others = store.partitions_that_left(table, given_up) - {one.partition for one in known}
+        used = [_locations_in_use(one) for one in _relocated_partitions(table, format_, store, others)]
+        locations = locations.difference(*used)
     stalled = [
         file
         for there in inspected.values()
@@ -313,10 +320,17 @@ def _quarantine_stalled_files(
     store.quarantine_stalled_files(table, stalled, locations)
 
 
+def _locations_in_use(record: RelocatedPartition) -> Collection[str]:
+    """Return the previous locations that the owner has not given up: late files there are the partition's."""
+    return {previous.location for previous in record.previous_locations if not previous.is_before_owner_move}
+
+
 def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | None:
     """Return why a round has to process a partition; None if nothing is to be done there."""
     if record.begun_relocations or any(not late_copy.is_done for late_copy in record.late_copies):
         return f"{partition_label(record.partition)}: a round of the sweep is not finished"
+    if copies := abandoned_copies(record, state):
+        return f"{partition_label(record.partition)}: a round of the sweep has left {copies[0]}"
     if orphaned_inputs(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     if unrecorded_growth(record, state):

@@ -140,6 +140,26 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
     return next((file for file in state.locations[location].files if file.path in wanted), None)
 
 
+def abandoned_copies(record: RelocatedPartition, state: PartitionState) -> Sequence[str]:
+    """Return the paths of copies that readers do not see and that no unfinished late copy stands for.
+
+    A round that was killed or suspended made them. In a location that the owner has given up, they are not looked for.
+    """
+    given_up = {previous.location for previous in record.previous_locations if previous.is_before_owner_move}
+    begun = set()
+    for late_copy in record.late_copies:
+        directory, slash, name = late_copy.target.rpartition("/")
+        if not late_copy.is_done:
+            begun.add(f"{directory}{slash}.{name}")
+    return [
+        path
+        for location, there in state.locations.items()
+        if location not in given_up
+        for path in there.hidden_copies
+        if path not in begun
+    ]
+
+
 def unrecorded_growth(
     record: RelocatedPartition, state: PartitionState
 ) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
@@ -318,10 +338,16 @@ def late_until_ms(previous: PreviousLocation) -> float:
     return 0 if previous.is_released else previous.owner_moved_ms + MAX_CLOCK_DIFFERENCE_MS
 
 
-def has_unhandled_files(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished."""
+def has_unhandled_files(record: RelocatedPartition, state: PartitionState, present_location: str | None) -> bool:
+    """True if a previous location has a file that is neither recorded nor copied, or a late copy is not finished.
+
+    Files of ``present_location``, from which readers read the partition now, need no copy. A rename of a managed
+    table's partition may make a previous location the present one.
+    """
     return any(not late_copy.is_done for late_copy in record.late_copies) or any(
-        has_late_files(previous, state, record) for previous in record.previous_locations
+        has_late_files(previous, state, record)
+        for previous in record.previous_locations
+        if previous.location != present_location
     )
 
 

@@ -302,6 +302,8 @@ class LocationState:
     directory_changed_ms: int | None = None
     is_missing: bool = False
     is_tree_removed: bool = False
+    #: paths of copies that readers do not see
+    hidden_copies: tuple[str, ...] = ()
     #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
     #: the other table or partition that is read from it, in words; checked only for the own directory of a partition

@@ -67,8 +67,8 @@ class FileIO(Protocol):
     def replace(self, source: str, target: str) -> None:
         """Rename ``source`` to ``target`` in one step if ``target`` exists, and raise FileNotFoundError otherwise.
 
-        On storage that can't exchange two names, a ``target`` that another program removes right before the step is not
-        noticed.
+        The replaced file is at ``source`` afterwards. On storage that can't exchange two names it is gone, and a
+        ``target`` that another program removes right before the step is not noticed.
         """
 
     def link_or_copy(self, source: str, target: str) -> None:

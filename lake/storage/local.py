@@ -71,10 +71,8 @@ class LocalFileIO:
         os.rename(source, target)
 
     def replace(self, source: str, target: str) -> None:
-        """See ``FileIO``. Uses an exchange of names where the kernel and the file system have one."""
-        if _exchange_names(source, target):
-            self.remove_own_file(source)
-        else:
+        """See ``FileIO``. Exchanges the names where the kernel and the file system can do that."""
+        if not _exchange_names(source, target):
             os.stat(target)
             os.rename(source, target)
 

@@ -259,6 +259,12 @@ class Mover:
             self.table.ref, source, copy_path, previous, self.fenced("before_replace", "replace")
         )
 
+    def remove_hidden_copies(
+        self, paths: Collection[str], recorded: Collection[LocatedFile], present: Collection[LocatedFile]
+    ) -> None:
+        fence = self.fenced("before_tidy", "tidy")
+        late_files.remove_hidden_copies(self.table.ref, paths, recorded, present, fence)
+
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         late_files.remove_copies(self.table.ref, targets, published, self.fenced("before_take_back", "take_back"))
 

@@ -213,6 +213,12 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.replace_copy(self._ref, source, copy_path, previous, self.fence)
 
+    def remove_hidden_copies(
+        self, paths: Collection[str], recorded: Collection[LocatedFile], present: Collection[LocatedFile]
+    ) -> None:
+        """See ``CopiesLateFiles``."""
+        late_files.remove_hidden_copies(self._ref, paths, recorded, present, self.fence)
+
     def remove_copies(self, targets: Collection[str], published: Collection[str]) -> None:
         """See ``CopiesLateFiles``."""
         late_files.remove_copies(self._ref, targets, published, self.fence)

@@ -15,6 +15,7 @@ from hive_case import DATABASE, Owner
 from hive_metastore import MetastoreServer
 from late_writing import (
     PARTITION,
+    alter_partitions,
     data_files,
     halted,
     here,
@@ -33,6 +34,7 @@ from waiting import wait_for
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import sweep_partitions
 from lake.formats.hive.directories import directory_index
 from lake.formats.hive.relocation import location_listing
 from lake.relocation import evidence
@@ -219,6 +221,47 @@ def test_an_unfinished_file_of_another_program_in_a_given_up_directory_is_neithe
     assert bench.store.table_state(bench.table.name).quarantined == {}
     late = write(place, 950, 960)
     assert (here(bench), in_partition(bench), halted(bench)) == (place, sorted([*rows, *late]), None)
+
+
+def test_an_unfinished_file_in_a_directory_that_one_partition_gave_up_and_another_one_left_stays_named(
+    bench: Bench, tmp_path: Path
+):
+    """A sweep of the partition that had given it up ended the quarantine, and one of the other renewed it."""
+
+    def named_after_sweep_of(partition: str) -> set[str]:
+        sweep_partitions(bench.table, bench.context(), format=bench.format, partitions=[partition])
+        return set(bench.store.table_state(bench.table.name).quarantined)
+
+    moved_by_owner(bench, tmp_path / "elsewhere")
+    compacted(bench)
+    swept(bench)
+    other = bench.case.partitions(bench.table)["dt=1"]  # type: ignore[attr-defined]
+    for path in data_files(bench.case.places(bench.table)["dt=1"]):  # type: ignore[attr-defined]
+        shutil.copy(path, home(bench))
+    storage = other.storage.with_location(f"file:{home(bench)}")
+    alter_partitions(bench, [other.with_changes(storage, other.parameters)])
+    write(home(bench), 900, 910)
+    bench.request(partitions=["dt=1"])
+    assert bench.run().result is RunResult.COMPLETED
+    unfinished(home(bench) / "part-died.parquet")
+    assert named_after_sweep_of("dt=1") == {f"{PARTITION}/part-died.parquet"}
+    assert named_after_sweep_of(PARTITION) == {f"{PARTITION}/part-died.parquet"}
+    assert named_after_sweep_of("dt=1") == {f"{PARTITION}/part-died.parquet"}
+    (home(bench) / "part-died.parquet").unlink()
+    assert named_after_sweep_of(PARTITION) == {f"{PARTITION}/part-died.parquet"}
+    assert named_after_sweep_of("dt=1") == set()
+
+
+def test_an_unfinished_file_is_no_longer_named_once_its_partition_has_given_the_directory_up(
+    bench: Bench, tmp_path: Path
+):
+    unfinished(home(bench) / "part-died.parquet")
+    swept(bench)
+    assert bench.store.table_state(bench.table.name).quarantined.keys() == {f"{PARTITION}/part-died.parquet"}
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
+    compacted(bench)
+    swept(bench)
+    assert bench.store.table_state(bench.table.name).quarantined == {}
 
 
 @pytest.mark.parametrize("removes", [True, False], ids=["emptied", "with replaced files"])

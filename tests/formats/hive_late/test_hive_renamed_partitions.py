@@ -37,6 +37,7 @@ from executors.context import RunContext
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import partitions_awaiting_sweep, sweep_partitions
+from lake.errors import Transient
 from lake.formats.hive import format as hive_format
 from lake.formats.hive.writer import HiveWriter
 from lake.metastore import MetastoreTable
@@ -437,6 +438,52 @@ def test_rule_1_a_late_file_after_a_deletion_halts_only_its_partition_if_that_wa
     bench.store.resume(bench.table.name, "ada")
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def renamed_back(bench: Bench) -> None:
+    """The metastore moves the directory of the version into the partition's own, which must not exist."""
+    swept_to_the_end(bench)
+    bench.clean()
+    home(bench).rmdir()
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", "0")
+    assert place_of(bench, PARTITION) == home(bench)
+
+
+def test_rule_1_a_managed_partition_that_was_renamed_compacted_and_renamed_back_is_not_halted(managed: Bench):
+    """Its own files counted as late files, since its directory is one of its previous locations."""
+    bench = managed
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    rows = rows_in(place_of(bench))
+    renamed_back(bench)
+    swept_to_the_end(bench)
+    assert (rows_in(home(bench)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+    rows = sorted([*rows, *write(home(bench), 900, 910)])
+    swept_to_the_end(bench)
+    assert (rows_in(home(bench)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
+    moved_by_a_plan(bench, PARTITION, 800)
+    rows = rows_in(place_of(bench, PARTITION))
+    late = write(home(bench), 920, 930, "part-later.parquet")
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench, PARTITION)), halted(bench)) == (sorted([*rows, *late]), None)
+
+
+def test_rule_2_a_late_file_is_found_although_its_managed_partition_gets_the_former_name_back(managed: Bench):
+    """The metastore refuses a rename to a name whose directory exists, so the file is found before."""
+    bench = managed
+    renamed(bench)
+    moved_by_a_plan(bench, RENAMED, 700)
+    rows = rows_in(place_of(bench))
+    swept_to_the_end(bench)
+    late = write(home(bench), 900, 910)
+    with Owner(bench.case.uri) as owner, pytest.raises(Transient, match="already exists"):  # type: ignore[attr-defined]
+        owner.rename(table_name(bench.table), "9", "0")
+    asks_and_takes_what_was_late(bench, rows, late)
+    rows = sorted([*rows, *late])
+    renamed_back(bench)
+    swept_to_the_end(bench)
+    assert (rows_in(home(bench)), swept(bench), halted(bench)) == (rows, SweepReport(), None)
 
 
 def test_rule_1_the_empty_directory_of_a_renamed_partition_may_be_removed(bench: Bench):

@@ -2,6 +2,7 @@
 """Late files: copies them from previous locations to the partition's location, and adds them to its counts."""
 
 import re
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -28,6 +29,9 @@ from lake.storage.locations import hadoop_uri, is_below_table, relative_path, re
 
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 
+_HIDDEN_COPY_NAME = re.compile(r"\.{1,2}(?:replacing-[0-9a-f]{12}|carried-[0-9a-f]{32})-(?P<target>.+)")
+"""The names of copies before readers see them. A file that is being copied has a second dot before it."""
+
 
 def target_path(source: LocatedFile, location: str, nonce: str) -> str:
     """Return the path to which a file is copied.
@@ -49,6 +53,11 @@ def digest_in_copy_name(name: str) -> str | None:
     """Return the ``source_digest`` in the name of a copy. None if the name is not that of a copy."""
     found = _COPY_NAME.match(name)
     return found["digest"] if found else None
+
+
+def is_hidden_copy(name: str) -> bool:
+    """True if a name is that of a copy which readers do not see yet, or no longer."""
+    return _HIDDEN_COPY_NAME.fullmatch(name) is not None
 
 
 def create_location(ref: TableRef, location: str, like: str) -> None:
@@ -101,27 +110,34 @@ def publish_copies(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]], fenc
 def replace_copy(
     ref: TableRef, source: LocatedFile, copy_path: str, previous: LocatedFile, fence: Callable[[], None]
 ) -> LocatedFile:
-    """Replace the copy of a changed file by the file's present content. Returns the file at ``copy_path``."""
+    """Replace the copy of a changed file by the file's present content. Returns the file at ``copy_path``.
+
+    A kill before or after ``replacement_ready`` or ``names_exchanged`` leaves a hidden file, which
+    ``remove_hidden_copies`` removes.
+    """
     path, target, files = (
         resolve_path(ref.location, source.path),
         resolve_path(ref.location, copy_path),
         file_io_of(ref.location),
     )
-    scratch = f"{dirname(target)}/.replacing-{basename(target)}"
+    # Another round, which is suspended, must not exchange the name of this round's file.
+    scratch = f"{dirname(target)}/.replacing-{uuid.uuid4().hex[:12]}-{basename(target)}"
     wanted = {(one.bytes, one.modified_ms) for one in (previous, source)}
     try:
         if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, target)) not in wanted:
             raise Conflict(f"{target} or {path} changed meanwhile")
         # A copy that is a link to the file has grown with the file.
         if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
-            files.remove_own_file(scratch)
             files.link_or_copy(path, scratch)
             if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, scratch)) != _size_and_mtime(source):
                 files.remove_own_file(scratch)
                 raise Conflict(f"{path} changed while it was copied")
             fence()
+            failpoint("replacement_ready")
             # An overwrite that has removed the copy must not see it again.
             files.replace(scratch, target)
+            failpoint("names_exchanged")
+            _remove_replaced(ref, scratch, target, wanted, fence)
         files.sync(target)
         files.sync(dirname(target))
         return _stat_file(ref, target)
@@ -129,6 +145,57 @@ def replace_copy(
         raise Conflict(f"{error.filename or target} is gone") from error
     except OSError as error:
         raise Transient(f"{path} can't be copied to {target}: {error.strerror}") from error
+
+
+def _remove_replaced(
+    ref: TableRef, scratch: str, target: str, expected: Collection[tuple[int, int]], fence: Callable[[], None]
+) -> None:
+    """Remove the file that was replaced at ``target``. If a writer had just put another file there, it is put back."""
+    files = file_io_of(ref.location)
+    try:
+        replaced = _stat_file(ref, scratch)
+    except FileNotFoundError:  # storage without an exchange of names
+        return
+    if _size_and_mtime(replaced) not in expected:
+        fence()
+        files.replace(scratch, target)
+    files.remove_own_file(scratch)
+    if _size_and_mtime(replaced) not in expected:
+        raise Conflict(f"{target} changed meanwhile")
+
+
+def remove_hidden_copies(
+    ref: TableRef,
+    paths: Collection[str],
+    recorded: Collection[LocatedFile],
+    present: Collection[LocatedFile],
+    fence: Callable[[], None],
+) -> None:
+    """Remove hidden copies that killed or suspended rounds have left. See ``CopiesLateFiles.remove_hidden_copies``.
+
+    A suspended round that continues can't give a removed copy a name. If a round was killed before an exchange of
+    names, readers still read the former copy, which is recorded. After the exchange, the hidden file is the former
+    copy, unless a writer had put another file in its place right before the exchange.
+    """
+    files = file_io_of(ref.location)
+    former = {_size_and_mtime(file) for file in recorded}
+    known = former.union(map(_size_and_mtime, present))
+    for name in paths:
+        path = resolve_path(ref.location, name)
+        found = _HIDDEN_COPY_NAME.fullmatch(basename(path))
+        assert found is not None
+        if basename(path).startswith(".replacing-"):
+            target = f"{dirname(path)}/{found['target']}"
+            with suppress(FileNotFoundError):
+                read, hidden = (_size_and_mtime(_stat_file(ref, one)) for one in (target, path))
+                if read not in former and hidden not in known:
+                    raise Integrity(
+                        f"{path} has another size or time than the copy that {target} replaces: a writer may have "
+                        f"written it. Rename it to {target} if its rows should be read, or else remove it, then "
+                        "lakefold resume"
+                    )
+        fence()
+        files.remove_own_file(path)
 
 
 def remove_copies(

@@ -15,6 +15,7 @@ from lake.formats.hive.commit.commit_record import is_cleaned
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.formats.hive.relocation.late_files import is_hidden_copy
 from lake.formats.hive.relocation.renamed_partitions import (
     PartitionLookup,
     find_other_partitions,
@@ -204,6 +205,7 @@ def _list_location(
 ) -> LocationState:
     """Return the content of a location. Files that arrived at ``until_ms`` or later are not opened."""
     files: dict[LocatedFile, int] = {}
+    copies: list[str] = []
     waits: dict[str, UnreadyReason] = {}
     storage, directory, changed_ms, is_gone = (
         file_io_of(table_location),
@@ -214,6 +216,8 @@ def _list_location(
     try:
         for entry in storage.list(directory):
             if is_hidden(entry.name):
+                if is_hidden_copy(entry.name):
+                    copies.append(relative_path(table_location, entry.path))
                 continue
             file = to_located_file(table_location, entry.path, entry.bytes, entry.modified_ns)
             # A file that is renamed into a directory keeps its modification time, but gets a new arrival time.
@@ -241,6 +245,7 @@ def _list_location(
         directory_changed_ms=changed_ms,
         is_missing=is_gone,
         is_tree_removed=is_uprooted,
+        hidden_copies=tuple(sorted(copies)),
     )
 
 

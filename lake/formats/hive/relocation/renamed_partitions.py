@@ -77,7 +77,7 @@ def find_renamed_partitions(
 
 def _may_be_renamed(relocated: RelocatedPartition, state: PartitionState) -> bool:
     return (
-        has_unhandled_files(relocated, state)
+        has_unhandled_files(relocated, state, None)
         or bool(orphaned_inputs(relocated, state))
         or is_exchanged(relocated, state)
     )
@@ -97,7 +97,10 @@ def _find_renamed(
             continue
         renamed = _state_if_renamed(ref, last, state, other, records)
         # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
-        if renamed is not None and (renamed.location is not None or has_unhandled_files(relocated, state)):
+        if renamed is None:
+            continue
+        location = relative_path(ref.location, other.location)
+        if renamed.location is not None or has_unhandled_files(relocated, state, location):
             return renamed
     return None
 
@@ -135,7 +138,7 @@ def find_other_partitions(
         elif led_there and one.partition not in led_there:
             followed = _state_if_renamed(ref, one.latest, state, partition, records)
             if followed is not None:
-                is_handled = not followed.is_moved_on and not has_unhandled_files(one, state)
+                is_handled = not followed.is_moved_on and not has_unhandled_files(one, state, state.location)
                 found[one.partition] = replace(state, is_another=True) if is_handled else followed
     return found
 

@@ -2,7 +2,7 @@
 """Previous locations that were left recently, and old relocations that may be pruned."""
 
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from datetime import timedelta
 from hashlib import sha256
 from itertools import takewhile
@@ -68,6 +68,15 @@ class PreviousLocations(StorePart):
                 found += load_relocated_by_number(
                     connection, table.name, names, [number for name in names for number in numbers[name]]
                 )
+        return found
+
+    def partitions_that_left(self, table: TableRef, locations: Collection[str]) -> Set[str]:
+        """Return the partitions with a recorded relocation away from one of ``locations``."""
+        row, found = RelocationRow, set[str]()
+        with self._database.read() as connection:
+            for some in _chunks(sorted(locations)):
+                names = select(row.partition_path).where(row.table_name == table.name, row.left_place.in_(some))
+                found.update(connection.execute(names.distinct()).scalars())
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:
