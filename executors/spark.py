@@ -182,8 +182,8 @@ def spark_session(
 ) -> "SparkSession":
     """Return the process's Spark session; start it with ``session_settings`` if it does not run.
 
-    The session becomes the active one of the calling thread. Raises Transient with one line if the session or its jars can't be obtained; the next call starts from scratch.
-    Raises Rejected if two formats can't share a session.
+    The session becomes the active one of the calling thread. Raises Transient with one line if the session or its jars
+    can't be obtained; the next call starts from scratch. Raises Rejected if two formats can't share a session.
     """
     global _started_for
     from pyspark import SparkContext
