@@ -182,8 +182,8 @@ def spark_session(
 ) -> "SparkSession":
     """Return the process's Spark session; start it with ``session_settings`` if it does not run.
 
-    Raises Transient with one line if the session or its jars can't be obtained; the next call starts from scratch.
-    Raises Rejected if two formats can't share a session.
+    The session becomes the active one of the calling thread. Raises Transient with one line if the session or its jars
+    can't be obtained; the next call starts from scratch. Raises Rejected if two formats can't share a session.
     """
     global _started_for
     from pyspark import SparkContext
@@ -192,6 +192,7 @@ def spark_session(
     with _lock:
         active = _active_session()
         if active is not None:
+            _activate_in_thread(active)
             return active
         _drop_session()
         served = frozenset(lake.formats.FORMATS if formats is None else formats)
@@ -229,11 +230,17 @@ def spark_session(
 
 
 def active_session() -> "SparkSession | None":
-    """Return the process's Spark session if it is alive, else None."""
+    """Return the process's Spark session if it is alive, else None.
+
+    The session becomes the active one of the calling thread.
+    """
     if "pyspark" not in sys.modules:
         return None
     with _lock:
-        return _active_session()
+        session = _active_session()
+        if session is not None:
+            _activate_in_thread(session)
+        return session
 
 
 def formats_missing_in_session(formats: Collection[str]) -> Collection[str]:
@@ -303,6 +310,15 @@ def _active_session() -> "SparkSession | None":
     with suppress(Exception):  # any error that py4j raises for a dead JVM
         return None if context._jsc.sc().isStopped() else session
     return None
+
+
+def _activate_in_thread(session: "SparkSession") -> None:
+    """Make ``session`` the active one of the JVM's thread that serves the calling thread.
+
+    PySpark does so only in the thread that starts the session. In a thread without an active session Spark does not
+    find the session's settings, for example when it opens a catalog for the first time.
+    """
+    session._jvm.SparkSession.setActiveSession(session._jsparkSession)
 
 
 def _is_dead(gateway: Any) -> bool:

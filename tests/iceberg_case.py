@@ -91,7 +91,7 @@ class IcebergCase:
             name=name,
             format="iceberg",
             location=str(location),
-            catalog=CatalogRef(kind="iceberg", name=catalog, table=f"{namespace}.{location.name}"),
+            catalog=CatalogRef(kind="iceberg", name=catalog, table=f"{namespace}.{location.name.replace(' ', '_')}"),
         )
         self.sql(f"CREATE NAMESPACE IF NOT EXISTS {catalog}.{namespace}")
         self._forget_in_catalog(ref)

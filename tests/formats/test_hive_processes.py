@@ -15,14 +15,14 @@ from typing import Any
 from unittest import mock
 
 import pytest
-from contract.processes import FAILPOINTS, KillContract
-from contract.run import ended
+from contract.held import POINTS, Held
+from contract.processes import KillContract
 from hive_case import DATABASE, HiveCase, Owner, table_name
 from hive_metastore import MetastoreServer
 from support import SOAK, record_figure
 from toys.bench import Bench, bench_on
 from toys.processes import start, wait
-from waiting import suspend, wait_for
+from waiting import suspend
 
 from executors.outcome import RunResult
 from lake.formats.hive.commit import metastore_commit
@@ -32,7 +32,6 @@ from lake.plan import Plan
 pytestmark = [pytest.mark.slow, *([pytest.mark.soak] if SOAK else [])]
 
 PAIRS = [f"{kind}-{database}" for kind in ("parquet", "orc") for database in ("sqlite", "postgresql")]
-POINTS = [*FAILPOINTS[: FAILPOINTS.index("after_commit")], "in_commit", *FAILPOINTS[FAILPOINTS.index("after_commit") :]]
 
 
 def on(*pairs: str) -> pytest.MarkDecorator:
@@ -71,42 +70,6 @@ def test_a_plan_killed_right_before_its_call_commits_once(bench: Bench):
     output = wait(start(bench, "once"))
     bench.sweep()
     assert (bench.state(plan), bench.commits(plan), bench.rows()) == ("completed", 1, before), output
-
-
-class Held:
-    """An executor with a plan at each of the points, which all wait there."""
-
-    def __init__(self, bench: Bench, points: list[str]) -> None:
-        self._bench, self._points = bench, points
-        self.tables = [bench.add_table(f"at {name}") for name in points]
-        self.before = bench.rows()
-        self.plans = [bench.request(table) for table in self.tables]
-        self._gates = {name: bench.home / "gates" / name for name in points}
-        (bench.home / "gates").mkdir()
-        failpoints = ",".join(f"{name}=hold:{gate}" for name, gate in self._gates.items())
-        self.process = start(bench, "once", lease=60, failpoints=failpoints, slots=len(points), most=0.5)
-        wait_for(self._all_wait, self._missing, 60)
-
-    def open(self) -> None:
-        """Let all of them go on."""
-        for gate in self._gates.values():
-            gate.touch()
-
-    def check(self, output: str) -> None:
-        """Each plan has landed once, no row is another, nothing is left behind, no table is halted."""
-        for table, plan in zip(self.tables, self.plans, strict=True):
-            self._bench.table = table
-            assert self._bench.state(plan) == "completed", output
-            ended(self._bench, plan, self.before)
-            assert self._bench.store.table_state(table.name).halted_reason is None
-            assert len(self._bench.store.awaiting_deletion(table)) == 6
-
-    def _all_wait(self) -> bool:
-        assert self.process.poll() is None, wait(self.process)
-        return not self._missing()
-
-    def _missing(self) -> str:
-        return ", ".join(name for name, gate in self._gates.items() if not gate.with_name(f"{name}.reached").exists())
 
 
 @on("orc-sqlite")

@@ -51,5 +51,5 @@ def _name_of(bench: Bench) -> str:
 
 def wait(process: "subprocess.Popen[str]") -> str:
     """Wait for the process's end and return its output."""
-    output, _ = process.communicate(timeout=60)
+    output, _ = process.communicate(timeout=180)
     return output

@@ -350,11 +350,19 @@ def test_unknown_features_are_refused_by_name(tmp_path: Path, orders: Any, key: 
         change.set_properties({key: value})
     format_ = observing(jdbc_settings(tmp_path))
     ref = only_table(format_)
+    assert whole or f"{key} = {value}" in format_.describe(ref)["not rewritten"]
     if whole:
         with pytest.raises(Rejected, match=f"{key} = {value}"):
             format_.check(ref)
         return
     assert all(f"{key} = {value}" in row["busy_reason"] for row in format_.snapshot(ref).slices.to_pylist())
+
+
+def test_the_facts_of_a_table_whose_files_are_rewritten_name_no_refusal(tmp_path: Path, orders: Any):
+    format_ = observing(jdbc_settings(tmp_path))
+    facts = format_.describe(only_table(format_))
+    assert "not rewritten" not in facts
+    assert "" not in facts.values()
 
 
 def delete_file(table: Any, content: DataFileContent, path: Path, **fields: Any) -> DataFile:

@@ -87,6 +87,7 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
     tags = sorted(name for name in metadata.refs if name != MAIN)
     properties = {key: value for key, value in sorted(metadata.properties.items()) if key.startswith("write.")}
     engine = {} if newest is None else summary_of(newest)
+    refusal = refusals.table_reason(table)
     return {
         "format version": str(metadata.format_version),
         "snapshot": "none" if newest is None else str(newest.snapshot_id),
@@ -98,6 +99,6 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         "sorted by": str(order) if order.fields else "nothing",
         "write properties": ", ".join(f"{key}={value}" for key, value in properties.items()) or "none",
         "metadata": table.metadata_location,
-        "not rewritten": refusals.table_reason(table) or "",
+        **({} if refusal is None else {"not rewritten": refusal}),
         "writers": f"last commit by {engine.get('engine-name', 'an unnamed engine')}" if newest is not None else "none",
     }
