@@ -124,6 +124,11 @@ class RawParquetFooter:
         fields[_KEY_VALUES] = (LIST, (STRUCT, kept))
         return encode(fields)
 
+    def without_entry(self, key: str) -> bytes:
+        """Return the footer without the key-value metadata ``key``."""
+        kept = [one for one in self._key_values if one[_KEY][1] != key.encode()]
+        return encode(self._fields | {_KEY_VALUES: (LIST, (STRUCT, kept))})
+
     def with_entries(self, entries: Mapping[str, str]) -> bytes:
         """Return the footer with further key-value metadata."""
         return encode(self._fields | {_KEY_VALUES: (LIST, (STRUCT, [*self._key_values, *_key_values(entries)]))})
