@@ -10,8 +10,8 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from executors.datafiles.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
 from executors.engines.special_floats import SpecialFloats
-from executors.engines.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
 
 MAGIC = b"PAR1"
 LENGTH_BYTES = 8

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from executors.datafiles.parquet_integrity import verify_footer
 from executors.engines.footer import MAGIC, RawParquetFooter
 from executors.nested_types import leaf_types
 from lake.engines import FileAdditions, FileSchema
@@ -65,6 +66,7 @@ class ParquetInput:
         cls, path: str, filesystem: pafs.FileSystem, fs_path: str, size: int, footer: bytes
     ) -> "ParquetInput":
         """Return the file at ``path`` with its ``footer``. Raises ``pa.ArrowException`` for a broken footer."""
+        verify_footer(footer, path)
         metadata = _parse_footer(footer)
         rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
