@@ -38,11 +38,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from bench.lineitem import ROWS_A_SCALE, generate
+from executors.datafiles.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode, find_values
 from executors.engines.footer import MAGIC
 from executors.engines.group_rewrite import rewrite_task
 from executors.engines.stitch.parquet import stitch_task
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY, I32, I64, LIST, STRUCT, Struct, decode, encode, find_values
 from lake.engines import EngineOutput, RewriteTask
 from lake.plan import RewriteOptions
 

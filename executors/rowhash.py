@@ -20,6 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pat
 
+from executors.nested_types import is_list, without_view
 from lake.errors import Rejected
 
 Words = npt.NDArray[np.uint64]
@@ -127,10 +128,8 @@ def _hash(array: pa.Array, name: str) -> Words:
             child = kind.field(index).name
             hashes += _hash_with_name(_hash(array.field(index), f"{name}.{child}"), child)
         hashes = _mix(hashes)
-    elif pat.is_map(kind) or pat.is_list(kind) or pat.is_large_list(kind) or pat.is_fixed_size_list(kind):
+    elif pat.is_map(kind) or is_list(kind):
         hashes = _lists(array, name)
-    elif pat.is_list_view(kind) or pat.is_large_list_view(kind):
-        hashes = _lists(array.cast(pa.large_list(kind.value_field)), name)
     else:
         raise Rejected(
             f"column {name} has type {kind}, which verification = hash can't compare; set verification = footer"
@@ -234,6 +233,7 @@ def _strings(array: pa.Array) -> Words:
 
 def _lists(array: pa.Array, name: str) -> Words:
     """Hash lists by element and position; maps by entry without position, since their order carries no meaning."""
+    array = without_view(array)
     kind = array.type
     if pat.is_fixed_size_list(kind):
         offsets: Signed = (np.arange(len(array) + 1) + array.offset) * kind.list_size

@@ -3,8 +3,8 @@
 
 from pathlib import Path
 
+from executors.datafiles.thrift import Struct, decode, encode
 from executors.engines.inputs import read_raw_footer
-from executors.engines.thrift import Struct, decode, encode
 
 
 def footer(path: str) -> Struct:

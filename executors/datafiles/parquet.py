@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 
 from executors.datafiles.leaf_columns import leaf_columns
 from executors.datafiles.statistics import MASK, FieldIds, FileStatistics, LeafStatistics, LeafType
+from executors.nested_types import parts
 from executors.rowhash import sum_of_hashes
 
 #: Writers may cut the bounds of long strings, to 64 bytes for example; bounds of at most this length count as exact.
@@ -208,18 +209,11 @@ def _leaf_paths(schema: pa.Schema) -> list[tuple[str, str, FieldIds]]:
     found: list[tuple[str, str, FieldIds]] = []
 
     def walk(top: str, path: str, above: FieldIds, column: pa.Field) -> None:
-        kind, ids = column.type, (*above, frozenset((field_id(column),)))
-        if isinstance(kind, pa.ExtensionType):
-            kind = kind.storage_type
-        if pa.types.is_struct(kind):
-            for child in kind:
-                walk(top, f"{path}.{child.name}", ids, child)
-        elif pa.types.is_map(kind):
-            walk(top, f"{path}[key]", ids, kind.key_field)
-            walk(top, f"{path}[value]", ids, kind.item_field)
-        elif pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind):
-            walk(top, f"{path}[]", ids, kind.value_field)
-        else:
+        ids = (*above, frozenset((field_id(column),)))
+        below = parts(column.type)
+        for end, part in below:
+            walk(top, path + end, ids, part)
+        if not below:
             found.append((top, path, ids))
 
     for column in schema:

@@ -10,8 +10,8 @@ import io
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
+from executors.datafiles.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
 from executors.engines.special_floats import SpecialFloats
-from executors.engines.thrift import BINARY, I32, LIST, STRUCT, Struct, decode, encode
 
 MAGIC = b"PAR1"
 LENGTH_BYTES = 8
@@ -123,6 +123,11 @@ class RawParquetFooter:
         kept += _key_values({key: value for key, value in entries.items() if key.encode() not in known})
         fields[_KEY_VALUES] = (LIST, (STRUCT, kept))
         return encode(fields)
+
+    def without_entry(self, key: str) -> bytes:
+        """Return the footer without the key-value metadata ``key``."""
+        kept = [one for one in self._key_values if one[_KEY][1] != key.encode()]
+        return encode(self._fields | {_KEY_VALUES: (LIST, (STRUCT, kept))})
 
     def with_entries(self, entries: Mapping[str, str]) -> bytes:
         """Return the footer with further key-value metadata."""

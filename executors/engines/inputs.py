@@ -17,11 +17,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pyarrow import fs as pafs
 
+from executors.datafiles.parquet_integrity import verify_footer
 from executors.engines.footer import MAGIC, RawParquetFooter
+from executors.nested_types import leaf_types
 from lake.engines import FileAdditions, FileSchema
 from lake.storage.filesystems import filesystem_of
 from lake.storage.locations import is_local
 
+_ARROW_SCHEMA = "ARROW:schema"
 #: Spark's version does not change the meaning of values within an era (``_calendar_era``); other metadata must be equal
 _SPARK = b"org.apache.spark.version"
 #: maximum size of a value as a reference to a dictionary, in bytes; a plain string takes four bytes and its content
@@ -63,6 +66,7 @@ class ParquetInput:
         cls, path: str, filesystem: pafs.FileSystem, fs_path: str, size: int, footer: bytes
     ) -> "ParquetInput":
         """Return the file at ``path`` with its ``footer``. Raises ``pa.ArrowException`` for a broken footer."""
+        verify_footer(footer, path)
         metadata = _parse_footer(footer)
         rows = sum(metadata.row_group(number).num_rows for number in range(metadata.num_row_groups))
         if rows != metadata.num_rows:
@@ -75,14 +79,18 @@ class ParquetInput:
         return replace(self, footer=footer, metadata=_parse_footer(footer))
 
     def open(self, int96_unit: str, dictionaries: Sequence[str] = ()) -> pq.ParquetFile:
-        """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it."""
+        """Open the file to read rows, the columns of ``dictionaries`` as dictionaries. The caller closes it.
+
+        The columns have the types that Parquet's schema gives them, see ``_without_arrow_schema``. Raises
+        ``pa.ArrowInvalid`` for a broken footer.
+        """
         handle = self.filesystem.open_input_file(self.filesystem_path)
         if self.size <= _READ_WHOLE_BYTES:
             with handle:
                 handle = pa.BufferReader(handle.read_buffer())
         return pq.ParquetFile(
             handle,
-            metadata=self.metadata,
+            metadata=self._without_arrow_schema(),
             coerce_int96_timestamp_unit=int96_unit,
             page_checksum_verification=True,
             read_dictionary=list(dictionaries),
@@ -91,6 +99,32 @@ class ParquetInput:
             # without a buffer a whole row group is in memory, however large
             buffer_size=_BUFFER_BYTES if self.size > _LARGE_BYTES else 0,
         )
+
+    def _without_arrow_schema(self) -> pq.FileMetaData:
+        """Return the metadata without Arrow's own schema.
+
+        That schema names types that Parquet stores like others: kinds of lists, views, large strings, dictionaries,
+        extension types. Arrow can't cast, sort or write some of these, and casts some to wrong values. New files keep
+        the schema.
+        """
+        if _ARROW_SCHEMA.encode() not in (self.metadata.metadata or {}):
+            return self.metadata
+        try:
+            return _parse_footer(RawParquetFooter(self.footer).without_entry(_ARROW_SCHEMA))
+        except ValueError as error:
+            raise pa.ArrowInvalid(f"{self.path}: {error}") from error
+
+    def arrow_schema(self, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:
+        """Return the schema of the batches that are read if the file is opened with these arguments."""
+        sink = pa.BufferOutputStream()
+        self._without_arrow_schema().write_metadata_file(sink)
+        file = pq.ParquetFile(
+            pa.BufferReader(sink.getvalue()),
+            coerce_int96_timestamp_unit=int96_unit,
+            read_dictionary=list(dictionaries),
+            arrow_extensions_enabled=False,
+        )
+        return file.schema_arrow.remove_metadata()
 
 
 def _parse_footer(footer: bytes) -> pq.FileMetaData:
@@ -160,6 +194,9 @@ class CommonLayout:
     #: the unit in which INT96 is read: microseconds for Spark's, whose years exceed the range of nanoseconds
     int96_unit: str
     int96_columns: Sequence[str]
+    #: by leaf column the most values that a row group can have: Arrow's own schema makes the column a dictionary, and
+    #: pyarrow can't read a row group with more values than the type of the references has
+    max_categories: Mapping[int, int]
     #: the columns as pyarrow shows them; an input must still have them when it is read
     parquet_schema: pq.ParquetSchema = field(repr=False)
 
@@ -188,11 +225,11 @@ def common_layout(inputs: Sequence[ParquetInput], *, reads_dictionaries: bool = 
         raise UnsupportedInput(f"{first.path} has encrypted columns")
     unit = "ns" if has_foreign_int96(first.metadata) else "us"
     columns, has_page_index = _column_encodings(inputs)
-    schema_of_values = _arrow_schema(first.metadata, unit, ())
+    schema_of_values = first.arrow_schema(unit, ())
     dictionaries = _dictionary_columns(footer, columns, schema_of_values) if reads_dictionaries else []
     return CommonLayout(
         footer=footer,
-        schema=_arrow_schema(first.metadata, unit, dictionaries),
+        schema=first.arrow_schema(unit, dictionaries),
         dictionary_columns=dictionaries,
         columns=columns,
         has_page_index=has_page_index,
@@ -203,6 +240,7 @@ def common_layout(inputs: Sequence[ParquetInput], *, reads_dictionaries: bool = 
             for path, column in zip(footer.leaf_paths, map(schema.column, range(len(schema))), strict=True)
             if column.physical_type == "INT96"
         ],
+        max_categories=_max_categories(schema.to_arrow_schema()),
         parquet_schema=schema,
     )
 
@@ -289,17 +327,13 @@ def map_files(read: Callable[[str], T], paths: Sequence[str]) -> list[T]:
         return list(pool.map(read, paths))
 
 
-def _arrow_schema(metadata: pq.FileMetaData, int96_unit: str, dictionaries: Sequence[str]) -> pa.Schema:
-    """Return the schema of the batches that are read from a file with this ``metadata``."""
-    sink = pa.BufferOutputStream()
-    metadata.write_metadata_file(sink)
-    file = pq.ParquetFile(
-        pa.BufferReader(sink.getvalue()),
-        coerce_int96_timestamp_unit=int96_unit,
-        read_dictionary=list(dictionaries),
-        arrow_extensions_enabled=False,
-    )
-    return file.schema_arrow.remove_metadata()
+def _max_categories(schema: pa.Schema) -> dict[int, int]:
+    leaves = [kind for column in schema.types for kind in leaf_types(column)]
+    return {
+        number: 1 << (kind.index_type.bit_width - pa.types.is_signed_integer(kind.index_type))
+        for number, kind in enumerate(leaves)
+        if pa.types.is_dictionary(kind)
+    }
 
 
 def _dictionary_columns(footer: RawParquetFooter, columns: Sequence[ColumnEncoding], schema: pa.Schema) -> list[str]:

@@ -13,6 +13,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
 
+from executors.nested_types import leaf_arrays
+
 _PER_MILLISECOND = {"ns": 1_000_000, "us": 1_000}
 _UNIT_NAMES = {"ns": "nanoseconds", "us": "microseconds"}
 
@@ -42,17 +44,7 @@ def verify_int96(
 
 def _timestamps(array: pa.Array) -> Iterator[pa.Array]:
     """Yield the timestamps at any depth of a column, without timestamps in null or empty values."""
-    kind = array.type
-    if pat.is_timestamp(kind):
-        yield array
-    elif pat.is_struct(kind):
-        for child in array.flatten():
-            yield from _timestamps(child)
-    elif pat.is_map(kind):
-        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        yield from _timestamps(entries)
-    elif pat.is_list(kind) or pat.is_large_list(kind):
-        yield from _timestamps(array.flatten())
+    return (leaf for leaf in leaf_arrays(array) if pat.is_timestamp(leaf.type))
 
 
 def _equal(fine: pa.Array, coarse: pa.Array) -> bool:

@@ -1,19 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """New Parquet files with the layout of the files that they replace: the writer's settings, row groups, footer."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pyarrow.types as pat
 from pyarrow import fs as pafs
 
 from executors.engines.footer import FooterReplacingStream
 from executors.engines.inputs import CommonLayout, UnsupportedInput
-from executors.engines.plain_types import replace_leaf_types, without_views
 from executors.engines.special_floats import SpecialFloatTracker
+from executors.nested_types import leaf_arrays, replace_leaf_types
 from lake.engines import FileAddition
 from lake.errors import first_line
 from lake.storage.local import sync_path
@@ -161,6 +162,7 @@ class ParquetOutput:
         rows, is_large = stored_rows(self._pending, self._settings.schema), self._pending_bytes >= _LARGE_BYTES
         self._pending.clear()
         self._pending_rows = self._pending_bytes = 0
+        _verify_categories(rows, self._settings.layout.max_categories)
         self._special_floats.add(rows)
         self._writer.write_table(rows, row_group_size=rows.num_rows)
         if is_large:
@@ -209,6 +211,26 @@ def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
     return rows.unify_dictionaries() if any(map(pat.is_dictionary, rows.schema.types)) else rows
 
 
+def _verify_categories(rows: pa.Table, limits: Mapping[int, int]) -> None:
+    """Raise ``pa.ArrowInvalid`` if a leaf column has more values than ``limits``, see ``CommonLayout``."""
+    number = 0
+    for name, column in zip(rows.column_names, rows.columns, strict=True) if limits else ():
+        leaves = [[*leaf_arrays(chunk)] for chunk in column.chunks]
+        for chunks in zip(*leaves, strict=True):
+            if number in limits:
+                values = pa.chunked_array(chunks)
+                if pat.is_dictionary(values.type):
+                    count = len(chunks[0].dictionary)  # all chunks have the same one
+                else:
+                    count = pc.count_distinct(values).as_py()
+                if count > limits[number]:
+                    raise pa.ArrowInvalid(
+                        f"column {name} has {count} values in a row group, and its Arrow type has at most "
+                        f"{limits[number]}"
+                    )
+            number += 1
+
+
 def _of_columns(option: Any, columns: Sequence[str]) -> Any:
     """Return a writer's option. If it is a mapping or a list of columns, return only its entries for ``columns``."""
     if isinstance(option, dict):
@@ -223,20 +245,17 @@ def _codec(name: str) -> str:
 def _stored(shape: CommonLayout) -> pa.Schema:
     """Return the columns as pyarrow must write them.
 
-    A view is stored like the string or the bytes that it stands for, and pyarrow can't write a part of a struct with
-    views. pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer
-    values.
+    pyarrow writes all timestamps as INT96 or none. If some are INT96, the others are written as their integer values.
     """
-    schema = without_views(shape.schema)
     if not shape.has_int96:
-        return schema
+        return shape.schema
     leaves = map(shape.parquet_schema.column, range(len(shape.parquet_schema)))
 
     def stored_type(kind: pa.DataType) -> pa.DataType:
         leaf = next(leaves)
         return pa.int64() if pat.is_timestamp(kind) and leaf.physical_type == "INT64" else kind
 
-    return replace_leaf_types(schema, stored_type)
+    return replace_leaf_types(shape.schema, stored_type)
 
 
 def _storage_difference(wanted: pq.ParquetSchema, written: pq.ParquetSchema) -> str | None:

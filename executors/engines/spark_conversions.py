@@ -6,7 +6,7 @@ rewrite a group with such a file.
 """
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import date
 from typing import Any
 
@@ -17,6 +17,7 @@ from executors.datafiles.orc_tail import OrcTail, zone_rules
 from executors.datafiles.parquet import footer_statistics, schema_statistics
 from executors.datafiles.statistics import LeafStatistics, LeafType
 from executors.engines.inputs import ParquetInput
+from executors.nested_types import leaf_arrays
 
 _FLAT: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -155,23 +156,13 @@ def _read_minimum(one: ParquetInput, name: str, *, is_int96: bool) -> int | None
     low: int | None = None
     with one.open("us") as file:
         for batch in file.iter_batches(columns=[_top_level_name(name)], use_threads=False):
-            for found in _minimums(batch.column(0)):
+            for leaf in leaf_arrays(batch.column(0)):
+                is_moment = pa.types.is_timestamp(leaf.type) or pa.types.is_date(leaf.type)
+                if not is_moment or leaf.null_count == len(leaf):
+                    continue
+                found = pc.min(leaf).value
                 low = found if low is None else min(low, found)
     return low
-
-
-def _minimums(array: pa.Array) -> Iterable[int]:
-    kind = array.type
-    if pa.types.is_struct(kind):
-        for child in array.flatten():
-            yield from _minimums(child)
-    elif pa.types.is_map(kind):
-        yield from _minimums(array.keys)
-        yield from _minimums(array.items)
-    elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _minimums(array.flatten())
-    elif (pa.types.is_timestamp(kind) or pa.types.is_date(kind)) and array.null_count < len(array):
-        yield pc.min(array).value
 
 
 def find_orc_conversion(path: str, tail: OrcTail, zone: Callable[[], str]) -> str | None:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from executors.datafiles.parquet import field_id
+from executors.nested_types import is_list, parts, storage_type
 
 #: the names of a column or of a part of a column, from the top
 _Path = tuple[str, ...]
@@ -23,6 +24,8 @@ _ID = "parquet.field.id"
 _NUMBERED = re.compile(r"_col\d+")
 #: a part of a type that is not recognised
 _UNKNOWN = pa.field("", pa.null())
+#: Spark's names for the parts of lists and maps
+_PART_NAMES = {"[]": "element", "[key]": "key", "[value]": "value"}
 
 
 def find_missing_column(schema: str, columns: pa.Schema) -> str | None:
@@ -103,17 +106,17 @@ def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
 
     In a file whose type is not recognised, all parts count as optional.
     """
-    nested = known["type"] if isinstance(known, dict) else ""
+    nested, kinds = known["type"] if isinstance(known, dict) else "", [storage_type(kind) for kind in kinds]
     if nested == "struct":
         unknown = [pa.field(one["name"], pa.null()) for one in known["fields"]]
         structs = [kind if pa.types.is_struct(kind) else unknown for kind in kinds]
         return {**known, "fields": [_field_of_files(one, structs) for one in known["fields"]]}
     if nested == "array":
-        parts = [_value_field(kind) or _UNKNOWN for kind in kinds]
+        elements = [kind.value_field if is_list(kind) else _UNKNOWN for kind in kinds]
         return {
             **known,
-            "elementType": _type_of_files(known["elementType"], [part.type for part in parts]),
-            "containsNull": not parts or any(part.nullable for part in parts),
+            "elementType": _type_of_files(known["elementType"], [element.type for element in elements]),
+            "containsNull": not elements or any(element.nullable for element in elements),
         }
     if nested == "map":
         keys = [kind.key_type if pa.types.is_map(kind) else _UNKNOWN.type for kind in kinds]
@@ -125,21 +128,6 @@ def _type_of_files(known: Any, kinds: Sequence[pa.DataType]) -> Any:
             "valueContainsNull": not values or any(value.nullable for value in values),
         }
     return known
-
-
-def _value_field(kind: pa.DataType) -> pa.Field | None:
-    """Return the field of the elements of a list, None for another type.
-
-    Parquet stores all kinds of lists in the same way; the file's Arrow schema names the kind.
-    """
-    is_list = (
-        pa.types.is_list(kind)
-        or pa.types.is_large_list(kind)
-        or pa.types.is_fixed_size_list(kind)
-        or pa.types.is_list_view(kind)
-        or pa.types.is_large_list_view(kind)
-    )
-    return kind.value_field if is_list else None
 
 
 def _ids_in_schema(kind: Any, above: _Path) -> Iterator[tuple[_Path, int]]:
@@ -162,13 +150,8 @@ def _ids_in_file(fields: Iterable[pa.Field], above: _Path) -> Iterator[tuple[_Pa
 
 def _parts(path: _Path, field: pa.Field) -> Iterator[tuple[_Path, int | None]]:
     yield path, field_id(field)
-    if pa.types.is_struct(field.type):
-        yield from _ids_in_file(field.type, path)
-    elif pa.types.is_map(field.type):
-        yield from _parts((*path, "key"), field.type.key_field)
-        yield from _parts((*path, "value"), field.type.item_field)
-    elif (element := _value_field(field.type)) is not None:
-        yield from _parts((*path, "element"), element)
+    for end, part in parts(field.type):
+        yield from _parts((*path, _PART_NAMES.get(end, part.name)), part)
 
 
 def _missing_in_struct(above: str, columns: Any, fields: Sequence[Any]) -> Iterator[str]:
@@ -181,7 +164,7 @@ def _missing_in_struct(above: str, columns: Any, fields: Sequence[Any]) -> Itera
 
 
 def _missing_in_type(path: str, kind: pa.DataType, known: Any) -> Iterator[str]:
-    nested = known["type"] if isinstance(known, dict) else ""
+    nested, kind = known["type"] if isinstance(known, dict) else "", storage_type(kind)
     if pa.types.is_struct(kind):
         if nested == "struct":
             yield from _missing_in_struct(f"{path}.", kind, known["fields"])
@@ -193,8 +176,8 @@ def _missing_in_type(path: str, kind: pa.DataType, known: Any) -> Iterator[str]:
             yield from _missing_in_type(f"{path}.value", kind.item_type, known["valueType"])
         else:
             yield path
-    elif (element := _value_field(kind)) is not None:
+    elif is_list(kind):
         if nested == "array":
-            yield from _missing_in_type(f"{path}.element", element.type, known["elementType"])
+            yield from _missing_in_type(f"{path}.element", kind.value_type, known["elementType"])
         else:
             yield path

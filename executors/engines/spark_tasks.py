@@ -45,6 +45,7 @@ _PACKED_FILES = (
     "lake/formats/*/files/*.py",
     "lake/storage/*.py",
     "executors/__init__.py",
+    "executors/nested_types.py",
     "executors/rowhash.py",
     "executors/verification.py",
     "executors/datafiles/*.py",

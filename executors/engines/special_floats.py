@@ -7,12 +7,14 @@ every reader, but a dictionary and a Bloom filter distinguish them. parquet-java
 a query searches for.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.types as pat
+
+from executors.nested_types import leaf_arrays, leaf_types
 
 
 @dataclass(slots=True)
@@ -32,13 +34,14 @@ class SpecialFloatTracker:
     """Tracks which leaf columns of a file that is being written have NaN or a zero, for each row group."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        counts = [_leaf_count(kind) for kind in schema.types]
-        starts = [sum(counts[:index]) for index in range(len(counts))]
-        self._columns = [
-            (index, start)
-            for index, (kind, start) in enumerate(zip(schema.types, starts, strict=True))
-            if _has_floats(kind)
-        ]
+        #: the columns with floating-point leaves: their numbers, and the numbers of their first leaves
+        self._columns: list[tuple[int, int]] = []
+        start = 0
+        for index, kind in enumerate(schema.types):
+            leaves = list(leaf_types(kind))
+            if any(map(pat.is_floating, leaves)):
+                self._columns.append((index, start))
+            start += len(leaves)
         #: for each write its first row in the file, the row after its last one, and its columns with NaN or zeros
         self._written: list[tuple[int, int, SpecialFloats]] = []
         self._rows = 0
@@ -48,8 +51,8 @@ class SpecialFloatTracker:
         odd = SpecialFloats()
         for index, start in self._columns:
             for chunk in rows.column(index).chunks:
-                for leaf, values in enumerate(_leaves(chunk), start):
-                    if values is not None:
+                for leaf, values in enumerate(leaf_arrays(chunk), start):
+                    if pat.is_floating(values.type):
                         _find_special_floats(values, leaf, odd)
         self._written.append((self._rows, self._rows + rows.num_rows, odd))
         self._rows += rows.num_rows
@@ -76,42 +79,3 @@ def _find_special_floats(array: pa.Array, leaf: int, odd: SpecialFloats) -> None
         odd.nan_columns.add(leaf)
     if leaf not in odd.zero_columns and (values == 0).any():
         odd.zero_columns.add(leaf)
-
-
-def _has_floats(kind: pa.DataType) -> bool:
-    return pat.is_floating(kind) or any(_has_floats(child.type) for child in _children(kind))
-
-
-def _leaf_count(kind: pa.DataType) -> int:
-    children = _children(kind)
-    return sum(_leaf_count(child.type) for child in children) if children else 1
-
-
-def _children(kind: pa.DataType) -> Sequence[pa.Field]:
-    if pat.is_map(kind):
-        return [kind.key_field, kind.item_field]
-    if pat.is_struct(kind):
-        return list(kind)
-    if _is_list(kind):
-        return [kind.value_field]
-    return []
-
-
-def _is_list(kind: pa.DataType) -> bool:
-    kinds: Sequence[Callable[[pa.DataType], bool]] = (pat.is_list, pat.is_large_list, pat.is_fixed_size_list)
-    return any(check(kind) for check in kinds)
-
-
-def _leaves(array: pa.Array) -> Iterator[pa.Array | None]:
-    """Yield each leaf column at any depth in file order: its values, or None if not floating-point."""
-    kind = array.type
-    if pat.is_struct(kind):
-        for child in array.flatten():
-            yield from _leaves(child)
-    elif pat.is_map(kind):
-        entries = array.cast(pa.list_(pa.struct([("key", kind.key_type), ("value", kind.item_type)])))
-        yield from _leaves(entries.flatten())
-    elif _is_list(kind):
-        yield from _leaves(array.flatten())
-    else:
-        yield array if pat.is_floating(kind) else None

@@ -21,12 +21,12 @@ from support import SOAK
 from toys.engine import CopyRows
 from verification_case import Case, table
 
+from executors.datafiles.thrift import BINARY, I32, STRUCT, Struct, decode, encode
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend, bundle_tasks
 from executors.engines.footer import FooterReplacingStream, RawParquetFooter
 from executors.engines.group_rewrite import rows_per_output
 from executors.engines.inputs import ParquetInput, common_layout
-from executors.engines.thrift import BINARY, I32, STRUCT, Struct, decode, encode
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Transient

@@ -8,10 +8,10 @@ import pyarrow.parquet as pq
 import pytest
 from test_arrow_engine import altered, read, rewrite, task_of, write
 
+from executors.datafiles.thrift import Struct
 from executors.engines.footer import RawParquetFooter
 from executors.engines.inputs import ParquetInput
 from executors.engines.special_floats import SpecialFloatTracker
-from executors.engines.thrift import Struct
 
 NAN = float("nan")
 FLOATS = [pa.float16(), pa.float32(), pa.float64()]

@@ -5,7 +5,6 @@ import os
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import timedelta
 from itertools import groupby
 from pathlib import Path
 from types import MappingProxyType, SimpleNamespace
@@ -21,6 +20,7 @@ from parquet_footers import footer, with_footer
 from support import SOAK
 from test_parquet_stitch import _CHUNKS, _META, _ROW_GROUPS, _SIZE, task_of, text, write
 
+from executors.datafiles.thrift import I64
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.inputs import UnsupportedInput
@@ -29,10 +29,9 @@ from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.hybrid import Run, divide_runs, merged_row_group_rows
 from executors.engines.stitch.parquet import SourceGroup, read_inputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile, RowGroup
-from executors.engines.thrift import I64
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
-from lake.errors import CancelRequested, Conflict, Transient
+from lake.errors import CancelRequested, Conflict
 from lake.plan import AUTO, RewriteOptions
 
 LEAST = 20_000
@@ -88,7 +87,8 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
     tmp_path_factory: pytest.TempPathFactory, rows: pa.Table, data: st.DataObject
 ):
     folder = tmp_path_factory.mktemp("any")
-    codec = data.draw(st.sampled_from(["none", "snappy", "zstd"]))
+    codec = data.draw(st.sampled_from(["none", "snappy", "gzip", "zstd", "brotli", "lz4"]))
+    version = data.draw(st.sampled_from(["1.0", "2.0"]))
     counts = data.draw(st.lists(st.integers(1, 4), min_size=1, max_size=3))
     ends = [round(rows.num_rows * part / len(counts)) for part in range(len(counts) + 1)]
     has_index = data.draw(st.booleans())
@@ -98,7 +98,7 @@ def test_any_tables_have_their_rows_in_order_and_their_large_row_groups_byte_by_
             rows.slice(ends[part], ends[part + 1] - ends[part]),
             row_groups=count,
             compression=codec,
-            data_page_version="1.0",
+            data_page_version=version,
             write_page_index=has_index,
         )
         for part, count in enumerate(counts)
@@ -189,7 +189,7 @@ def test_columns_that_a_format_replaces_are_replaced_among_any_others(
     if new:
         kept = [folder / f"without-{number}.parquet" for number in range(2)]
         for path, content in zip(kept, (pa.concat_tables(new), rows), strict=True):
-            pq.write_table(content.drop_columns("own").replace_schema_metadata(None), path)
+            pq.write_table(content.drop_columns("own").replace_schema_metadata(None), path, store_schema=False)
         assert text([str(kept[0])]) == text([str(kept[1])])
 
 
@@ -236,38 +236,6 @@ def test_a_damaged_input_is_put_into_quarantine_and_nothing_is_left(tmp_path: Pa
     (skipped,) = raised.value.args[1]
     assert skipped.quarantine == (paths[2],), skipped.reason
     assert list((tmp_path / "new").iterdir()) == []
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])
-@settings(max_examples=600 if SOAK else 60, deadline=timedelta(seconds=10))
-@given(data=st.data())
-def test_page_headers_with_other_bytes_are_refused_or_read_as_before(
-    tmp_path_factory: pytest.TempPathFactory, kind: type[ParquetStitchEngine], data: st.DataObject
-):
-    folder = tmp_path_factory.mktemp("mutated")
-    paths = [write(folder / f"{number}.parquet", numbers(0, 300), row_groups=2) for number in range(2)]
-    content = bytearray(Path(paths[1]).read_bytes())
-    found = pq.ParquetFile(paths[1]).metadata
-    columns = [found.row_group(group).column(column) for group in range(2) for column in range(2)]
-    headers = [at for one in columns for at in (one.dictionary_page_offset, one.data_page_offset) if at is not None]
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.sampled_from(headers)) + data.draw(st.integers(0, 24))] = data.draw(st.integers(0, 255))
-    Path(paths[1]).write_bytes(bytes(content))
-    engine, task = kind(InProcessBackend(1)), task_of(paths, folder)
-    try:
-        assert engine.unsupported_reason(task, OPTIONS) is None
-        (written,) = engine.rewrite([task], OPTIONS, lambda _: None, threading.Event())
-    except (Conflict, Transient):
-        assert list((folder / "new").iterdir()) == []
-        return
-    finally:
-        assert Path(paths[1]).read_bytes() == bytes(content)
-    try:
-        before = text(paths)
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return
-    assert text([written.path]) == before
 
 
 @pytest.mark.parametrize("kind", [ParquetStitchEngine, HybridEngine, ArrowEngine])

@@ -22,13 +22,13 @@ from hypothesis import strategies as st
 from parquet_footers import footer, with_footer
 from support import SOAK
 
+from executors.datafiles.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, decode_integer, encode
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.stitch import copying
 from executors.engines.stitch.engine import HybridEngine, ParquetStitchEngine
 from executors.engines.stitch.parquet import _page_locations, plan_outputs, source_groups
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY, I16, I32, I64, LIST, STRUCT, Struct, decode, decode_integer, encode
 from lake.engine_choice import choose_engines, engine_notes
 from lake.engines import RewriteTask
 from lake.errors import CancelRequested, Conflict, Rejected, Transient
@@ -498,34 +498,6 @@ def test_damaged_files_are_put_into_quarantine_and_nothing_is_left(tmp_path: Pat
     assert skipped.quarantine == (bad,), skipped.reason
     assert list((tmp_path / "new").iterdir()) == []
     assert Path(bad).read_bytes() == before
-
-
-@pytest.mark.slow
-@settings(max_examples=1000 if SOAK else 150, deadline=None)
-@given(data=st.data())
-def test_a_footer_with_other_bytes_is_refused_or_read_as_it_was_and_never_takes_long(
-    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
-):
-    folder = tmp_path_factory.mktemp("mutated")
-    path = write(folder / "0.parquet", numbers(0, 300), write_page_index=True)
-    content = bytearray(Path(path).read_bytes())
-    length = int.from_bytes(content[-8:-4], "little")
-    for _ in range(data.draw(st.integers(1, 4))):
-        content[data.draw(st.integers(len(content) - length - 8, len(content) - 1))] = data.draw(st.integers(0, 255))
-    Path(path).write_bytes(bytes(content))
-    task = task_of([path], folder)
-    try:
-        if ENGINE.unsupported_reason(task, OPTIONS) is not None:
-            return
-        (written,) = ENGINE.rewrite([task], OPTIONS, lambda _: None, threading.Event())
-    except (Conflict, Transient):
-        assert list((folder / "new").iterdir()) == []
-        return
-    try:
-        before = text([path])
-    except (pa.ArrowException, OSError, UnicodeDecodeError):
-        return
-    assert text([written.path]) == before
 
 
 @pytest.mark.parametrize("answer", [0, errno.EXDEV, errno.EPERM, errno.EIO])

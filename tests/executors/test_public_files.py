@@ -18,7 +18,7 @@ import pytest
 from parquet_footers import footer, with_footer
 from public_files import by_duckdb, by_pyarrow, engines_in_process, outcome
 
-from executors.engines.thrift import I64
+from executors.datafiles.thrift import I64
 
 #: the number of rows, a field of FileMetaData
 _ROWS = 3

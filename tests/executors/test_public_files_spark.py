@@ -17,8 +17,8 @@ from parquet_footers import footer, with_footer
 from public_files import by_duckdb, by_pyarrow_without_part_names, by_spark, outcome, schema_by_spark
 from test_public_files import ALL_TYPES, HALVES, KEPT, NUMBERS, REFUSED, WORDS, Writing, plainly
 
+from executors.datafiles.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from executors.engines.spark_sql import SparkEngine, _raise_for_undecodable
-from executors.engines.thrift import BINARY, I32, I64, LIST, STRUCT, Struct
 from lake.engines import RewriteTask
 from lake.errors import Conflict
 

@@ -64,8 +64,14 @@ def _integers(kind: pa.DataType) -> pa.DataType:
     """``kind`` with timestamps as integers, since Python has none of nanoseconds."""
     if pa.types.is_timestamp(kind):
         return pa.int64()
-    if pa.types.is_list(kind):
+    if pa.types.is_map(kind):
+        return pa.map_(kind.key_type, _integers(kind.item_type))
+    if pa.types.is_fixed_size_list(kind):
+        return pa.list_(_integers(kind.value_type), kind.list_size)
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         return pa.list_(_integers(kind.value_type))
+    if pa.types.is_time(kind):
+        return pa.int32() if kind.bit_width == 32 else pa.int64()
     if pa.types.is_struct(kind):
         return pa.struct([(child.name, _integers(child.type)) for child in kind])
     return kind

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 from parquet_footers import footer, with_footer
 
+from executors.datafiles.thrift import BINARY
 from executors.engines import create_engines
 from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
@@ -25,7 +26,6 @@ from executors.engines.stitch import parquet
 from executors.engines.stitch.copying import RangeWriter
 from executors.engines.stitch.engine import HybridEngine
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import BINARY
 from lake.engine_choice import choose_engines
 from lake.engines import NO_ADDITIONS, EngineOutput, RewriteTask
 from lake.errors import Conflict, Rejected, Transient

@@ -21,7 +21,6 @@ import pyarrow as pa
 from executors.engines.inputs import CommonLayout, ParquetInput, UnsupportedInput
 from executors.engines.layout.keys import Indices, KeyPlaces, is_sortable, is_sorted, sort_indices
 from executors.engines.layout.ordering import LINEAR, CellCounts, RankCurve, equal_shares
-from executors.engines.plain_types import without_dictionaries, without_views
 from executors.engines.temporary_directory import directory_setting, temporary_directory
 from lake.engines import RewriteTask
 from lake.errors import Transient, first_line
@@ -53,7 +52,7 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
     pyarrow can't reorder the rows.
     """
     found = []
-    schema = _sorted_as(shape.schema)
+    schema = shape.schema
     for name in wanted:
         matches = [column for column in schema if column.name == name] or [
             column for column in schema if column.name.lower() == name.lower()
@@ -72,18 +71,9 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
     return found
 
 
-def _sorted_as(schema: pa.Schema) -> pa.Schema:
-    """Return the types in which rows are sorted.
-
-    Arrow reads a column as a dictionary if the file's Arrow schema says so. Each part of a batch would keep the whole
-    dictionary, so its size would be overestimated.
-    """
-    return without_dictionaries(without_views(schema))
-
-
 @contextmanager
 def sorted_rows(
-    source: Read,
+    read: Read,
     inputs: Sequence[ParquetInput],
     names: Sequence[str],
     task: RewriteTask,
@@ -98,11 +88,6 @@ def sorted_rows(
     count, files = sum(one.metadata.num_rows for one in inputs), len(task.outputs)
     sample, order = KeySample(count), InputOrder()
     is_linear = options.layout == LINEAR or len(names) == 1
-
-    def read(some: Sequence[ParquetInput], columns: Sequence[str] | None) -> Iterator[pa.RecordBatch]:
-        for batch in source(some, columns):
-            schema = _sorted_as(batch.schema)
-            yield batch if schema.equals(batch.schema) else batch.cast(schema)
 
     for number, one in enumerate(inputs):
         for batch in read([one], names):

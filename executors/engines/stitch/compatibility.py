@@ -12,9 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from executors.datafiles.thrift import decode
 from executors.engines.inputs import UnsupportedInput, adapt_footers, interpretation
 from executors.engines.stitch.raw_file import RawParquetFile
-from executors.engines.thrift import decode
 from lake.engines import FileAdditions
 
 # Fields of FileMetaData, SchemaElement and KeyValue.

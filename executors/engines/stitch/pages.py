@@ -7,9 +7,9 @@ the size of a chunk in files of parquet-mr before 1.2.9 lacks the header of the 
 
 import pyarrow as pa
 
+from executors.datafiles.thrift import find_values
 from executors.engines.stitch.copying import RangeReader
 from executors.engines.stitch.raw_file import ColumnChunk
-from executors.engines.thrift import find_values
 
 # Fields of PageHeader, DataPageHeader and DataPageHeaderV2.
 _PAGE_HEADER = {3: "size", 5: {1: "values"}, 8: {1: "values"}}

@@ -19,6 +19,16 @@ from operator import itemgetter
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from executors.datafiles.thrift import (
+    STRUCT,
+    decode_integer,
+    encode_integer,
+    encode_list_head,
+    find_values,
+    list_head_at,
+    replace_parts,
+    replace_values,
+)
 from executors.engines.footer import MAGIC, RawParquetFooter
 from executors.engines.group_rewrite import attempt_path, reading_input, skipping_changed
 from executors.engines.inputs import UnsupportedInput, map_files
@@ -31,16 +41,6 @@ from executors.engines.stitch.raw_file import (
     RowGroup,
     bloom_filter_size,
     header_span,
-)
-from executors.engines.thrift import (
-    STRUCT,
-    decode_integer,
-    encode_integer,
-    encode_list_head,
-    find_values,
-    list_head_at,
-    replace_parts,
-    replace_values,
 )
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.plan import RewriteOptions

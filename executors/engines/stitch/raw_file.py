@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 from pyarrow import fs as pafs
 
+from executors.datafiles.thrift import FoundValue, Part, find_values
 from executors.engines.footer import MAGIC
 from executors.engines.inputs import UnsupportedInput, read_raw_footer
-from executors.engines.thrift import FoundValue, find_values
 
 _COLUMN_META_DATA = {
     4: "codec",
@@ -30,14 +30,14 @@ _COLUMN_META_DATA = {
     15: "bloom_filter_size",
 }
 _COLUMN_CHUNK = {
-    1: "file_path",
+    1: Part("file_path"),
     2: "file_offset",
     3: _COLUMN_META_DATA,
     4: "offset_index",
     5: "offset_index_size",
     6: "column_index",
     7: "column_index_size",
-    8: "encryption",
+    8: Part("encryption"),
 }
 _ROW_GROUP = {
     1: _COLUMN_CHUNK,
@@ -47,7 +47,7 @@ _ROW_GROUP = {
     6: "compressed_size",
     7: "ordinal",
 }
-_FILE_META_DATA = {2: "schema", 3: "rows", 4: _ROW_GROUP, 8: "encryption"}
+_FILE_META_DATA = {2: Part("schema"), 3: "rows", 4: _ROW_GROUP, 8: Part("encryption")}
 _BLOOM_FILTER_HEADER = {1: "size"}
 UNKNOWN_SIZE = -1
 #: the header of a Bloom filter has four small fields

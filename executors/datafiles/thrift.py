@@ -18,8 +18,18 @@ _INTEGERS = (I16, I32, I64)
 #: an integer of 64 bits takes at most ten bytes of seven bits
 _MAX_SHIFT = 63
 
+
+class Part(str):
+    """The name of a value to find that is not an integer: bytes, a list or a struct."""
+
+    __slots__ = ()
+
+
 Wanted = Mapping[int, Any]
-"""The fields to find, by their numbers: the name of a value, or the wanted fields of a struct or a list of structs."""
+"""The fields to find, by their numbers.
+
+Each is the name of an integer, a ``Part``, or the wanted fields of a struct or a list of structs.
+"""
 
 FoundValue = tuple[str, int, int, int]
 """A found value: its name, the positions of its first byte and behind its last byte, and its value.
@@ -90,7 +100,7 @@ def encode_integer(value: int) -> bytes:
 
 def decode_integer(data: bytes) -> int:
     """Return the integer at the beginning of ``data``. Raises ValueError or IndexError if there is none."""
-    value, _ = _varint_at(data, 0)
+    value, _ = varint_at(data, 0)
     return (value >> 1) ^ -(value & 1)
 
 
@@ -113,7 +123,7 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
         if head > 15:
             number += head >> 4
         else:
-            value, at = _varint_at(data, at)
+            value, at = varint_at(data, at)
             number = (value >> 1) ^ -(value & 1)
         want = wanted.get(number)
         if want is None:
@@ -126,11 +136,16 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
                 at = _behind(data, at, kind)
         elif isinstance(want, str):
             start, value = at, 0
-            if I16 <= kind <= I64:
-                value, at = _varint_at(data, at)
-                value = (value >> 1) ^ -(value & 1)
-            elif kind > FALSE:
+            if isinstance(want, Part):
+                if kind not in (BINARY, LIST, STRUCT):
+                    raise ValueError(f"field {number} has the unexpected type {kind}")
                 at = _behind(data, at, kind)
+            elif I16 <= kind <= I64:
+                value, at = varint_at(data, at)
+                value = (value >> 1) ^ -(value & 1)
+            else:
+                # Readers ignore a field of another type. Its value must not be replaced by an integer.
+                raise ValueError(f"field {number} has the unexpected type {kind}")
             found.append((want, start, at, value))
         elif kind == STRUCT:
             at = _find(data, at, want, found)
@@ -155,7 +170,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
             at += 1
         return at + 1
     if kind == BINARY:
-        size, at = _varint_at(data, at)
+        size, at = varint_at(data, at)
         return at + size
     if kind == STRUCT:
         return _behind_struct(data, at)
@@ -179,7 +194,7 @@ def _behind_struct(data: bytes, at: int) -> int:
         if head == 0:
             return at
         if head <= 15:
-            _, at = _varint_at(data, at)
+            _, at = varint_at(data, at)
         kind = head & 15
         if kind > FALSE:
             at = _behind(data, at, kind)
@@ -188,13 +203,13 @@ def _behind_struct(data: bytes, at: int) -> int:
 def list_head_at(data: bytes, at: int) -> tuple[int, int, int]:
     """Return the number of elements of the list at ``at``, their type, and the position of the first one."""
     head = data[at]
-    size, at = _varint_at(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
+    size, at = varint_at(data, at + 1) if head >> 4 == 15 else (head >> 4, at + 1)
     if size > len(data) - at:  # each element takes at least a byte
         raise ValueError("a list that is longer than the data")
     return size, head & 15, at
 
 
-def _varint_at(data: bytes, at: int) -> tuple[int, int]:
+def varint_at(data: bytes, at: int) -> tuple[int, int]:
     """Return the unsigned integer at position ``at``, and the position behind it."""
     byte = data[at]
     at += 1
