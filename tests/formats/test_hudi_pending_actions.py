@@ -189,9 +189,9 @@ def test_nothing_is_withdrawn_that_is_not_as_it_was_seen(table: ByHand) -> None:
     ):
         check(timeline(table))
     table.complete(T3, "commit")
-    with pytest.raises(Transient, match=f"compaction {T3} was completed while withdrawing a plan"):
+    with pytest.raises(Transient, match=f"compaction {T3} was completed by another process while withdrawing a plan"):
         check(timeline(table))
     for path in (table.base / ".hoodie").glob(f"{T3}.*"):
         path.unlink()
-    with pytest.raises(Transient, match=f"compaction {T3} was withdrawn while withdrawing a plan"):
+    with pytest.raises(Transient, match=f"compaction {T3} was withdrawn by another process while withdrawing a plan"):
         check(timeline(table))
