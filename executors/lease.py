@@ -27,7 +27,7 @@ _JOIN_TIMEOUT = timedelta(seconds=10)
 
 
 class Aborted(Transient):
-    """This process has to stop at once; the plan becomes requested again."""
+    """This process has to stop at once; the plan returns to the state requested."""
 
 
 class Lease:

@@ -18,7 +18,7 @@ class LakefoldError(Exception):
 
 
 class Transient(LakefoldError):
-    """May succeed if tried again: the plan is requested again after a backoff, and fails after ``max_attempts``."""
+    """May succeed if tried again: the plan is due again after a backoff, and fails after ``max_attempts``."""
 
 
 class SessionSpoiled(Transient):

@@ -18,16 +18,16 @@ class Reason(StrEnum):
     DAMAGED = "damaged"  #: the slice's files differ from the table's commits
     ABOVE_LIMIT = "above_limit"  #: the file is not small, and compaction doesn't apply
     FILTERED = "filtered"  #: the partition is not selected
-    QUARANTINED = "quarantined"  #: an earlier plan could not read the content
-    FAILED = "failed"  #: a plan with the slice failed, and the slice has not changed since
-    DECLINED = "declined"  #: a person declined a proposal with the slice, and the slice has not changed since
+    QUARANTINED = "quarantined"  #: the file is unreadable, unfinished, or impossible to rewrite with any engine
+    FAILED = "failed"  #: a plan of the slice failed, and the slice has not changed since
+    DECLINED = "declined"  #: a person declined a proposal of the slice, and the slice has not changed since
     BUSY = "busy"  #: the table has a pending action on the slice: clustering, compaction …
     RECENT = "recent"  #: written within the quiet period: a writer may still be active there
     HELD = "held"  #: a live plan has locked the partition
     FEW_LOGS = "few_logs"  #: not clustered, and too few logs to be compacted
     FEW_DELETED = "few_deleted"  #: not clustered, and too few deleted rows to be compacted
     NOT_CLUSTERED = "not_clustered"  #: the table can be compacted and not clustered
-    OVERSIZED = "oversized"  #: with its logs larger than a file may be: work for compaction, not clustering
+    OVERSIZED = "oversized"  #: the slice with its logs is larger than a file may be: work for compaction only
     OVER_PLAN = "over_plan"  #: the group with its logs is larger than a plan may be
     ALONE = "alone"  #: no other slice of the partition may be planned
     FEW_FILES = "few_files"  #: the group has too few files to be worth a rewrite
@@ -51,7 +51,7 @@ class Reason(StrEnum):
 
 #: the reasons of slices that this plan or a later plan of the same kind takes
 PLANNABLE = (Reason.CHOSEN, Reason.NEXT_PLAN_GROUPS, Reason.NEXT_PLAN_SLICES, Reason.NEXT_PLAN_BYTES)
-#: reasons that can end, and planning may then take the slice; planning itself handles live plans (``HELD``)
+#: reasons that can end, after which planning may take the slice; planning itself handles live plans (``HELD``)
 TEMPORARY = (Reason.FAILED, Reason.DECLINED, Reason.BUSY, Reason.RECENT)
 _SETTINGS = {
     Reason.DAMAGED: "lakefold verify",
@@ -114,23 +114,26 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
         case Reason.FILTERED:
             return f"partition not selected ({policy.partition_filter})"
         case Reason.QUARANTINED:
-            return "quarantined: its content could not be read"
+            return "quarantined: unreadable, unfinished or impossible to rewrite"
         case Reason.BUSY | Reason.FAILED | Reason.DECLINED | Reason.NOT_CLUSTERED:
             return detail
         case Reason.RECENT:
             quiet = format_duration(policy.quiet_period)
             return f"waiting: modified {format_rough_duration(number)} ago, until {detail} (quiet_period is {quiet})"
         case Reason.HELD:
-            return f"live plan {detail}"
+            return f"held by live plan {detail}"
         case Reason.FEW_LOGS:
             return _few_logs_text(number, policy, detail or DeltaKind.LOG)
         case Reason.FEW_DELETED:
             share = f"{number / 10:g} %" if number else "less than 0.1 %"
             return f"{share} of its rows are deleted, {policy.compact_delete_ratio * 100:g} % needed"
         case Reason.OVERSIZED:
-            return f"{format_bytes(number)} with its logs > {format_bytes(policy.target_file_max_bytes)} per file"
+            return (
+                f"{format_bytes(number)} with its logs, more than {format_bytes(policy.target_file_max_bytes)} per file"
+            )
         case Reason.OVER_PLAN:
-            return f"its group is {format_bytes(number)} with logs > {format_bytes(policy.max_bytes_per_plan)} per plan"
+            most = format_bytes(policy.max_bytes_per_plan)
+            return f"its group with logs is {format_bytes(number)}, more than {most} per plan"
         case Reason.ALONE:
             return f"alone in its partition with {detail}" if detail else "alone in its partition"
         case Reason.FEW_FILES:
@@ -140,7 +143,7 @@ def reason_text(reason: Reason, number: int, policy: PlanningSettings, detail: s
         case Reason.NO_PAYBACK:
             if not policy.reads_per_day:
                 return "no payback: the table is not read (reads_per_day is 0)"
-            return f"no payback for {number:,} days (payback is {format_duration(policy.payback)})"
+            return f"no payback: only after {number:,} days (payback is {format_duration(policy.payback)})"
         case Reason.OVER_BUDGET:
             return f"over budget: its group would be {format_bytes(number)}, more than all of {detail}"
         case Reason.NEXT_PLAN_GROUPS:

@@ -78,7 +78,7 @@ class ParquetWriteSettings:
         }
 
     def _sorting_leaves(self) -> list[int]:
-        """Return the numbers of the sorting columns among the leaf columns.
+        """Return the indexes of the sorting columns among the leaf columns.
 
         In pyarrow's paths the name ``a.b`` of a column equals the path of a field ``b`` in a column ``a``.
         """

@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Floating-point chunks with NaN or zeros: readers and Parquet's format disagree about their order.
 
-pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format requires. For Spark, NaN is
-greater than any number, and it skips chunks by these bounds, so ``d > 100`` would miss NaN. 0.0 and -0.0 are equal to
-every reader, but a dictionary and a Bloom filter distinguish them. parquet-java skips a chunk that lacks the zero that
-a query searches for.
+pyarrow leaves NaN out of the smallest and the largest value of a chunk, as the format requires. Spark orders NaN above
+every number and skips chunks by these bounds, so ``d > 100`` would miss NaN. 0.0 and -0.0 are equal to every reader,
+but a dictionary and a Bloom filter distinguish them. parquet-java skips a chunk that lacks the zero that a query
+searches for.
 """
 
 from collections.abc import Sequence
@@ -19,7 +19,7 @@ from executors.nested_types import leaf_arrays, leaf_types
 
 @dataclass(slots=True)
 class SpecialFloats:
-    """The numbers of the leaf columns that have NaN in some row, and of those that have a zero."""
+    """The indexes of the leaf columns with a NaN in some row, and of those with a zero."""
 
     nan_columns: set[int] = field(default_factory=set)
     zero_columns: set[int] = field(default_factory=set)

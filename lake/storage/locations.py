@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Spellings of a table's location: a local path, ``hdfs://…``, or ``s3://bucket/key`` in any of its spellings.
 
-Two spellings of a location are recognized by their text. Two names of a directory (a symbolic link, a bind mount) are
-not: only the file system can resolve them.
+Two spellings of one location are recognized as equal by their text alone. Two names of one directory (a symbolic link,
+a bind mount) are not: only the file system shows that they are equal, see ``location_identity``.
 """
 
 import os
@@ -13,11 +13,14 @@ DATA_DIR = ".lakefold"
 """The directory, in a Hive table's own directory, that holds versions.
 
 Hive, Spark, Trino, Flink and Impala skip names that begin with a dot, below the directory that they list. Impala skips
-none of lakefold's other names. ``docs/formats.md`` has the rule of each reader.
+no name that begins with ``_``, as ``LEGACY_DATA_DIR`` and lakefold's names below ``.lakefold`` do. ``docs/formats.md``
+has the rule of each reader.
 """
 
 LEGACY_DATA_DIR = "_lakefold"
-"""The name that earlier releases gave to ``DATA_DIR``. Their versions stay there until they are replaced."""
+"""The name that earlier releases gave to ``DATA_DIR``. The partition versions that they wrote stay there until they are
+replaced.
+"""
 
 DATA_DIRS = (DATA_DIR, LEGACY_DATA_DIR)
 
@@ -30,8 +33,8 @@ _ABSOLUTE = re.compile(r"/|file:/|[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 def canonical_location(location: str, start: str | os.PathLike[str] = "") -> str:
     """Return the canonical spelling of a location, without trailing slash.
 
-    Local paths become absolute, relative ones from ``start``, without ``file:``; ``s3a:`` and ``s3n:``
-    become ``s3:``, since they name the same bucket. On HDFS, two names of one NameNode stay two locations.
+    A local path becomes absolute (relative to ``start``) and loses ``file:``; ``s3a:`` and ``s3n:`` become ``s3:``,
+    since they name the same bucket. On HDFS, two names of one NameNode stay two locations.
     """
     if location.startswith("file:"):
         location = "/" + location.removeprefix("file:").lstrip("/")

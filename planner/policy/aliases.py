@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The aliases: keys of Hudi, Flink and Spark's Hive auto-merge, and former names of lakefold's own settings.
+"""The aliases: keys of Hudi, Flink and Spark's auto-merge patch, and former names of lakefold's own settings.
 
 Each known key either sets a field of ``planner.policy.policy.SizingPolicy`` or is accepted with a note that explains
 why it has no effect. Sizes under these keys follow Hudi's documentation, where 300 MB is 300 × 1024 × 1024 bytes.
@@ -188,7 +188,9 @@ IGNORED_KEYS: Mapping[str, str] = MappingProxyType(
             ],
             _EXECUTION_NOTE,
         ),
-        "spark.hive.automerge.shuffle.enabled": "rows of a group are cut into its outputs evenly, without a shuffle",
+        "spark.hive.automerge.shuffle.enabled": (
+            "a group's rows are divided evenly among its output files, without a shuffle"
+        ),
         **dict.fromkeys(
             [
                 "hoodie.clustering.updates.strategy",
@@ -298,7 +300,8 @@ def _translate_automerge_keys(
     enabled = remaining.pop(AUTOMERGE_ENABLED_KEY, None)
     if enabled is not None and is_disabled_by_automerge(enabled):
         notes.append(
-            f"{AUTOMERGE_ENABLED_KEY} = {enabled} turns tables off; a mode set later or next to it takes precedence"
+            f"{AUTOMERGE_ENABLED_KEY} = {enabled} sets mode = off; a mode in the same section, or in a later section "
+            "or rule, takes precedence"
         )
     elif enabled is not None:
         notes.append(f"{AUTOMERGE_ENABLED_KEY} = {enabled} is not used: a table's mode, compact or observe, decides")

@@ -197,8 +197,8 @@ def test_local_times_of_writers_in_another_zone_are_refused_and_in_theirs_all_ro
 ) -> None:
     trips = elsewhere(ahead, merge_on_read=merge_on_read)
     why = refused_then_updated(trips)
-    assert f"its writers' instants are in {shown}" in why, "both zones and the settings are named"
-    assert "lakefold's in UTC+00:00, lakefold's zone for hoodie.table.timeline.timezone = LOCAL" in why
+    assert f"the table's writers use {shown} for instants" in why, "both zones and the settings are named"
+    assert "lakefold uses UTC+00:00, its zone for hoodie.table.timeline.timezone = LOCAL" in why
     assert "(TZ)" in why
     zone(name)
     before, since = read(trips), datetime.now(UTC)
@@ -214,7 +214,7 @@ def test_local_times_of_writers_in_another_zone_are_refused_and_in_theirs_all_ro
 @pytest.mark.parametrize(
     ("ahead", "why"),
     [
-        pytest.param(MINUTE, "later than lakefold's clock", id="ahead"),
+        pytest.param(MINUTE, "and lakefold's clock says", id="ahead"),
         pytest.param(-MINUTE, "is 60 s behind the storage's", id="behind"),
     ],
 )
@@ -309,7 +309,7 @@ def test_lakefold_does_nothing_in_an_hour_that_the_clock_repeats(
     trips.ahead = timedelta(minutes=31)
     trips.update(0, 20, 5)
     assert read(trips) == Counter({(id_, 5 if id_ < 20 else ts): n for (id_, ts), n in before.items()})
-    assert "clocks of lakefold's zone are set back by 60 minutes" in why
+    assert "the clocks of lakefold's time zone go back by 60 minutes" in why
     assert "hoodie.table.timeline.timezone = LOCAL" in why
 
 
@@ -324,7 +324,7 @@ def test_lakefold_does_nothing_while_the_repeated_hour_is_earlier_than_the_table
     assert read(trips) == before
     trips.update(0, 20, 5)
     assert read(trips) == Counter({(id_, 5 if id_ < 20 else ts): n for (id_, ts), n in before.items()})
-    assert "later than lakefold's clock" in why
+    assert "and lakefold's clock says" in why
 
 
 def test_tables_in_two_zones_that_one_jvm_changes_at_once_have_each_its_own(

@@ -159,7 +159,7 @@ def test_a_table_whose_timeline_keeps_changing_is_tried_again_later(table: ByHan
     def write() -> None:
         request(table, "deltacommit", str(next(times)))
 
-    with pytest.raises(Transient, match="timeline moved 5 times while committing"):
+    with pytest.raises(Transient, match="timeline changed 5 times while committing"):
         check_preconditions(without_java(table), "committing", fence=write)
 
 
@@ -184,12 +184,14 @@ def test_nothing_is_withdrawn_that_is_not_as_it_was_seen(table: ByHand) -> None:
     check(timeline(table))
     inflight = table.base / f".hoodie/{T3}.compaction.inflight"
     inflight.touch()
-    with pytest.raises(Transient, match=f"compaction {T3} was made inflight while withdrawing a plan"):
+    with pytest.raises(
+        Transient, match=f"compaction {T3} was set to inflight by another process while withdrawing a plan"
+    ):
         check(timeline(table))
     table.complete(T3, "commit")
-    with pytest.raises(Transient, match=f"compaction {T3} was completed while withdrawing a plan"):
+    with pytest.raises(Transient, match=f"compaction {T3} was completed by another process while withdrawing a plan"):
         check(timeline(table))
     for path in (table.base / ".hoodie").glob(f"{T3}.*"):
         path.unlink()
-    with pytest.raises(Transient, match=f"compaction {T3} was withdrawn while withdrawing a plan"):
+    with pytest.raises(Transient, match=f"compaction {T3} was withdrawn by another process while withdrawing a plan"):
         check(timeline(table))

@@ -185,7 +185,7 @@ def test_a_rollback_that_a_live_process_executes_is_left_to_it(table: NewTable) 
     pending = {entry.time for entry in trips.timeline().pending}
     assert pending == {DEAD, time}
     assert maintain(trips, "rollback") == [f"nothing is rolled back: another process is executing rollback {time}"]
-    with pytest.raises(Transient, match=f"another process is executing rollback {time} of {DEAD}, by its heartbeat"):
+    with pytest.raises(Transient, match=rf"another process is executing rollback {time} of {DEAD} \(its heartbeat"):
         roll_back(trips, DEAD)
     assert {entry.time for entry in trips.timeline().pending} == pending
     os.utime(heartbeat, (1e9, 1e9))

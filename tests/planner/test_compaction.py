@@ -74,7 +74,7 @@ def test_a_slice_is_due_when_any_trigger_is_reached(
         (sliced("a", 2, 1), OFF, "few_logs", "2 log files, below the number that starts a compaction"),
         (sliced("a", 3, MIB), {"compaction": False}, "above_limit", "above limit 1.0 GiB ≥ 300 MiB"),
         (sliced("a", 9, MIB, busy="pending compaction 20260301"), {}, "busy", "pending compaction 20260301"),
-        (sliced("a", 9, 60 * GIB), {}, "over_plan", "its group is 61.0 GiB with logs > 60.0 GiB per plan"),
+        (sliced("a", 9, 60 * GIB), {}, "over_plan", "its group with logs is 61.0 GiB, more than 60.0 GiB per plan"),
         (
             sliced("a", 9, MIB, partition="q"),
             {"partition_regex": "p", "partition_filter": "regex"},

@@ -111,7 +111,7 @@ def test_a_group_that_does_not_pay_back_in_time_is_left_alone_with_the_reason():
     lax, strict = plan(pair, {"payback": "42d"}), plan(pair, {"payback": "41d"})
     assert reasons(lax) == {"a": "chosen", "b": "chosen"}
     assert reasons(strict) == {"a": "no_payback", "b": "no_payback"}
-    assert texts(strict)["a"] == "no payback for 42 days (payback is 41 d)"
+    assert texts(strict)["a"] == "no payback: only after 42 days (payback is 41 d)"
     assert (strict.plan, strict.reducible_files) == (None, 0)
 
 

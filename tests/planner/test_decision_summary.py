@@ -142,7 +142,7 @@ def test_a_line_states_the_least_of_its_numbers_and_that_there_are_others() -> N
         Reason.RECENT: ("waiting: modified 3 min ago, until 12:12 UTC (quiet_period is 15 min)", True, 1),
         Reason.ABOVE_LIMIT: ("above limit 1.0 GiB ≥ 300 MiB", True, 1),
         Reason.BUSY: ("pending clustering 7", False, 1),
-        Reason.HELD: ("live plan 0198", False, 1),
+        Reason.HELD: ("held by live plan 0198", False, 1),
     }
     assert {line.reason: line.text for line in account.by_partition} == {r: text for r, (text, _, _) in lines.items()}
 

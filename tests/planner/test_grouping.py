@@ -330,7 +330,7 @@ def test_a_hudi_group_that_exceeds_a_plan_with_its_logs_has_that_reason() -> Non
     files = [File(id="a", bytes=1, log_bytes=61 * GIB), File(id="b", bytes=1)]
     planning = plan(files, {"strategy": "hudi", "compaction": False})
     assert reasons(planning) == {"a": "over_plan", "b": "over_plan"}
-    assert planning.reason_text(0) == "its group is 61.0 GiB with logs > 60.0 GiB per plan"
+    assert planning.reason_text(0) == "its group with logs is 61.0 GiB, more than 60.0 GiB per plan"
     assert planning.reducible_bytes == 0
 
 

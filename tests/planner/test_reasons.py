@@ -37,12 +37,17 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             "busy",
             "pending compaction 20260301",
         ),
-        ([File(id="a", bytes=1), *PAIR], {"locked_partitions": {"p": "0198-live"}}, "held", "live plan 0198-live"),
+        (
+            [File(id="a", bytes=1), *PAIR],
+            {"locked_partitions": {"p": "0198-live"}},
+            "held",
+            "held by live plan 0198-live",
+        ),
         (
             [File(id="a", bytes=1), *PAIR],
             {"quarantined": ["p/a.parquet"]},
             "quarantined",
-            "quarantined: its content could not be read",
+            "quarantined: unreadable, unfinished or impossible to rewrite",
         ),
         ([File(id="a", bytes=1, partition="q"), *PAIR], {}, "alone", "alone in its partition"),
         ([File(id="a", bytes=1)], {"settings": {"min_input_files": 1}}, "alone", "alone in its partition"),
@@ -56,7 +61,7 @@ PAIR = [File(id="x", bytes=10 * MIB), File(id="y", bytes=20 * MIB)]
             [File(id="a", bytes=1, log_bytes=GIB), *PAIR],
             {"settings": {"compaction": False}},
             "oversized",
-            "1.0 GiB with its logs > 1.0 GiB per file",
+            "1.0 GiB with its logs, more than 1.0 GiB per file",
         ),
         (
             [File(id="a", bytes=550 * MIB), File(id="b", bytes=550 * MIB)],

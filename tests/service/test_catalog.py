@@ -230,7 +230,7 @@ def test_every_process_knows_what_the_leader_could_not_search(catalog, tmp_path,
     assert out.splitlines()[0].endswith("and 1 problem with sources")
     assert first.problem in error
     shown = read_lake_state(store)
-    (told,) = [notice for notice in notices(shown, datetime.now(UTC)) if notice.subject.startswith("Not searched")]
+    (told,) = [notice for notice in notices(shown, datetime.now(UTC)) if notice.subject.startswith("Not all tables")]
     assert first.problem in told.text
     assert gauge(shown) == 1
     some = TableScope(("other.*",))

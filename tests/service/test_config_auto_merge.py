@@ -24,7 +24,7 @@ def test_disabled_spark_auto_merge_turns_its_tables_off_and_names_the_line():
     )
     (mode,) = [row for row in table_settings(table) if row["setting"] == "mode"]
     assert "spark.hive.automerge.enabled = 'false ( off )'" in mode["origin"]
-    assert any("turns tables off" in note for note in table.policy.notes)
+    assert any("sets mode = off" in note for note in table.policy.notes)
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_a_proposal_runs_only_after_its_approval(home):
     (plan,) = home.scan()
     assert plan.waits_for_approval
     assert [found.plan_id for found in home.scan()] == [plan.plan_id], "nothing changed, so it is proposed once"
-    assert home.explain() == {(f"live plan {plan.plan_id}", "")}
+    assert home.explain() == {(f"held by live plan {plan.plan_id}", "")}
     home.store.approve(plan.plan_id, "ada")
     (done,) = home.scan()
     assert (done.state, done.decision) == (PlanState.COMPLETED, ProposalDecision.APPROVED)

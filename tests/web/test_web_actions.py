@@ -201,7 +201,7 @@ def test_failed_plans_are_requested_again_and_plans_with_locked_partitions_are_n
     holder = add_plan(fresh.store, "ops.jobs", "dt=2").plan_id
     answer = post(signed_in, "/bulk/retry/confirm?error=rejected")
     told = signed_in.get(answer.headers["Location"]).text
-    assert "1 plan requested again, 1 left alone:" in told
+    assert "1 plan to be tried again, 1 left alone:" in told
     assert f"held: dt=2 by plan {holder}" in told
     assert [fresh.store.plan_state(plan.plan_id) for plan in (again, taken)] == [PlanState.REQUESTED, PlanState.FAILED]
 

@@ -168,7 +168,7 @@ class AddedFile:
     """The columns and footer entries that a table's format adds to an output. See ``lake.engines.FileAdditions``."""
 
     addition: FileAddition
-    #: the numbers of the replaced columns among the leaf columns
+    #: the indexes of the replaced columns among the leaf columns
     leaves: Sequence[int]
     #: for each row group of the output its replaced columns, which are a row group of a temporary file
     columns: Sequence[SourceGroup]

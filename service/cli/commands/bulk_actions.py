@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 _RESULT_TEXT = {
     "cancel": "cancelled, or asked to stop before the commit",
-    "retry": "requested again",
+    "retry": "to be tried again",
     "approve": "approved",
     "decline": "declined",
 }

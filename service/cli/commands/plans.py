@@ -295,7 +295,7 @@ def retry(
         if _plan_selected_by_options(plan, plan_filter, dry_run):
             return run_bulk_action(run, "retry", plan_filter, reason, dry_run=dry_run, yes=yes)
         done = run.client.retry(plan or "")
-        run.out.result(done, lambda: run.out.line(f"Plan {done['plan_id']} requested again"))
+        run.out.result(done, lambda: run.out.line(f"Plan {done['plan_id']} will be tried again"))
         return ExitCode.OK
 
 

@@ -101,8 +101,9 @@ def _print_status(run: CommandRun, data: Mapping[str, Any]) -> None:
         if table["error_budget_problems"]:
             out.line(f"{name}: {table['error_budget_problems']} (docs/runbook.md#layoutbudgetburnsfast)")
         if table["quarantined_files"]:
-            files = plural(table["quarantined_files"], "file")
-            out.line(f"{name}: {files} with unreadable content, left alone; lakefold tables show {name}")
+            files = plural(table["quarantined_files"], "quarantined file")
+            what = "unreadable, unfinished or impossible to rewrite"
+            out.line(f"{name}: {files} ({what}), left alone; lakefold tables show {name} has the reasons")
         if table["paused_by"]:
             out.line(f"{name} is paused {_paused_by(table)}")
 

@@ -147,10 +147,13 @@ class AbandonedActionLog:
         for instant in sorted(dead.keys() - self._logged.get(table, frozenset())):
             entry = dead[instant]
             silent = format_duration(datetime.now(UTC) - entry.last_activity)
-            owner = "another process" if entry.plan_id is None else f"plan {entry.plan_id}, which this database lacks,"
+            owner = (
+                "another process"
+                if entry.plan_id is None
+                else f"plan {entry.plan_id}, which this database does not know,"
+            )
             logger.warning(
-                "table %s: %s %s was begun by %s that has shown no activity for %s; to withdraw it: "
-                "lakefold tables rollback %s %s",
+                "table %s: %s %s of %s has shown no activity for %s; to withdraw it: lakefold tables rollback %s %s",
                 *(table, entry.action, instant, owner, silent, table, instant),
             )
         self._logged[table] = frozenset(dead)

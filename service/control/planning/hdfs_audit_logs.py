@@ -36,14 +36,14 @@ _METADATA_DIRECTORY = "metadata"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinuteOfOpens:
-    """The files that were opened in one minute: users, each with the directory and the name of a file."""
+    """The files that were opened in one minute; ``opens`` are pairs of a user and the path of a file."""
 
     at: datetime
     opens: frozenset[tuple[str, str]]
 
 
 class HdfsPaths:
-    """Finds the registered table of a file by its path in HDFS, which an audit log has without a NameNode."""
+    """Finds the registered table of a file by the file's path in HDFS; audit logs do not name the NameNode."""
 
     def __init__(self, tables: Iterable[tuple[str, str]]) -> None:
         """``tables`` are names and locations; those of other file systems are ignored."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An observation of a table beside the database: failed scans, halted partitions, and the identity of the table."""
+"""The parts of an observation that the database stores: failed scans, halted partitions, and a table's identity."""
 
 import logging
 from collections.abc import Mapping

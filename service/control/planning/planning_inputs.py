@@ -24,8 +24,8 @@ class PlanningInputs:
     """A table at one snapshot, and everything that the database adds to its planning, except locks.
 
     ``table`` has the observed rate of reads. ``quarantined`` are the paths of quarantined files. ``replaced_files`` are
-    quarantined paths that have another file now, with the size of the quarantined file. ``size_limit`` is the limit by
-    which every group and plan fits into the budgets. If plans need approval, ``declined`` are the plans that are not
+    quarantined paths that have another file now, with the size of the quarantined file. ``size_limit`` is the size up
+    to which groups and plans fit into the budgets. If plans need approval, ``declined`` are the plans that are not
     proposed again.
     """
 

@@ -133,7 +133,7 @@ class PlanningSession:
                         replaced_proposals=replaces,
                     )
             except PartitionsLocked as error:
-                # Another process took these partitions first; the others may still be planned.
+                # Another process took these partitions first; the remaining partitions may still be planned.
                 self.locked_partitions |= error.locking_plans | error.lock_owners
             else:
                 room -= cost

@@ -51,7 +51,7 @@ from service.modes import PLANNED_MODES
 if TYPE_CHECKING:
     from service.control.store import Store
 
-#: maximum number of plans of one request for a whole table; later scans plan the other files
+#: maximum number of plans of one request for a whole table; later scans plan the remaining files
 MAX_PLANS_PER_REQUEST = 100
 #: when to scan reported partitions again if the table has its maximum of live plans; such a scan is cheap
 _SLOT_RETRY = timedelta(seconds=5)

@@ -19,7 +19,7 @@ from service.former_names import both_names
 
 
 def scan_response(session: PlanningSession, summary: DecisionSummary, outcome: str, text: str) -> PlanResponse:
-    """Return the response with everything known now; ``summary`` is of the session's last planning."""
+    """Return the response with everything known now; ``summary`` sums up the session's last planning."""
     if session.created:
         summary = DecisionSummary(_with_created_plans(summary.planning, session.created))
     lines, scope, snapshot = summary.by_reason, session.scope, session.inputs.snapshot

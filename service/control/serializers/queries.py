@@ -70,7 +70,7 @@ def _table_facts(store: "Store", found: "ConfiguredTable") -> dict[str, str]:
     if unknown:
         of_plans = ", ".join(f"{entry.action} {entry.instant} of plan {entry.plan_id}" for entry in unknown)
         remedy = f"if no other lakefold runs it: lakefold tables rollback {found.name} {unknown[0].instant}"
-        facts["not ours"] = f"{of_plans}, which is unknown to this database; {remedy}"
+        facts["unknown plans"] = f"{of_plans}, which this database does not know; {remedy}"
     if adopted:
         facts["adopted"] = ", ".join(f"{instant} by plan {plan_id}" for instant, plan_id in sorted(adopted.items()))
     return facts

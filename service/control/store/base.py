@@ -155,7 +155,7 @@ class PackedQuery:
 
 
 class TablesQuery:
-    """A query about tables whose rows arrive as one value, of ``all_tables`` or of ``named_tables``.
+    """A query whose rows arrive as one value: for all tables, or for the tables with given names.
 
     ``name_column`` has the table's name. The parameter of ``named_tables`` is ``names``.
     """

@@ -73,7 +73,9 @@ class Objectives(StorePart):
 
 
 def record_objectives(connection: Connection, table: str, evaluations: Sequence[ObjectiveEvaluation]) -> None:
-    """Store the evaluations of this scan. The time since the previous scan counts as that scan evaluated it.
+    """Store the evaluations of this scan.
+
+    The time since the previous scan counts as met or missed according to the previous scan.
 
     An objective that is no longer set is hidden but kept, so that its history is not lost if a person removes it by
     mistake or scans with another configuration. The caller must have locked the table's row, so that no other scan

@@ -95,7 +95,7 @@ class PlanActions(StorePart):
 
         write_with_partitions(self._database, table, partitions, request_again)
         log_fields = {"plan": plan_id, "table": table}
-        logger.info("plan %s of %s requested again by %s", plan_id, table, actor, extra=log_fields)
+        logger.info("plan %s of %s retried by %s", plan_id, table, actor, extra=log_fields)
 
 
 def _instead_of_retry(row: Row[Any]) -> str:

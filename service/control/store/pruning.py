@@ -32,13 +32,14 @@ class Pruning(StorePart):
     """Deletion of old plans, requests and bulk actions."""
 
     def prune(self, retention: timedelta) -> int:
-        """Delete some plans that ended before the last ``retention``; if there are none, old requests or bulk actions.
+        """Delete some plans that ended more than ``retention`` ago; if there are none, old requests or bulk actions.
 
         Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
         versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion,
-        and while a relocation of a partition by it is recorded. A declined plan is kept while scans leave its files
-        alone because of it. A request is old if it was answered before the last ``retention`` and all its plans are
-        deleted; a bulk action is old if it began before the last ``retention``. The sums of ``figures`` do not change.
+        or while the database has a record of a partition that the plan moved. A declined plan is kept while scans leave
+        its files alone because of it. A request is old if it was answered more than ``retention`` ago and all its plans
+        are deleted; a bulk action is old if it began more than ``retention`` ago. ``Store.figures`` still counts the
+        deleted plans (``PlanTotalRow``).
         """
         with self._database.write() as connection:
             ids = self._prunable_plans(connection, retention)

@@ -37,7 +37,10 @@ def list_notifications(
     limit: Limit = 50,
     after: Annotated[int | None, Query(le=MAX_ROW_NUMBER, description="Continue after this message.")] = None,
 ) -> Response:
-    """Messages to the webhook, newest first. Dead ones were given up: retry sends them again, drop deletes them."""
+    """Messages to the webhook and the channels, newest first.
+
+    Dead messages were given up: retry sends them again, and drop deletes them.
+    """
     found = context.store.notifications(state, limit + 1, after)
     shown = found[:limit]
     following = str(shown[-1].number) if len(found) > limit else None

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The list of all metrics: name, type, labels and meaning. Dashboards, rules and docs/metrics.md follow this list.
 
-Units are base units at the end of a name. No label contains a partition, a path or a plan id.
+Each name ends with its unit, a base unit (seconds, bytes). No label contains a partition, a path or a plan id.
 """
 
 from dataclasses import dataclass
@@ -74,7 +74,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_overlapping_commits",
                 _TABLE_LABELS,
-                "Commits of other processes in the last day that overlapped a plan of a table with a single writer.",
+                "Commits of other processes in the last day that overlapped a plan, in a table with concurrency = "
+                "single_writer.",
             ),
             _stored_metric(
                 "lakefold_table_foreign_files",
@@ -310,13 +311,13 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_work_budget",
                 ("quantity", "window"),
-                "The maximum that plans of all tables may use in any 60 minutes (hour) or 24 hours (day), if "
-                "limited: bytes, cpu_seconds.",
+                "The budget of all plans, if there is one: quantity is bytes or cpu_seconds, window is hour (any 60 "
+                "minutes) or day (any 24 hours).",
             ),
             _stored_metric(
                 "lakefold_work_used",
                 ("quantity", "window"),
-                "The amount that plans have used of each lakefold_work_budget, if limited.",
+                "The amount of each lakefold_work_budget that plans have used, with the same labels.",
             ),
             _stored_metric(
                 "lakefold_plans_held",
@@ -366,7 +367,9 @@ SECTIONS: tuple[MetricSection, ...] = (
         "Notifications",
         (
             _stored_metric(
-                "lakefold_notifications", ("state",), "Messages to the webhook: waiting, or given up (dead)."
+                "lakefold_notifications",
+                ("state",),
+                "Messages to the webhook and the channels, by state: waiting, or given up (dead).",
             ),
             MetricSpec(
                 "lakefold_notification_attempts_total",
@@ -380,7 +383,7 @@ SECTIONS: tuple[MetricSection, ...] = (
     MetricSection(
         "Service",
         (
-            MetricSpec("lakefold_leader", "gauge", ("role",), "1 if this process holds the leader row of the loop."),
+            MetricSpec("lakefold_leader", "gauge", ("role",), "1 if this process is the leader for the role."),
             _stored_metric(
                 "lakefold_processes",
                 ("role",),

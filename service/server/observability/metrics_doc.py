@@ -13,9 +13,9 @@ _INTRODUCTION = """\
 # Metrics
 
 `lakefold serve` answers `GET /metrics` on `[http] address` and `port` (127.0.0.1:9464), in every role. Names, types and
-labels below are a contract. Units are base units at the end of a name; no label contains a partition, path or plan id.
-Alerts on these metrics are in `deploy/prometheus/rules.yaml`, each with its entry in the [runbook](runbook.md);
-dashboards are in `deploy/grafana/`.
+labels below are a contract. Each name ends with its unit, a base unit (seconds, bytes). No label contains a partition,
+path or plan id. Alerts on these metrics are in `deploy/prometheus/rules.yaml`, each with its entry in the
+[runbook](runbook.md); dashboards are in `deploy/grafana/`.
 
 - The text of `/metrics` is rendered every `[daemon] metrics_interval` and served from memory: a scrape lists no
   table, queries no database and costs no more than sending the bytes, gzipped if the scraper accepts gzip.
@@ -41,8 +41,9 @@ _FORMER_NAMES = """\
 ## Former names
 
 These names are exported beside the present ones in this release, with the same samples; the next release drops them.
-Two labels have new values only. `stage` of `lakefold_plan_stage_duration_seconds`: `find_commit` (formerly `ask`) and
-`verify` (formerly `receipt`). `reason` of `lakefold_plans_held`: `exceeds_budget` (formerly `never`).
+Two labels changed their values, and the former values are no longer exported: `stage` of
+`lakefold_plan_stage_duration_seconds` has `find_commit` (formerly `ask`) and `verify` (formerly `receipt`), and
+`reason` of `lakefold_plans_held` has `exceeds_budget` (formerly `never`).
 
 | former name | present name |
 |---|---|"""

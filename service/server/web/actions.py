@@ -153,7 +153,7 @@ def decline_plan(context: ContextDep, caller: Writer, plan_id: str, reason: Anno
 
 @router.post("/plans/{plan_id}/retry")
 def retry_plan(context: ContextDep, caller: Writer, plan_id: str) -> Response:
-    """Request a failed plan again."""
+    """Return a failed plan to the state requested."""
     plan = context.store.plan(plan_id)
     context.store.retry(plan.plan_id, actor=caller.actor)
     return _redirect(f"/plans/{quote(plan.plan_id)}")

@@ -52,7 +52,7 @@ def halted_notice(subject: str, text: str, table: str, reason: str | None, href:
 
 
 def halted_partition_notices(subject: str, table: TableState, now: datetime, href: str = "") -> Iterator[Notice]:
-    """Yield the notices about the first halted partitions of ``table``, and one with the number of the others."""
+    """Yield the notices about the first halted partitions of ``table``, and one with the number of further ones."""
     halted = serializers.halted_partitions(table)
     for one in halted[:_MAX_PARTITIONS_NAMED]:
         name = one["partition"]
@@ -79,7 +79,7 @@ def error_budget_notice(subject: str, budgets: str, href: str = "") -> Notice:
 
 
 def overlap_notice(subject: str, scan: ScanRecord, href: str = "") -> Notice:
-    """Return the notice that others wrote to a table of a single writer while lakefold worked on it."""
+    """Return the notice that another program wrote to a ``single_writer`` table while lakefold worked on it."""
     text = f"{serializers.describe_overlaps(scan.table, scan.overlaps, scan.overlap)}."
     link = ("meaning and remedy", "/docs/runbook.md#singlewritertablewritten")
     return Notice(tone="bad", subject=subject, text=text, href=href, links=(link,))
@@ -131,7 +131,7 @@ def process_notices(lake: LakeState, now: datetime) -> Iterator[Notice]:
     for one in lake.source_problems:
         link = ("meaning and remedy", "/docs/runbook.md#sourceunreadable")
         text = f"{one.problem} (first seen {format_age(one.since, now)})"
-        yield Notice(tone="attention", subject="Not searched for tables:", text=text, links=(link,))
+        yield Notice(tone="attention", subject="Not all tables can be found:", text=text, links=(link,))
     for problem, names in serializers.config_problems(lake.processes).items():
         link = ("meaning and remedy", "/docs/runbook.md#confignotloaded")
         yield Notice(tone="attention", subject=f"{join_names(names)}:", text=problem, href="/settings", links=(link,))

@@ -34,7 +34,7 @@ from service.text import format_age, plural, to_jsonable
 
 #: the maximum number of notices about tables; one more notice links other tables
 _MAX_NOTICES = 8
-#: further tables with problems that are linked
+#: the maximum number of tables that this notice links
 _MAX_NAMES = 12
 
 
@@ -112,7 +112,7 @@ def summary_parts(lake: LakeState) -> list[SummaryPart]:
         SummaryPart(
             figure=str(halted),
             after=" halted",
-            title=f"{plural(halted, 'table')} halted by a failed verification",
+            title=f"{plural(halted, 'table')} halted until a person resumes {'it' if halted == 1 else 'them'}",
             tone="bad" if halted else "",
             href="/?state=halted" if halted else "",
         ),
@@ -247,7 +247,7 @@ def _table_notices(lake: LakeState, table: TableState, now: datetime) -> list[No
             Notice(tone="attention", subject=name, text=text, href=href, action=action, button=f"Resume {name}")
         )
     if table.quarantined:
-        files = plural(len(table.quarantined), "file")
-        text = f"has {files} with unreadable content, left alone."
+        files = plural(len(table.quarantined), "quarantined file")
+        text = f"has {files} (unreadable, unfinished or impossible to rewrite), left alone."
         found.append(Notice(tone="attention", subject=name, text=text, href=href))
     return found

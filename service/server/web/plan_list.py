@@ -23,7 +23,7 @@ _MAX_LISTED = 100
 ERROR_WORDS: Mapping[str, str] = {kind.value: kind.value.replace("_", " ") for kind in ErrorClass}
 _RESULT_TEXT: Mapping[str, str] = {
     "cancel": "cancelled, or asked to stop before the commit",
-    "retry": "requested again",
+    "retry": "to be tried again",
     "approve": "approved",
     "decline": "declined",
 }

@@ -46,7 +46,7 @@ STEP_DESCRIPTIONS: dict[str, str] = {
     Step.PREPARE: "are the inputs unchanged?",
     Step.REWRITE: "new files written, invisible",
     Step.VERIFY: "does the output equal the input?",
-    Step.COMMIT: "the new files become the table",
+    Step.COMMIT: "the new files replace the inputs",
     Step.RECORD: "figures recorded in the database",
     "other": "between the steps, and until the end was recorded",
 }

@@ -226,7 +226,7 @@ def _chart(found: Mapping[str, Any], marks: Sequence[float], size: tuple[float, 
 def _bands(
     policies: Sequence[Mapping[str, Any]], moments: Sequence[datetime], axis: TimeAxis
 ) -> tuple[MomentBand, ...]:
-    """Return a band for each day, from the middle to the day before to the middle to the day after."""
+    """Return a band for each day; bands of neighbouring days meet halfway between them."""
     places = [axis.position(moment) for moment in moments]
     edges = [axis.left, *((a + b) / 2 for a, b in pairwise(places)), axis.right]
     return tuple(

@@ -37,7 +37,7 @@ def test_a_plan_is_neither_prepared_nor_committed_nor_withdrawn_by_a_wrong_clock
         before = metadata_files(table)
         with monkeypatch.context() as patch:
             set_clock(patch, minutes)
-            with pytest.raises(Transient, match=r"the clock of this host says .*, the storage's .*, while committing"):
+            with pytest.raises(Transient, match=r"committing waits: the clock of this host says .*, the storage's"):
                 one.writer.commit(rewrite)
             with pytest.raises(Transient, match="while withdrawing an attempt"):
                 one.discarded(None)

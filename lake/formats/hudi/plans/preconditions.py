@@ -6,7 +6,7 @@ Publication, commit, clean, withdrawal and the table's services call ``check_pre
 - ``HudiClient.locked`` has taken the lock and has set the zone of Hudi's times (``jvm.time_zones``).
 - ``check_preconditions`` adopts new properties of the table and a new or dropped metadata table. It refuses the act if
   a pending action of another process excludes it, if the metadata table is damaged, if a restore missed a rewrite, or
-  if the clock is wrong: the new instant would then be older than existing instants, or newer than future instants.
+  if a clock is wrong: the new instant would then be older than existing instants, or newer than the writers' next ones.
 - ``check`` verifies the caller's own conditions, ``prepare`` makes the caller's preparations, and ``fence`` checks that
   the plan still belongs to its executor. If the timeline changed while they ran, all of them run again.
 - Last, the lock is verified: it has been held without a gap since it was taken, so no other commit happened in between.
@@ -60,10 +60,10 @@ _CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnInstant:
-    """The instant of the act that the caller is about to begin or to complete.
+    """The caller's own instant.
 
-    It is pending already, or created but not yet on the timeline. ``inputs`` are the data files whose rows the act
-    copies.
+    ``is_pending`` is True if the instant is on the timeline and the caller is about to complete it. Otherwise its time
+    was chosen, and the caller is about to create it. ``inputs`` are the data files whose rows the act copies.
     """
 
     time: str
@@ -115,11 +115,11 @@ def check_preconditions(
         if _observe_timelines(client).fingerprint == observed.fingerprint:
             client.assert_lock_held(doing)
             return observed.timeline
-    raise Transient(f"{client.table.name}: the table's timeline moved {_ATTEMPTS} times while {doing}")
+    raise Transient(f"{client.table.name}: the table's timeline changed {_ATTEMPTS} times while {doing}")
 
 
 def unmoved_timeline_check(client: HudiClient, expected: Timeline, doing: str) -> Callable[[Timeline], None]:
-    """Return a check for ``check_preconditions``: no instant completed and no plan was scheduled after ``expected``.
+    """Return a check for ``check_preconditions``: no instant completed and no plan was scheduled since ``expected``.
 
     The check raises Transient otherwise. ``expected`` is the timeline as the caller listed it.
     """
@@ -148,9 +148,9 @@ def unchanged_instant_check(client: HudiClient, expected: Instant, doing: str) -
         if now == expected:
             refuse_running_rollback(client, timeline, expected.time, doing)
             return
-        became = "withdrawn" if now is None else "completed" if not now.pending else f"made {now.state}"
+        became = "withdrawn" if now is None else "completed" if not now.pending else f"set to {now.state}"
         raise Transient(
-            f"{client.table.name}: {expected.kind} {expected.time} was {became} while {doing}, by another process"
+            f"{client.table.name}: {expected.kind} {expected.time} was {became} by another process while {doing}"
         )
 
     return check
@@ -161,8 +161,8 @@ def refuse_running_rollback(client: HudiClient, timeline: Timeline, target: str,
     rollback = find_running_rollback(client.table, client.storage, timeline, target)
     if rollback is not None:
         raise Transient(
-            f"{client.table.name}: another process is executing rollback {rollback.time} of {target}, by its "
-            f"heartbeat; {doing} waits for its end"
+            f"{client.table.name}: another process is executing rollback {rollback.time} of {target} (its heartbeat "
+            f"is recent); {doing} waits until the rollback has ended"
         )
 
 
@@ -235,7 +235,7 @@ def _exclusion_reason(
 
 
 def find_rolled_back(plan: Mapping[str, Any], target: str, paths: Collection[str]) -> str | None:
-    """Return the first of ``paths`` that a rollback with this plan deletes, or of which it undoes a log block."""
+    """Return the first of ``paths`` that a rollback with this plan deletes, or one whose log block it undoes."""
     named = {
         relative_path(request.get("partitionPath") or "", str(path).rsplit("/", 1)[-1])
         for request in plan.get("RollbackRequests") or ()
@@ -299,8 +299,8 @@ def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, 
     latest = newest_time(observed.timelines)
     if instant is not None and latest.time >= instant:
         raise Transient(
-            f"{client.table.name}: {latest.description} is of {latest.time}, later than {instant}, the time chosen "
-            f"for {doing}"
+            f"{client.table.name}: {doing} waits: {latest.description} has the time {latest.time}, later than "
+            f"{instant}, the time that was chosen for the new instant"
         )
     _refuse_storage_clock(client, doing, skew)
     _refuse_repeated_hour(client, observed.timeline, doing)
@@ -321,17 +321,17 @@ def _describe_clock_behind(
     client: HudiClient, timeline: Timeline, latest: TimelineTime, now: str, doing: str, skew: timedelta
 ) -> str:
     return (
-        f"{client.table.name}: {latest.description} is of {latest.time}, later than lakefold's clock ({now} "
-        f"{_describe_zone(client, timeline)}): any action would count as older, while {doing}. Set the clocks "
-        f"alike, or run lakefold in the writers' zone (TZ); lakefold waits for up to {_milliseconds(skew)} ms "
-        f"({MAX_SKEW})"
+        f"{client.table.name}: {doing} waits: {latest.description} has the time {latest.time}, and lakefold's clock "
+        f"says {now} in {_describe_zone(client, timeline)}. Anything committed now would count as older. Synchronize "
+        "the clocks, or run lakefold in the writers' zone (TZ). lakefold tolerates a difference of "
+        f"{_milliseconds(skew)} ms ({MAX_SKEW})"
     )
 
 
 def _describe_zone(client: HudiClient, timeline: Timeline) -> str:
     """Describe, for a message, the zone of lakefold's times."""
     offset = utc_offset(timeline.timezone, client.time_zones.now())
-    return f"in {_format_offset(offset)}, lakefold's zone for hoodie.table.timeline.timezone = {timeline.timezone}"
+    return f"{_format_offset(offset)}, its zone for hoodie.table.timeline.timezone = {timeline.timezone}"
 
 
 def _format_offset(offset: timedelta) -> str:
@@ -351,21 +351,22 @@ def _refuse_writers_clock(client: HudiClient, timeline: Timeline, doing: str, sk
     if zones := zone_difference(ahead):
         writers_offset = utc_offset(timeline.timezone, client.time_zones.now()) + zones
         remedy = (
-            "Have every writer use UTC, or set LOCAL and run lakefold in the writers' zone (TZ)"
+            "Have every writer use UTC for instants, or set LOCAL and run lakefold in the writers' zone (TZ)"
             if timeline.timezone.upper() == "UTC"
-            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer use UTC"
+            else "Run lakefold in the writers' zone (TZ), or set UTC and have every writer use UTC for instants"
         )
         raise Transient(
-            f"{client.table.name}: its writers' instants are in {_format_offset(writers_offset)} ({what}, compared "
-            "with the modification times of its files), lakefold's "
-            f"{_describe_zone(client, timeline)}, while {doing}. {remedy}"
+            f"{client.table.name}: {doing} waits: the table's writers use {_format_offset(writers_offset)} for "
+            f"instants ({what}, compared with the modification times of the table's files), and lakefold uses "
+            f"{_describe_zone(client, timeline)}. {remedy}"
         )
     if -ahead > skew + MAX_WRITE_DELAY:
         raise Transient(
-            f"{client.table.name}: the clock of its writers is {-ahead.total_seconds():.0f} s behind the storage's "
-            f"({what}, compared with the modification times of its files): their next writes would count as older "
-            f"than the action, while {doing}. Set the clocks alike, then lakefold continues after the writers' next "
-            f"write; {_milliseconds(skew)} ms are allowed ({MAX_SKEW})"
+            f"{client.table.name}: {doing} waits: the clock of the table's writers is {-ahead.total_seconds():.0f} s "
+            f"behind the storage's ({what}, compared with the modification times of the table's files), so the "
+            "writers' next writes would count as older than anything committed now. Synchronize the clocks; lakefold "
+            f"then continues after the writers' next write. A difference of {_milliseconds(skew)} ms ({MAX_SKEW}) is "
+            "allowed"
         )
 
 
@@ -375,10 +376,10 @@ def _refuse_repeated_hour(client: HudiClient, timeline: Timeline, doing: str) ->
     if set_back:
         minutes = round(set_back.total_seconds() / 60)
         raise Transient(
-            f"{client.table.name}: clocks of lakefold's zone are set back by {minutes} minutes within the next "
-            f"{minutes} minutes, and hoodie.table.timeline.timezone = {timeline.timezone}: later writes "
-            f"would count as older than an action now, while {doing}. lakefold continues once the repeated hour is "
-            "over; UTC has no such hour"
+            f"{client.table.name}: {doing} waits: the clocks of lakefold's time zone go back by {minutes} minutes "
+            f"within the next {minutes} minutes (end of daylight saving time), and hoodie.table.timeline.timezone = "
+            f"{timeline.timezone}. Later writes would count as older than anything committed now. lakefold continues "
+            "once the repeated time is over; with UTC no time is repeated"
         )
 
 
@@ -398,9 +399,9 @@ def _refuse_storage_clock(client: HudiClient, doing: str, skew: timedelta) -> No
         return
     nearest = before if before > storage_time else after
     raise Transient(
-        f"{client.table.name}: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the storage's "
-        f"{_format_clock(storage_time)} UTC (a file just written), while {doing}; set the clocks alike: a "
-        f"difference of {_milliseconds(skew)} ms ({MAX_SKEW}) is allowed"
+        f"{client.table.name}: {doing} waits: the clock of lakefold's JVM says {_format_clock(nearest)} UTC, the "
+        f"storage's {_format_clock(storage_time)} UTC (a file just written). Synchronize the clocks; a difference of "
+        f"{_milliseconds(skew)} ms ({MAX_SKEW}) is allowed"
     )
 
 

@@ -166,7 +166,7 @@ def _replace_write(
     report: ProgressCallback,
     stopped: threading.Event,
 ) -> None:
-    """Set the write statuses in ``java``, Hudi's write of a plan, to those of an engine, or of faster reads.
+    """Let an engine, or faster reads of the inputs, provide the write statuses in ``java`` (Hudi's write of a plan).
 
     If Hudi's row writer is used, its inputs are read in column batches if possible. If an engine can't run here, the
     row writer takes over, unless the plan requires the engine; the commit removes files that the engine wrote.
@@ -201,8 +201,9 @@ def _run_write(client: HudiClient, write_metadata: Any) -> list[Any]:
 def _delete_unowned(client: HudiClient, prepared: PreparedPlan, cancelled: threading.Event) -> None:
     """Delete unused files written under a lakefold instant, see ``_delete_unowned_now``.
 
-    If another process took the instant over, files from before its begin are deleted at once. Before it deletes the
-    others, this function waits for the commit of that process, at most ``FOREIGN_COMMIT_TIMEOUT``. After that commit
+    If another process took the instant over, files written before that process began the instant are deleted at once.
+    Before it deletes other files, this function waits for the commit of that process, at most
+    ``FOREIGN_COMMIT_TIMEOUT``. After that commit
     every file of the instant counts as committed and is visible to every reader, even if the commit does not name it.
     Only the commit itself shows which files it names.
     """
@@ -410,7 +411,7 @@ def _prepare_table(client: HudiClient, rewrite: Rewrite) -> None:
     plan = prepared.plan
     client.assert_lock_held("committing")
     if client.engine.is_copy:
-        # Hudi's commit finds the files of repeated tasks by their markers, but such a file may have none.
+        # Hudi's commit finds the files of repeated tasks by their markers, but a copy of row groups may lack a marker.
         remove_data_files(
             client, prepared.instant, plan.partitions, excluded={output.path for output in rewrite.outputs}
         )

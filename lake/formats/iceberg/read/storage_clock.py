@@ -34,7 +34,7 @@ def require_storage_clock(table: LoadedTable, doing: str) -> None:
         with open(path, "xb") as file:
             written = os.fstat(file.fileno()).st_mtime_ns
     except OSError as error:
-        raise Transient(f"{table.ref.name}: {path}: {error.strerror}, while {doing}") from error
+        raise Transient(f"{table.ref.name}: {doing} waits: {path} can't be written: {error.strerror}") from error
     finally:
         with suppress(OSError):
             os.remove(path)
@@ -45,9 +45,9 @@ def require_storage_clock(table: LoadedTable, doing: str) -> None:
         return
     here = before if before > written else after
     raise Transient(
-        f"{table.ref.name}: the clock of this host says {_format(here)}, the storage's {_format(written)} (a file just "
-        f"written), while {doing}; set the clocks alike: Iceberg's writers refuse to commit after a commit from the "
-        f"future, and {MAX_SKEW.seconds} s are allowed"
+        f"{table.ref.name}: {doing} waits: the clock of this host says {_format(here)}, the storage's "
+        f"{_format(written)} (a file just written). Synchronize the clocks, since Iceberg's writers refuse to commit "
+        f"after a commit from the future; a difference of {MAX_SKEW.seconds} s is allowed"
     )
 
 
