@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import time
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -146,6 +147,45 @@ def test_a_rollback_that_lakefold_left_is_finished_on_a_halted_table_at_once(tab
     assert sweep_table(trips.ref, RunContext(store=store, spark=lambda: trips.spark), format=FORMAT, halted=True) == 1
     assert trips.timeline().pending == ()
     assert trips.files_of(prepared.instant) == set()
+
+
+def test_an_owners_rollback_that_a_single_writer_continues_is_left_to_it_on_a_halted_table(
+    table: NewTable, store: Store
+) -> None:
+    """The process that began the rollback renewed a heartbeat; the one that continues it renews none."""
+    trips = table()
+    plan, before = trips.plan(), trips.rows()
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    claim = store.claim("executor")
+    assert claim is not None
+    instant = trips.run(plan).instant
+    store.fail(claim, "a test", halt=True)
+    with trips.writer() as owner:
+        client = owner._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        committed = java.getActiveTimeline().getCommitsTimeline().filterCompletedInstants().lastInstant().get()
+        java.scheduleRollback(client.context, client.new_instant(), committed, False, False, False)
+    (rollback,) = trips.timeline().pending
+    done = trips.timeline().find(instant)
+    assert done is not None
+    (Path(trips.base) / trips.timeline().directory / str(done.completed_file)).unlink()
+    heartbeat = Path(trips.base) / ".hoodie/.heartbeat" / rollback.time
+    heartbeat.parent.mkdir(exist_ok=True)
+    heartbeat.touch()
+    os.utime(heartbeat, (time.time() - 300,) * 2)
+    pending = trips.timeline().pending
+    context = RunContext(store=store, spark=lambda: trips.spark)
+    assert sweep_table(trips.ref, context, format=FORMAT, halted=True) == 0
+    assert trips.timeline().pending == pending
+    with trips.writer() as owner:
+        client = owner._open()
+        java = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
+        inflight = client.bundle.inflight_clustering(client.meta, instant)
+        java.rollback(client.context, rollback.time, inflight, True, False)
+    sweep_table(trips.ref, context, format=FORMAT, halted=True)
+    assert trips.timeline().pending == ()
+    assert (trips.rows(), trips.files_of(instant)) == (before, set())
 
 
 @pytest.mark.parametrize("whose", ["owner", "writer"])

@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """Savepoints: what they keep is not deleted, and what readers miss since archiving went beyond one is left alone."""
 
+import shutil
+from collections import Counter
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_tables import rows, write
+from hudi_tables import COMPACT_NOW, rows, write
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, ignore, insert, make_table
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import IllegalArgumentException
@@ -20,6 +23,13 @@ pytestmark = [pytest.mark.spark, pytest.mark.usefixtures("nothing_unseen")]
 ARCHIVED = ARCHIVING | {"hoodie.clean.automatic": "true"}
 SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 RETAINING_TWO = {"hoodie.clean.policy": "KEEP_LATEST_COMMITS", "hoodie.clean.commits.retained": "2"}
+MOR = {"hoodie.datasource.write.table.type": "MERGE_ON_READ"}
+KINDS: Mapping[str, Mapping[str, str]] = {
+    "cow of version 9": {},
+    "mor of version 6": SIX | MOR,
+    "mor of version 9": MOR,
+    "cow of version 6": SIX,
+}
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 BEYOND = ARCHIVED | {"hoodie.archive.beyond.savepoint": "true"}
 
@@ -108,11 +118,7 @@ def test_a_restore_that_rolls_a_rewrite_back_finds_the_files_that_the_rewrite_re
         writer.maintain({"clean"}, ())
     with suppress(Conflict):
         delete(trips, commit)
-    with trips.writer() as owner:
-        # With the policy EAGER Hudi refuses to roll back commits that ended in another order than they began.
-        java = owner._open().new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
-        java.restoreToSavepoint(saved)
-        java.close()
+    restore(trips, saved)
     undone = trips.timeline().find(commit.instant)
     assert kind != "cow" or (undone is not None and undone.pending), "Hudi leaves the request"
     assert trips.rows() == before
@@ -157,18 +163,10 @@ def test_a_commit_during_which_a_rewrite_ran_can_be_saved_and_restored_to_until_
     put(8000)
     before = trips.rows()
     delete(trips, commit)
-    with trips.writer() as owner:
-        java = owner._open().write_client
-        # PySpark gives the error a class of its own once a session has run a query.
-        refused = (Py4JJavaError, IllegalArgumentException)
-        with pytest.raises(refused, match=f"Could not savepoint commit {newest} as this is beyond the lookup"):
-            java.savepoint(newest, "owner", "before an upgrade")
+    assert not try_to_save(trips, newest)
     saved = save(trips)
     put(9000)
-    with trips.writer() as owner:
-        java = owner._open().new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
-        java.restoreToSavepoint(saved)
-        java.close()
+    restore(trips, saved)
     assert trips.rows() == before
 
 
@@ -178,33 +176,54 @@ def put(trips: Table, low: int) -> None:
 
 
 def try_to_save(trips: Table, time: str) -> bool:
-    """Save commit ``time``; False if Hudi refuses it."""
-    # PySpark gives the error a class of its own once a session has run a query.
-    with trips.writer() as owner, suppress(Py4JJavaError, IllegalArgumentException):
-        owner._open().write_client.savepoint(time, "owner", "before an upgrade")
-    return time in trips.timeline().savepoints()
+    """Save commit ``time``; False if Hudi refuses it because files of its state are cleaned."""
+    refusal = None
+    with trips.writer() as owner:
+        java = owner._open().write_client
+        try:
+            java.savepoint(time, "owner", "before an upgrade")
+        # PySpark gives the error a class of its own once a session has run a query.
+        except (Py4JJavaError, IllegalArgumentException) as error:
+            refusal = str(error)
+    saved = time in trips.timeline().savepoints()
+    assert saved == (refusal is None), refusal
+    assert saved or f"Could not savepoint commit {time} as this is beyond the lookup window" in str(refusal)
+    return saved
+
+
+def restore(trips: Table, time: str) -> None:
+    """Restore the table to its savepoint ``time``, as its owner does."""
+    with trips.writer() as owner:
+        # With the policy EAGER Hudi refuses to roll back commits that ended in another order than they began.
+        java = owner._open().new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
+        java.restoreToSavepoint(time)
+        java.close()
 
 
 @pytest.mark.parametrize(
     ("by_lakefold", "cleans", "saves"),
     [(0, "natively", True), (1, "natively", True), (2, "natively", False), (0, "as a service of lakefold's", False)],
 )
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.paired("options")
 def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_files_that_it_deleted(
-    table: NewTable, by_lakefold: int, cleans: str, saves: bool
+    spark: Any, tmp_path: Path, options: dict[str, str], by_lakefold: int, cleans: str, saves: bool
 ) -> None:
     """Two plans ran during one commit. The cleaner deletes the inputs of both, whether lakefold deleted some before.
 
     A clean by lakefold deletes them only when the policy retains only later commits; the cleaner deletes them while it
     retains that commit, and states the commit itself.
     """
-    trips = table(**RETAINING_TWO)
+    trips = Table(spark, tmp_path / "trips", RETAINING_TWO | options)
+    for low in (0, 10):
+        put(trips, low)
     with trips.writer() as one, trips.writer() as two:
         rewrites = [
             writer.rewrite(writer.prepare(trips.plan(name, partitions=[partition]), 1), ignore)
             for writer, name, partition in ((one, "0198-one", ONE), (two, "0198-two", TWO))
         ]
         put(trips, 7000)
-        overlapped = trips.timeline().newest_commit_time
+        overlapped, before = trips.timeline().newest_commit_time, Counter(trips.rows())
         commits = [writer.commit(rewrite) for writer, rewrite in zip((one, two), rewrites, strict=True)]
     assert max(commit.instant for commit in commits) < overlapped
     put(trips, 8000)
@@ -222,18 +241,25 @@ def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_
             cleaner.maintain({"clean"}, ())
     assert not {version.path for commit in commits for version in commit.superseded} & set(trips.data_files())
     assert try_to_save(trips, overlapped) == saves
+    if saves:
+        restore(trips, overlapped)
+        lost = before - Counter(trips.rows())
+        assert Counter(trips.rows()) == before - lost
+        assert lost.total() == 4, "the rows of both rewrites, which are only in the deleted files"
 
 
-@pytest.mark.parametrize("options", [RETAINING_TWO, RETAINING_TWO | SIX], ids=["version 9", "version 6"])
+@pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
+@pytest.mark.crossed(2)
 def test_the_clean_policy_deletes_what_overlapping_commits_superseded_once_it_retains_only_later_commits(
     spark: Any, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """A restore to the writer's commit needs the rewrite's inputs, so the clean waits and states an earlier instant."""
-    trips = Table(spark, tmp_path / "trips", options)
+    trips = Table(spark, tmp_path / "trips", RETAINING_TWO | options)
 
     def upsert() -> None:
-        """A commit that supersedes a file of the partition ``TWO``."""
-        write(rows(spark, 101, 102), trips.base, "upsert", options=trips.options)
+        """A commit that supersedes a file of the partition ``TWO``, with a compaction if the commit writes a log."""
+        compacted = COMPACT_NOW | {"hoodie.compact.inline": str("MERGE_ON_READ" in options.values()).lower()}
+        write(rows(spark, 101, 102), trips.base, "upsert", options=trips.options | compacted)
 
     def clean() -> set[str]:
         with trips.writer() as cleaner:
@@ -247,7 +273,7 @@ def test_the_clean_policy_deletes_what_overlapping_commits_superseded_once_it_re
     with trips.writer() as writer:
         rewrite = writer.rewrite(writer.prepare(trips.plan(partitions=[ONE]), 1), ignore)
         upsert()
-        overlapped = trips.timeline().newest_commit_time
+        overlapped, then = trips.timeline().newest_commit_time, Counter(trips.rows())
         commit = writer.commit(rewrite)
     assert commit.instant < overlapped
     inputs = {version.path for version in commit.superseded}
@@ -256,11 +282,16 @@ def test_the_clean_policy_deletes_what_overlapping_commits_superseded_once_it_re
     assert first - there, "what the first upsert superseded is deleted"
     assert inputs <= there
     assert try_to_save(trips, overlapped)
+    restored = Table(spark, shutil.copytree(trips.base, tmp_path / "copy/trips"), trips.options)
+    restore(restored, overlapped)
+    assert Counter(restored.rows()) == then
     release(trips, overlapped)
     put(trips, 9000)
     there = clean()
     assert not inputs & there
-    live = set(FORMAT.snapshot(trips.ref).slices["path"].to_pylist())
+    slices = FORMAT.snapshot(trips.ref).slices.to_pylist()
+    live = {row["path"] for row in slices}
+    live |= {f"{row['partition']}/{name}" for row in slices for name in row["log_files"]}
     assert there == live, "no superseded file stays"
     assert not try_to_save(trips, overlapped)
     assert len(trips.rows()) == len(before) + 2

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -25,7 +26,7 @@ from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read import undone_commits
 from lake.formats.hudi.timeline.timeline import Timeline
-from lake.model import FileSlice
+from lake.model import Concurrency, FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, PlanState, RewriteOptions, SupersededVersion
 from service.control.store import Store
 
@@ -187,35 +188,43 @@ def test_the_commit_of_another_plan_that_had_ended_is_recorded_where_one_is_lost
 
 
 @pytest.mark.parametrize(
-    ("rollback", "waits"),
+    ("rollback", "concurrency", "waits"),
     [
-        ("running", True),
-        ("running with a heartbeat", True),
-        ("died", False),
-        ("died long ago", False),
-        ("ended", False),
-        ("of the pending plan", False),
+        ("running", Concurrency.SINGLE_WRITER, True),
+        ("running", Concurrency.OCC, True),
+        ("running with a heartbeat", Concurrency.OCC, True),
+        ("with an expired heartbeat", Concurrency.OCC, False),
+        ("with an expired heartbeat", Concurrency.SINGLE_WRITER, True),
+        ("with an expired heartbeat, begun long ago", Concurrency.SINGLE_WRITER, True),
+        ("resumed long after its heartbeat", Concurrency.SINGLE_WRITER, True),
+        ("died long ago", Concurrency.SINGLE_WRITER, False),
+        ("ended", Concurrency.SINGLE_WRITER, False),
+        ("of the pending plan", Concurrency.SINGLE_WRITER, False),
     ],
 )
 def test_a_halted_tables_sweep_leaves_an_instant_that_its_owner_may_be_rolling_back(
-    table: Compacted, tmp_path: Path, rollback: str, waits: bool
+    table: Compacted, tmp_path: Path, rollback: str, concurrency: Concurrency, waits: bool
 ) -> None:
     """Hudi removes the commit from the timeline first, and deletes the files without the table's lock.
 
-    A rollback that the plan says is of the pending compaction is lakefold's own: an owner rolls a commit back.
+    A rollback that the plan says is of the pending compaction is lakefold's own: an owner rolls a commit back. A single
+    writer that resumes a rollback renews no heartbeat that an earlier process has left.
     """
+    ref = replace(table.ref, concurrency=concurrency)
     table.roll_back(T4, "compaction" if rollback == "of the pending plan" else "commit", ends=rollback == "ended")
     (table.base / f".hoodie/{T3}.commit").unlink()
-    if rollback == "died long ago":
+    if "long" in rollback:
         os.utime(table.base / f".hoodie/{T4}.rollback.requested", (1e9, 1e9))
-    if rollback in ("running with a heartbeat", "died"):
+    if "resumed" in rollback:
+        (table.base / f".hoodie/{T4}.rollback.inflight").touch()
+    if "heartbeat" in rollback:
         heartbeat = table.base / ".hoodie/.heartbeat" / T4
         heartbeat.parent.mkdir()
         heartbeat.touch()
-        if rollback == "died":
-            os.utime(heartbeat, (time.time() - 300,) * 2)
+        age = 0 if "running" in rollback else 3600 if "resumed" in rollback else 300
+        os.utime(heartbeat, (time.time() - age,) * 2)
     store = Store(sqlite_at(tmp_path))
-    store.register_table(table.ref, "compact")
+    store.register_table(ref, "compact")
     add_ended_plan(store, table, PLAN, table.replaced)
     opened = []
 
@@ -225,10 +234,10 @@ def test_a_halted_tables_sweep_leaves_an_instant_that_its_owner_may_be_rolling_b
 
     context = RunContext(store=store, spark=spark)
     if waits:
-        assert sweep_table(table.ref, context, format=FORMAT, halted=True) == 0
+        assert sweep_table(ref, context, format=FORMAT, halted=True) == 0
     else:
         with pytest.raises(Transient, match="the table is opened"):
-            sweep_table(table.ref, context, format=FORMAT, halted=True)
+            sweep_table(ref, context, format=FORMAT, halted=True)
     assert len(opened) == (not waits)
     store.close()
 

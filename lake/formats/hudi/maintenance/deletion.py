@@ -52,7 +52,7 @@ def _delete_batch(
     victims = [version for index, version in there.items() if index not in left]
     if not victims:
         return DeletionResult(retained=left)
-    reasons = find_deletion_blockers(client.storage, timeline, victims, client.table.write_options)
+    reasons = find_deletion_blockers(client.storage, timeline, victims, client.table.write_options, retention=retention)
     retained = find_retained_files(timeline, retention)
     kept = {path: why for path, reason in reasons.items() if (why := reason or retained.get(path))}
     if kept:

@@ -36,7 +36,11 @@ from lake.formats.hudi.read.deletion_blockers import (
     find_retained_files,
     readable_since,
 )
-from lake.formats.hudi.read.restores import find_commits_undone_by_restores, find_start_without_overlaps
+from lake.formats.hudi.read.restores import (
+    find_commits_undone_by_restores,
+    find_deletable_commits,
+    find_start_without_overlaps,
+)
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, PLAN_KEY, Instant, Timeline, extra_metadata
 from lake.plan import SupersededVersion
@@ -162,7 +166,8 @@ def _select_deletable_in_order(
 
     ``start`` is the instant from which on the table's policy keeps states readable, '' if it states none. All ``paths``
     can be deleted if there is a ``start`` and the archiver can be given a bound of its own. Otherwise files are deleted
-    in the order of the commits that superseded them.
+    in the order of the commits that superseded them, and the files of a commit that overlapped others together with
+    all files that were replaced during the overlap (``find_deletable_commits``).
     """
     found = {partition: files for partition, files in paths.items() if files}
     if not found or (start and can_bound_archival(timeline, client.table.write_options)):
@@ -172,9 +177,9 @@ def _select_deletable_in_order(
     bounds = [i.time for i in timeline.pending if i.kind in REPLACING_KINDS]
     bounds.append(find_replaced_files(client.storage, timeline, all_paths).oldest_commit)
     bound = min(filter(None, bounds), default="9" * 17)
+    times = find_deletable_commits(timeline, superseded_at.values(), bound)
     found = {
-        partition: [path for path in files if path in superseded_at and superseded_at[path] <= bound]
-        for partition, files in found.items()
+        partition: [path for path in files if superseded_at.get(path) in times] for partition, files in found.items()
     }
     found = {partition: files for partition, files in found.items() if files}
     return found, max((superseded_at[path] for files in found.values() for path in files), default="")

@@ -26,7 +26,7 @@ from lake.formats.hudi.timeline.timeline import (
     instant_datetime,
     planned_slices,
 )
-from lake.model import FileSlice, TableRef
+from lake.model import Concurrency, FileSlice, TableRef
 from lake.plan import ClusteringGroup, PlanKind
 
 #: the limit for clusterings and single writers, which have no heartbeat: only their files show activity, and a task may
@@ -52,19 +52,21 @@ def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timel
 def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline) -> set[str]:
     """Return the instants whose completed commit an owner may be rolling back now.
 
-    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files. So a
-    rollback without a heartbeat may run for ``ATTEMPT_SILENCE``. A rollback that was planned for a pending rewrite is
-    not an owner's: lakefold or a writer withdraws a plan by it, and lakefold may finish it under the table's lock.
+    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files. It does
+    not renew a heartbeat, either, that the process left which it continues. So without optimistic concurrency, or
+    without a heartbeat, a rollback may run for ``ATTEMPT_SILENCE`` after its newest file. A rollback that was planned
+    for a pending rewrite is not an owner's: lakefold or a writer withdraws a plan by it, and lakefold may finish it
+    under the table's lock.
     """
     found = set()
     for instant in timeline.pending:
         if instant.kind != "rollback":
             continue
-        if last_heartbeat(storage, instant.time) is not None:
+        heartbeat = last_heartbeat(storage, instant.time)
+        if heartbeat is not None and table.concurrency is Concurrency.OCC:
             is_alive = has_live_heartbeat(table, storage, instant.time)
         else:
-            last, _ = _last_activity(table, storage, timeline, instant, (), is_ours=False)
-            is_alive = datetime.now(UTC) - last <= ATTEMPT_SILENCE
+            is_alive = datetime.now(UTC) - _newest_sign(storage, timeline, instant, heartbeat) <= ATTEMPT_SILENCE
         if is_alive:
             with suppress(FileNotFoundError):  # the instant ended after the listing
                 plan = timeline.plan(instant)
@@ -169,13 +171,19 @@ def _last_activity(
         )
     limit = ATTEMPT_SILENCE if is_ours and not others else WRITER_TIMEOUT
     heartbeat = last_heartbeat(storage, instant.time)
+    if heartbeat is not None:
+        last, limit = heartbeat, heartbeat_timeout(table.write_options)
+    else:
+        last = _newest_sign(storage, timeline, instant, None)
+    return last, datetime.now(UTC) - last <= limit
+
+
+def _newest_sign(storage: TableStorage, timeline: Timeline, instant: Instant, heartbeat: datetime | None) -> datetime:
+    """Return the newest time among the files of ``instant``, its markers and its ``heartbeat``."""
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
     signs = [storage.newest_modification(f"{timeline.directory}/{name}") for name in files]
     signs += [heartbeat, storage.newest_modification(f"{MARKER_DIRECTORY}/{instant.time}")]
-    last = max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
-    if heartbeat is not None:
-        last, limit = heartbeat, heartbeat_timeout(table.write_options)
-    return last, datetime.now(UTC) - last <= limit
+    return max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
 
 
 def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:

@@ -212,20 +212,25 @@ def compute_clean_bounds(
     replaced = find_replaced_files(storage, timeline, deleted_paths)
     deleted = max(superseded_by, replaced.newest_deleted_commit, _newest_deleted_commit(timeline))
     pending = [instant.time for instant in timeline.pending if instant.kind in REPLACING_KINDS]
-    held = min(time for time in (_long_before(clean), replaced.oldest_commit, *pending) if time)
+    replacing = min((time for time in (replaced.oldest_commit, *pending) if time), default="9" * 17)
+    held = min(_long_before(clean), replacing)
     # A restore to a commit that ran within one of the deleted commits would need the deleted files.
     overlapped = [newest for time, newest in find_newest_overlapped(timeline).items() if time <= deleted]
     last = max([deleted, *overlapped])
     # Hudi allows a savepoint of the very bound that the table's own cleaner records. So this bound has to be later than
     # such a commit.
     passed = deleted <= progress.start and all(newest < progress.start for newest in overlapped)
-    readable = max(last if passed else _first_readable_after(timeline, last), stated_earliest(timeline))
+    after_last = max(_first_readable_after(timeline, last), stated_earliest(timeline))
+    readable = max(last, stated_earliest(timeline)) if passed else after_last
     apart, savepoints = can_bound_archival(timeline, table.write_options), list(progress.savepoints)
     earliest = max(readable, progress.start) or held
     if not apart:
         # Without a bound of its own for the archiver, both bounds are one instant. lakefold deletes files in the order
         # of their commits. Only if another process deleted out of order do the bounds conflict; then the bound for
-        # readers wins, so that the rows of the newest state are right.
+        # readers wins, so that the rows of the newest state are right. It also wins against instants that are not on
+        # the timeline yet if a restore to an earlier instant would need deleted files.
+        if overlapped and after_last <= replacing:
+            held = max(held, after_last)
         earliest = min(earliest, held) if superseded_by <= held else readable
     elif held < earliest:
         savepoints.append(held)

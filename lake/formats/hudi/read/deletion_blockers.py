@@ -15,14 +15,18 @@ Retention does not depend on lakefold's database. A rewrite may be missing in th
 it completed, and another lakefold with its own database may have made the rewrite.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 from lake.formats.hudi.files.cache import WeightedCache
 from lake.formats.hudi.files.names import relative_path
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read.commits import plan_id_of, recorded_plan_id
-from lake.formats.hudi.read.restores import find_commits_undone_by_restores, find_newest_overlapped
+from lake.formats.hudi.read.restores import (
+    find_commits_undone_by_restores,
+    find_end_of_overlaps,
+    find_newest_overlapped,
+)
 from lake.formats.hudi.read.slices import committed_times, is_listed_by_metadata_table, list_latest_slices
 from lake.formats.hudi.read.superseded import find_replaced_files, find_superseding_instants
 from lake.formats.hudi.read.undone_commits import find_undone_commits
@@ -56,10 +60,13 @@ def find_deletion_blockers(
     timeline: Timeline,
     versions: Sequence[SupersededVersion],
     options: Mapping[str, str],
+    *,
+    retention: timedelta = timedelta(),
 ) -> dict[str, str | None]:
     """Return the reason why each version can't be deleted, by path; None if it can be deleted.
 
-    ``options`` are the table's ``write_options``.
+    ``options`` are the table's ``write_options``. Files that lakefold's later rewrites replaced within ``retention``
+    are waited for if a clean could not state a bound after both (``_find_archival_blockers``).
     """
     if not versions:
         return {}
@@ -92,7 +99,7 @@ def find_deletion_blockers(
 
     reasons = {version.path: reason(version) for version in versions}
     free = [version for version in versions if reasons[version.path] is None]
-    return reasons | find_ordering_blockers(storage, timeline, options, free)
+    return reasons | find_ordering_blockers(storage, timeline, options, free, retention)
 
 
 def _completed_times(timeline: Timeline, versions: Sequence[SupersededVersion]) -> set[str]:
@@ -132,13 +139,17 @@ def newest_foreign_clean(timeline: Timeline) -> Instant | None:
 
 
 def find_ordering_blockers(
-    storage: TableStorage, timeline: Timeline, options: Mapping[str, str], versions: Sequence[SupersededVersion]
+    storage: TableStorage,
+    timeline: Timeline,
+    options: Mapping[str, str],
+    versions: Sequence[SupersededVersion],
+    retention: timedelta = timedelta(),
 ) -> dict[str, str]:
     """Return the reasons why ``versions``, deletable otherwise, have to wait for older files, by path.
 
     If a version's instant overlapped later commits (``find_newest_overlapped``), the version also waits for files that
     other processes superseded until the newest of them. Files of lakefold's later rewrites are not waited for, since
-    these wait for the version in turn. ``options`` are the table's ``write_options``.
+    these wait for the version in turn; for ``options`` and ``retention`` see ``find_deletion_blockers``.
     """
     if not versions:
         return {}
@@ -146,13 +157,7 @@ def find_ordering_blockers(
     waits: dict[str, str] = {}
     if not can_bound_archival(timeline, options):
         replaced = find_replaced_files(storage, timeline, without)
-        pending = min((i.time for i in timeline.pending if i.kind in REPLACING_KINDS), default="")
-        for time in instants:
-            if replaced.oldest_commit and replaced.oldest_commit < time:
-                oldest = _describe_retained_file(timeline, replaced.oldest_path)
-                waits[time] = f"{oldest}, which commit {replaced.oldest_commit} replaced, has to be deleted first"
-            elif pending and pending < time:
-                waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
+        waits = _find_archival_blockers(timeline, replaced.paths, instants, options, retention)
     answerable, overlapped = readable_since(timeline, options), find_newest_overlapped(timeline)
     until = {time: max(time, overlapped.get(time, "")) for time in instants}
     requested = sorted(time for time in instants if until[time] > answerable and time not in waits)
@@ -186,6 +191,67 @@ def find_ordering_blockers(
                     f"declare states before {until[time]} readable"
                 )
     return {version.path: waits[version.instant] for version in versions if version.instant in waits}
+
+
+def _find_archival_blockers(
+    timeline: Timeline,
+    replaced: Mapping[str, Sequence[str]],
+    instants: Collection[str],
+    options: Mapping[str, str],
+    retention: timedelta,
+) -> dict[str, str]:
+    """Return the reasons why files have to wait on a table whose cleans can't bound archival, by superseding instant.
+
+    The earliest retained instant of a clean is the archiver's bound there as well. So it can't be later than a commit
+    whose ``replaced`` files exist, or than a pending replacement. But after the deletion it has to be later than every
+    commit that one of ``instants`` overlapped, so that Hudi refuses to save that commit.
+    """
+    oldest, overlapped = min(replaced, default=""), find_newest_overlapped(timeline)
+    pending = min((i.time for i in timeline.pending if i.kind in REPLACING_KINDS), default="")
+    waits: dict[str, str] = {}
+    for time in instants:
+        newest = overlapped.get(time, "")
+        end = find_end_of_overlaps(overlapped, time) or newest
+        during = (commit for commit in sorted(replaced) if time < commit <= end)
+        reasons = (_staying_reason(timeline, commit, replaced[commit], options, retention) for commit in during)
+        stays = next(filter(None, reasons), None)
+        why = f"Hudi would save {newest}, and a restore to it rolls {time} back, since it completed after that commit"
+        if oldest and oldest < time:
+            path = _describe_retained_file(timeline, replaced[oldest][0])
+            waits[time] = f"{path}, which commit {oldest} replaced, has to be deleted first"
+        elif pending and pending < time:
+            waits[time] = f"pending {pending} is older than {time} and may replace files to be deleted first"
+        elif stays is not None:
+            waits[time] = f"{stays}, and while it exists, {why}"
+        elif pending and newest and pending <= end:
+            waits[time] = f"pending {pending} may replace files, and while these exist, {why}"
+    return waits
+
+
+def _staying_reason(
+    timeline: Timeline, commit: str, paths: Sequence[str], options: Mapping[str, str], retention: timedelta
+) -> str | None:
+    """Return why files that ``commit`` replaced stay; None if they can be deleted after or with files of older commits.
+
+    lakefold deletes the files of all its rewrites in order, and so does its service ``clean`` with the other files. So
+    only files that stay for another reason are waited for: two files must not wait for each other.
+    """
+    for savepoint, kept in timeline.savepoints().items():
+        if (path := next((path for path in paths if path in kept), None)) is not None:
+            return f"{path}, which {commit} replaced, is kept by savepoint {savepoint}"
+    if _is_by_lakefold(timeline, commit):
+        found = timeline.find(commit)
+        completed_at = (None if found is None else found.completed_at) or commit
+        until = instant_datetime(completed_at, timeline.timezone) + retention
+        if until <= datetime.now(UTC):
+            return None
+        return f"{paths[0]}, which {commit} replaced, is retained until {until:%Y-%m-%d %H:%M} UTC"
+    if options.get(AUTOMATIC_CLEAN_KEY, "").lower() == "false":
+        return None
+    return (
+        f"{paths[0]}, which {commit} replaced, is left to the table's own cleaner (if no writer cleans this table, set "
+        f'{AUTOMATIC_CLEAN_KEY} = "false" in its write_options)'
+    )
 
 
 def _find_oldest(files: Mapping[str, str]) -> str:

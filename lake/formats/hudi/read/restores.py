@@ -12,7 +12,7 @@ before the earliest retained instant of the newest clean; the earliest retained 
 therefore after these commits, see ``find_newest_overlapped``. For the newest commit savepoints can't be refused.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
@@ -63,6 +63,39 @@ def find_newest_overlapped(timeline: Timeline) -> Mapping[str, str]:
             found[commit.time] = next(other.time for other in later if (other.completed_at or "") < completed_at)
         earliest_completion = min(earliest_completion, completed_at) if later else completed_at
         later.append(commit)
+    return found
+
+
+def find_end_of_overlaps(overlapped: Mapping[str, str], time: str) -> str | None:
+    """Return the newest commit of the chain of overlaps that begins with the commit ``time``.
+
+    ``overlapped`` is the result of ``find_newest_overlapped``. None if the chain is too long to wait for its end, as
+    with many concurrent writers.
+    """
+    end = overlapped.get(time, time)
+    for _ in range(_MAX_CHAIN):
+        later = max((newest for other, newest in overlapped.items() if time < other <= end), default=end)
+        if later <= end:
+            return end
+        end = later
+    return None
+
+
+def find_deletable_commits(timeline: Timeline, superseding: Collection[str], bound: str) -> Collection[str]:
+    """Return those of the commits ``superseding`` whose superseded files a clean that can't bound archival may delete.
+
+    ``bound`` is the archiver's bound: the oldest commit whose replaced files stay, or the oldest pending replacement.
+    After the deletion no commit that a deleted one overlapped may be at or after the bound: it could be saved. Each
+    commit that waits for this reason is the new bound, unless the chain of such commits is too long.
+    """
+    overlapped = find_newest_overlapped(timeline)
+    found = {time for time in superseding if time <= bound}
+    for _ in range(_MAX_CHAIN):
+        waiting = {time for time in found if overlapped.get(time, "") >= bound}
+        if not waiting:
+            break
+        bound = min(waiting)
+        found = {time for time in found - waiting if time <= bound}
     return found
 
 

@@ -8,8 +8,8 @@ states before the superseding commit are no longer readable.
 
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from lake.formats.hudi.files.names import DataFileName, FileGroupId, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
@@ -88,21 +88,25 @@ def _read_replacements(timeline: Timeline) -> list[tuple[str, list[FileGroupId]]
 class ReplacedFiles:
     """The files of replaced file groups in storage.
 
-    ``oldest_commit`` is the oldest commit whose replaced files still exist, and ``oldest_path`` is one of these files.
-    ``newest_deleted_commit`` is the newest commit that replaced a file group of which no file exists. Each is '' if
-    there is no such commit.
+    ``paths`` has these files by the commit that replaced them. ``newest_deleted_commit`` is the newest commit that
+    replaced a file group of which no file exists, '' if there is no such commit.
     """
 
-    oldest_commit: str = ""
-    oldest_path: str = ""
+    paths: Mapping[str, Sequence[str]] = field(default_factory=dict)
     newest_deleted_commit: str = ""
+
+    @property
+    def oldest_commit(self) -> str:
+        """The oldest commit whose replaced files still exist; '' if there is none."""
+        return min(self.paths, default="")
 
 
 def find_replaced_files(storage: TableStorage, timeline: Timeline, excluded: Collection[str] = ()) -> ReplacedFiles:
     """Find the files of replaced file groups in storage, except the paths in ``excluded``."""
     paths: dict[FileGroupId, set[str]] = defaultdict(set)
     listed = set()
-    oldest = path = deleted = ""
+    left: dict[str, list[str]] = defaultdict(list)
+    deleted = ""
     for time, groups in _read_replacements(timeline):
         for group in groups:
             if group[0] not in listed:
@@ -113,6 +117,6 @@ def find_replaced_files(storage: TableStorage, timeline: Timeline, excluded: Col
                         paths[file.group_id].add(found)
             if group not in paths:
                 deleted = time
-            elif not oldest:
-                oldest, path = time, min(paths[group])
-    return ReplacedFiles(oldest_commit=oldest, oldest_path=path, newest_deleted_commit=deleted)
+            else:
+                left[time] += sorted(paths[group])
+    return ReplacedFiles(paths=dict(left), newest_deleted_commit=deleted)
