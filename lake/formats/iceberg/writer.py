@@ -393,10 +393,10 @@ class IcebergWriter:
         for reason in deletion_blockers(table, versions).values():
             if reason is not None:
                 raise Conflict(f"{self._ref.name}: {reason}")
-        require_storage_clock(table, "expiring snapshots")
+        now_ms = require_storage_clock(table, "expiring snapshots")
         java_table = self._open()
         self.fence()
-        return expiry.expire(table, java_table, versions, self.retention)
+        return expiry.expire(table, java_table, versions, self.retention, now_ms)
 
     # Helpers.
 

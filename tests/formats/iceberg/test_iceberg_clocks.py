@@ -39,9 +39,9 @@ def test_a_plan_is_neither_prepared_nor_committed_nor_withdrawn_by_a_wrong_clock
             set_clock(patch, minutes)
             with pytest.raises(Transient, match=r"committing waits: the clock of this host says .*, the storage's"):
                 one.writer.commit(rewrite)
-            with pytest.raises(Transient, match="while withdrawing an attempt"):
+            with pytest.raises(Transient, match="withdrawing an attempt waits"):
                 one.discarded(None)
-            with attempt(case, plan, 2) as later, pytest.raises(Transient, match="while preparing the plan"):
+            with attempt(case, plan, 2) as later, pytest.raises(Transient, match="preparing the plan waits"):
                 later.prepared()
         assert metadata_files(table) == before
         one.writer.commit(rewrite)
@@ -56,7 +56,7 @@ def test_no_snapshot_expires_by_a_clock_that_is_ahead(
     set_clock(monkeypatch, 540)
     with case.format.writer(table, case.spark, case.engines) as writer:
         writer.retention = timedelta(hours=1)  # type: ignore[attr-defined]
-        with pytest.raises(Transient, match="while expiring snapshots"):
+        with pytest.raises(Transient, match="expiring snapshots waits"):
             writer.delete(commit.superseded)
     assert metadata_files(table) == before
 
@@ -68,3 +68,21 @@ def test_a_clock_that_is_half_a_minute_off_commits(
     set_clock(monkeypatch, seconds / 60)
     run(case, plan_all(case.format, table, "p"))
     assert len(case.commits(table)) == 1
+
+
+def test_no_snapshot_expires_too_early_by_a_clock_that_is_half_a_minute_ahead(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    commit = run(case, plan_all(case.format, table, "p"))
+    case.append(table, "dt=0", 1000, 1001)
+
+    def retained(retention: timedelta) -> int:
+        with case.format.writer(table, case.spark, case.engines) as writer:
+            writer.retention = retention  # type: ignore[attr-defined]
+            return len(writer.delete(commit.superseded).retained)
+
+    with monkeypatch.context() as patch:
+        set_clock(patch, 29 / 60)
+        patch.setattr("time.time_ns", storage_clock._now_ns)
+        assert retained(timedelta(seconds=25)) == len(commit.superseded)
+    assert retained(timedelta()) == 0

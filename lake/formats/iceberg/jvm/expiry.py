@@ -2,7 +2,6 @@
 """Deletes superseded files by Iceberg's own expiry, which removes the files that no remaining snapshot lists."""
 
 import os
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -20,12 +19,14 @@ _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 _GC = "gc.enabled"
 
 
-def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta) -> int | None:
+def expiry_limit_ms(
+    table: LoadedTable, versions: Sequence[SupersededVersion], retention: timedelta, now_ms: int
+) -> int | None:
     """Return the time, in ms since 1970, before which snapshots may expire so that ``versions`` are deleted.
 
     This is the time of the newest commit that superseded one of them. The time is earlier if the ``retention`` or the
-    maximum age of ``main``'s snapshots requires an earlier one. Returns None if no snapshot may expire. Iceberg's
-    expiry itself honours branches, tags and ``history.expire.min-snapshots-to-keep``.
+    maximum age of ``main``'s snapshots requires an earlier one; ``now_ms`` is the present time. Returns None if no
+    snapshot may expire. Iceberg's expiry itself honours branches, tags and ``history.expire.min-snapshots-to-keep``.
     """
     if table.metadata.properties.get(_GC, "true").lower() == "false":
         return None
@@ -33,7 +34,6 @@ def expiry_limit_ms(table: LoadedTable, versions: Sequence[SupersededVersion], r
     commits = [one.timestamp_ms for one in table.metadata.snapshots if str(one.snapshot_id) in superseding]
     if not commits:
         return None  # the states before the superseding commits have expired already
-    now_ms = time.time_ns() // 1_000_000
     return int(min(max(commits), now_ms - _max_age(table)[1], now_ms - round(retention.total_seconds() * 1000)))
 
 
@@ -80,12 +80,19 @@ def _ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[An
 
 
 def expire(
-    table: LoadedTable, java_table: JavaTable, versions: Sequence[SupersededVersion], retention: timedelta
+    table: LoadedTable,
+    java_table: JavaTable,
+    versions: Sequence[SupersededVersion],
+    retention: timedelta,
+    now_ms: int,
 ) -> DeletionResult:
-    """Expire the states before the commits that superseded ``versions``, and no later ones. Raises Transient."""
+    """Expire the states before the commits that superseded ``versions``, and no later ones. Raises Transient.
+
+    ``now_ms`` is the present time in ms since 1970, by a clock that is not ahead of the storage's.
+    """
     paths = [resolve_path(table.ref.location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
-    limit, kept_by = expiry_limit_ms(table, versions, retention), _kept_by(table)
+    limit, kept_by = expiry_limit_ms(table, versions, retention, now_ms), _kept_by(table)
     oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
     if limit is not None and oldest is not None:
         with translated_errors(table.ref.name, "expiring snapshots"):

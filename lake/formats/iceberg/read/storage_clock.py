@@ -22,8 +22,10 @@ MAX_SKEW = timedelta(seconds=30)
 _NANOSECONDS = 1_000_000_000
 
 
-def require_storage_clock(table: LoadedTable, doing: str) -> None:
-    """Raise Transient if this host's clock differs from the storage's by more than ``MAX_SKEW``.
+def require_storage_clock(table: LoadedTable, doing: str) -> int:
+    """Return the present time by the earlier one of this host's and the storage's clock, in ms since 1970.
+
+    Raises Transient if the two clocks differ by more than ``MAX_SKEW``.
 
     The storage's time is the modification time of a file just written beside the table's metadata.
     """
@@ -42,7 +44,7 @@ def require_storage_clock(table: LoadedTable, doing: str) -> None:
     skew = round(MAX_SKEW.total_seconds() * _NANOSECONDS)
     # The process may be paused between these calls; storages may have times of whole seconds.
     if before - skew <= written + _NANOSECONDS and written <= after + skew:
-        return
+        return min(before, written) // 1_000_000
     here = before if before > written else after
     raise Transient(
         f"{table.ref.name}: {doing} waits: the clock of this host says {_format(here)}, the storage's "
