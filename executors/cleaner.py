@@ -284,7 +284,9 @@ class _TableCleaning:
             raise Conflict("another process has deleted some of these files meanwhile")
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
-        return partitions_awaiting_sweep(self._table, format=self._format, store=self._store, partitions=partitions)
+        return partitions_awaiting_sweep(
+            self._table, format=self._format, store=self._store, partitions=partitions, before_deletion=True
+        )
 
     def _record_deletion(self, batch: Sequence[SupersededRecord], deletion: DeletionResult) -> None:
         left = {batch[index].row_id: reason for index, reason in deletion.retained.items()}

@@ -60,7 +60,7 @@ class _Leaf:
     def __init__(self, name: str, kind: int, length: int, definitions: int, repetitions: int) -> None:
         self._name, self._kind = name, kind
         self._bytes = length if kind == _FIXED else _VALUE_BYTES[kind]
-        #: the lengths that histograms of levels can have; none is written if all levels are 0
+        #: the lengths that histograms of levels can have; a histogram is missing if all levels are 0
         self._levels = {"definitions": (0, definitions + 1), "repetitions": (0, repetitions + 1)}
 
     def contradiction(self, footer: bytes, chunk: Sequence[FoundValue]) -> str | None:

@@ -25,6 +25,7 @@ from lake.relocation.decide import (
     decide,
     decide_by_choice,
     decide_restore_location,
+    deletion_blocker,
     orphaned_inputs,
     relocation_blocker,
 )
@@ -43,22 +44,27 @@ _LOOKS_APART = 3
 
 
 def partitions_awaiting_sweep(
-    table: TableRef, *, format: TableFormat, store: PlanStore, partitions: Collection[str]
+    table: TableRef,
+    *,
+    format: TableFormat,
+    store: PlanStore,
+    partitions: Collection[str],
+    before_deletion: bool = False,
 ) -> Mapping[str, str]:
     """Return the ``partitions`` that the sweep has to process first, each with the reason.
 
     The reasons are: a writer has changed a previous location, a round has begun there, a person has to decide on a
-    writer's intent, or a late file is too recent to be compared with an overwrite. Until the sweep has processed these
-    partitions, they are not planned, committed or cleaned.
+    writer's intent, or a late file is too recent to be compared with an overwrite or, ``before_deletion``, too recent
+    to be copied. Until the sweep has processed these partitions, they are not planned, committed or cleaned.
     """
     if not isinstance(format, RelocatesPartitions):
         return {}
     relocations = relocation_store(store)
     known = _relocated_partitions(table, format, relocations, partitions)
     states = format.inspect_locations(table, known) if known else {}
+    blocker = deletion_blocker if before_deletion else relocation_blocker
     found = {
-        one.partition: _sweep_reason(one, states[one.partition]) or relocation_blocker(one, states[one.partition])
-        for one in known
+        one.partition: _sweep_reason(one, states[one.partition]) or blocker(one, states[one.partition]) for one in known
     }
     # Read after the inspection, since a round may have halted a partition and changed its state in between.
     halted = relocations.halted_partitions(table)

@@ -24,11 +24,11 @@ from lake.relocation.evidence import (
     latest_arrival_ms,
     location_label,
     overwrite_start_ms,
-    recent_late_file,
+    recent_late_files,
     unready_reason,
     with_recorded_arrivals,
 )
-from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition
+from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.locations import is_below_table
 from lake.units import format_duration
 
@@ -95,17 +95,34 @@ def decide(
 
 
 def relocation_blocker(record: RelocatedPartition, state: PartitionState) -> str | None:
-    """Return the late file for which a relocation has to wait, although the sweep has nothing to do; else None.
+    """Return why a relocation has to wait, although the sweep has nothing to do; None if it need not wait.
 
     An overwrite of the partition's location replaces the late files that are older. The next relocation ends the
     evidence of the overwrite: it records the files that it finds as the partition's. So it waits until the sweep has
-    decided about a file that was written a moment ago. The sweep's own relocations need no such check: they
+    decided about an older file that was written a moment ago. The sweep's own relocations need no such check: they
     wait for the files of the overwrite, which were written as recently.
     """
     if state.location != record.latest.location:
         return None
     here = inspect_current_location(record, state.locations[record.latest.location])
-    return None if here.change is LocationChange.UNCHANGED else recent_late_file(record, state)
+    if here.change is LocationChange.UNCHANGED:
+        return None
+    recent = recent_late_files(record, state)
+    if here.change is LocationChange.OVERWRITTEN:
+        return _describe_recent(arrived_before(recent, overwrite_start_ms(here.late_files)))
+    return _describe_recent(recent)
+
+
+def deletion_blocker(record: RelocatedPartition, state: PartitionState) -> str | None:
+    """Return why replaced files must not be deleted yet, although the sweep has nothing to do; None if they may be.
+
+    A late file that the sweep finds after a deletion has begun may belong to an overwrite: it halts the partition.
+    """
+    return None if state.location is None else _describe_recent(recent_late_files(record, state))
+
+
+def _describe_recent(files: Iterable[LocatedFile]) -> str | None:
+    return min((f"{file.path} {UnreadyReason.RECENT}" for file in files), default=None)
 
 
 def _decide(

@@ -356,19 +356,15 @@ def has_late_files(previous: PreviousLocation, state: PartitionState, record: Re
     return bool(_late_files(previous, state, record))
 
 
-def recent_late_file(record: RelocatedPartition, state: PartitionState) -> str | None:
-    """Return the first late file that is not copied yet because it was written a moment ago, with this reason.
-
-    Returns None if there is no such file.
-    """
-    found = [
-        f"{file.path} {UnreadyReason.RECENT}"
+def recent_late_files(record: RelocatedPartition, state: PartitionState) -> Mapping[LocatedFile, int]:
+    """Return the late files that are not copied yet because they were written a moment ago, with arrival times."""
+    return {
+        file: arrived_ms
         for previous in record.previous_locations
         if previous.location != state.location and not previous.is_before_owner_move
-        for file in _late_files(previous, state, record)
+        for file, arrived_ms in _late_files(previous, state, record).items()
         if state.locations[previous.location].unready.get(file.path) is UnreadyReason.RECENT
-    ]
-    return min(found, default=None)
+    }
 
 
 def _late_files(

@@ -25,6 +25,7 @@ from relocation_states import (
     two_files,
 )
 
+from lake.plan import LocatedFile
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
@@ -32,6 +33,7 @@ from lake.relocation.decide import (
     decide,
     decide_by_choice,
     decide_restore_location,
+    deletion_blocker,
     orphaned_inputs,
     relocation_blocker,
 )
@@ -147,16 +149,27 @@ def test_rule_2_an_unready_file_delays_no_other_file_if_no_file_is_missing():
             )
 
 
-def test_rule_2_a_relocation_waits_for_a_recent_late_file_only_if_the_partition_was_overwritten():
+def test_rule_2_a_relocation_waits_for_a_recent_late_file_that_an_overwrite_may_have_replaced():
+    def reason(why: UnreadyReason, current: LocationState, late: LocatedFile = LATE_FILE) -> str | None:
+        files = location_with(*PREVIOUS.expected_files, late).files
+        original = LocationState(files=files, unready={late.path: why})
+        return relocation_blocker(relocated(PREVIOUS), partition_at(original=original, current=current))
+
+    later, earlier = location_with(file("current/new", LATE + 1)), location_with(file("current/new", EARLY))
+    assert reason(UnreadyReason.RECENT, later) == f"{LATE_FILE.path} was written a moment ago"
+    assert reason(UnreadyReason.RECENT, earlier) is None, "it came after the overwrite, so it is copied in any case"
+    assert reason(UnreadyReason.STALLED, later) is None
+    assert reason(UnreadyReason.RECENT, PUBLISHED_FILES) is None
+    begun = replace(earlier, unready={"current/new": UnreadyReason.RECENT})
+    assert reason(UnreadyReason.RECENT, begun) == f"{LATE_FILE.path} was written a moment ago"
+
+
+def test_rule_2_replaced_files_are_not_deleted_while_a_late_file_is_recent():
     for why, waits in ((UnreadyReason.RECENT, True), (UnreadyReason.STALLED, False)):
-        original = LocationState(
-            files=location_with(*PREVIOUS.expected_files, LATE_FILE).files, unready={LATE_FILE.path: why}
-        )
-        overwritten = partition_at(original=original, current=location_with(file("current/new", LATE)))
-        reason = relocation_blocker(relocated(PREVIOUS), overwritten)
-        assert reason == (f"{LATE_FILE.path} was written a moment ago" if waits else None)
-        same = partition_at(original=original, current=PUBLISHED_FILES)
-        assert relocation_blocker(relocated(PREVIOUS), same) is None
+        files = location_with(*PREVIOUS.expected_files, LATE_FILE).files
+        original = LocationState(files=files, unready={LATE_FILE.path: why})
+        there = partition_at(original=original, current=PUBLISHED_FILES)
+        assert (deletion_blocker(relocated(PREVIOUS), there) is not None) is waits
 
 
 def test_rule_4_a_person_chooses_the_location_and_the_files_of_the_other_one_are_superseded():

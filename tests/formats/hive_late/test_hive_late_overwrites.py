@@ -250,3 +250,14 @@ def test_rule_2_a_relocation_waits_for_a_late_file_of_a_moment_ago_that_an_overw
     bench.request(partitions=[PARTITION])
     assert bench.run().result is RunResult.COMPLETED
     assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(theirs))
+
+
+def test_rule_2_the_cleaner_deletes_nothing_in_a_location_with_a_late_file_of_a_moment_ago(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    before, late = in_partition(bench), write(home(bench), 900, 910)
+    with monkeypatch.context() as patched:
+        patched.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(minutes=1))
+        reasons = {kept.reason for kept in bench.clean().kept if kept.version.partition == PARTITION}
+    assert reasons == {f"the sweep comes first: {PARTITION}/part-late.parquet was written a moment ago"}
+    assert (swept(bench).copied, in_partition(bench), halted(bench)) == (1, sorted([*before, *late]), None)

@@ -13,6 +13,7 @@ from pyarrow import orc
 
 from lake.errors import Transient
 from lake.relocation.decide import WRITER_GRACE
+from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS
 from lake.relocation.model import UnreadyReason
 from lake.storage.files import FileEntry, FileIO
 from lake.storage.filesystems import filesystem_of
@@ -54,8 +55,9 @@ def unready_reason(storage: FileIO, entry: FileEntry, now: float, *, is_previous
             return None if _is_readable(entry.path) else UnreadyReason.STALLED
     except FileNotFoundError:
         return UnreadyReason.WRITING
-    # abs(): if this clock is far behind the storage's, the age is negative, and every file would look young.
-    return UnreadyReason.RECENT if abs(age) < STABLE_AFTER.total_seconds() else None
+    # If this clock is far behind the storage's, every file would look young.
+    is_recent = -MAX_CLOCK_DIFFERENCE_MS / 1000 <= age < STABLE_AFTER.total_seconds()
+    return UnreadyReason.RECENT if is_recent else None
 
 
 def _has_end_magic(storage: FileIO, path: str) -> bool:
