@@ -66,10 +66,42 @@ def partitions_awaiting_sweep(
     found = {
         one.partition: _sweep_reason(one, states[one.partition]) or blocker(one, states[one.partition]) for one in known
     }
+    found |= _former_name_reasons(table, format, relocations, known, partitions)
     # Read after the inspection, since a round may have halted a partition and changed its state in between.
     halted = relocations.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
     return {partition: reason for partition, reason in found.items() if reason is not None} | reasons
+
+
+def _former_name_reasons(
+    table: TableRef,
+    format_: RelocatesPartitions,
+    store: RelocationStore,
+    known: Sequence[RelocatedPartition],
+    partitions: Collection[str],
+) -> Mapping[str, str]:
+    """Return the reasons why renamed ``partitions`` have to wait for the sweep of their former names.
+
+    Late files of a former name's previous locations are rows of the renamed partition, and an overwrite of it may have
+    replaced them. A halt of the former name does not delay the renamed partition.
+    """
+    names, former = set(partitions), list[RelocatedPartition]()
+    while wanted := {name for one in known for name in one.former_names} - names:
+        names |= wanted
+        known = _relocated_partitions(table, cast(TableFormat, format_), store, wanted)
+        former += known
+    states = format_.inspect_locations(table, former) if former else {}
+    found: dict[str, str] = {}
+    for one in former:
+        state = states[one.partition]
+        reason = _sweep_reason(one, state) or deletion_blocker(one, state)
+        if reason is not None and not _needs_operator(one, state):
+            found |= {
+                name: reason
+                for name in (state.renamed_to, state.moved_on_as)
+                if name is not None and name in partitions
+            }
+    return found
 
 
 def sweep_partitions(

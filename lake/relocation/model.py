@@ -8,7 +8,7 @@ from enum import StrEnum
 from types import MappingProxyType
 
 from lake.plan import Commit, LocatedFile, Relocation
-from lake.relocation.owner_moves import find_owner_moves, is_in_version
+from lake.relocation.owner_moves import find_owner_moves, is_in_version, partition_of_version_directory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +111,12 @@ class RelocatedPartition:
             *(relocation.location for relocation in self.begun_relocations),
             *filter(None, (self.original_location, self.owner_location)),
         }
+
+    @property
+    def former_names(self) -> Collection[str]:
+        """Other names under which lakefold has moved the partition, as far as its previous locations show them."""
+        names = {partition_of_version_directory(previous.location) for previous in self.previous_locations}
+        return {name for name in names if name not in (None, self.partition)}
 
     @property
     def recorded_files(self) -> Iterator[LocatedFile]:

@@ -51,3 +51,11 @@ def find_owner_moves(relocations: Sequence[tuple[str, str]]) -> OwnerMoves:
 def is_in_version(location: str) -> bool:
     """True if a location is in a version, to which only lakefold moves partitions."""
     return location.partition("/")[0] in DATA_DIRS
+
+
+def partition_of_version_directory(location: str) -> str | None:
+    """Return the name that a partition had when lakefold moved it to ``location``; None for a location in no version.
+
+    The path of a version's directory ends with the name of the partition.
+    """
+    return location.split("/", 2)[2] if is_in_version(location) and location.count("/") > 1 else None

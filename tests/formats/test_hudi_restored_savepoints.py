@@ -125,6 +125,45 @@ def test_the_service_deletes_what_overlapping_commits_replaced_at_once_or_not_at
     assert not try_to_save(trips, made.time)
 
 
+@pytest.mark.parametrize("options", TABLES.values(), ids=TABLES)
+@pytest.mark.crossed
+def test_files_that_a_restore_needs_wait_while_those_of_a_later_rewrite_are_needed_by_another_restore(
+    spark: Any, tmp_path: Path, options: dict[str, str]
+) -> None:
+    """The later rewrite overlapped the newest commit, which Hudi always saves; so the archiver must be held back."""
+    trips = Table(spark, tmp_path / "trips", options)
+    write(rows(trips.spark, 0, 20).where("id % 2 = 1").coalesce(1), trips.base, options=trips.options)
+    write(rows(trips.spark, 0, 20).where("id % 2 = 0").coalesce(1), trips.base, options=trips.options)
+    with trips.writer() as one, trips.writer() as two:
+        rewrites = [
+            writer.rewrite(writer.prepare(trips.plan(name, partitions=[partition]), 1), ignore)
+            for writer, name, partition in ((one, "0198-one", ONE), (two, "0198-two", TWO))
+        ]
+        put(trips, 7000)
+        overlapped = trips.timeline().newest_commit_time
+        first = one.commit(rewrites[0])
+        put(trips, 8000)
+        second = two.commit(rewrites[1])
+    with pytest.raises(Conflict, match=r"is needed by a restore to a savepoint of .* the newest commit, .*Hudi would"):
+        delete(trips, first)
+    storage, timeline = TableStorage(str(trips.base)), trips.timeline()
+    paths = [version.path for version in first.superseded]
+    bounds = compute_clean_bounds(
+        trips.ref,
+        storage,
+        timeline,
+        f"{datetime.now(UTC):%Y%m%d%H%M%S%f}"[:17],
+        read_cleaner_progress(timeline),
+        deleted_paths=paths,
+        superseded_by=first.instant,
+    )
+    assert bounds.earliest_retained <= second.instant, "its replacement would be archived while its files exist"
+    put(trips, 9000)
+    with trips.writer() as cleaner:
+        cleaner.delete([*first.superseded, *second.superseded])
+    assert not try_to_save(trips, overlapped)
+
+
 def test_hudis_cleaner_by_file_versions_lets_a_commit_be_saved_whose_restore_needs_files_that_it_deleted(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -581,3 +581,28 @@ def test_rule_2_a_partition_that_was_dropped_with_late_files_does_not_count_as_a
     bench.sweep()
     assert (rows_in(place_of(bench, "dt=1")), halted(bench)) == (rows, None)
     assert bench.case.partitions(bench.table)["dt=1"] == there  # type: ignore[attr-defined]
+
+
+def test_rule_2_a_plan_of_a_renamed_partition_waits_until_the_sweep_of_its_former_name_has_seen_an_older_late_file(
+    bench: Bench,
+):
+    """The commit ended the evidence that the partition was overwritten after the late file had arrived."""
+    renamed(bench)
+    for part in range(2):
+        write(place_of(bench), 700 + 10 * part, 710 + 10 * part, f"part-{part}.parquet")
+    bench.request(partitions=[RENAMED])
+    assert bench.run().result is RunResult.COMPLETED
+    swept_to_the_end(bench)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    place = place_of(bench)
+    rows = sorted([*overwrite(place, 500, 510), *write(place, 510, 520, "part-more.parquet")])
+    bench.request(partitions=[RENAMED])
+    outcome = bench.run()
+    assert (outcome.result, outcome.reason) == (RunResult.CANCELLED, "Conflict")
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
+    bench.request(partitions=[RENAMED])
+    assert bench.run().result is RunResult.COMPLETED
+    swept_to_the_end(bench)
+    assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)

@@ -208,13 +208,13 @@ def _find_archival_blockers(
     """
     oldest, overlapped = min(replaced, default=""), find_newest_overlapped(timeline)
     pending = min((i.time for i in timeline.pending if i.kind in REPLACING_KINDS), default="")
+    staying = _StayingFiles(timeline, options, retention)
     waits: dict[str, str] = {}
     for time in instants:
         newest = overlapped.get(time, "")
         end = find_end_of_overlaps(overlapped, time) or newest
         during = (commit for commit in sorted(replaced) if time < commit <= end)
-        reasons = (_staying_reason(timeline, commit, replaced[commit], options, retention) for commit in during)
-        stays = next(filter(None, reasons), None)
+        stays = next(filter(None, (staying.reason(commit, replaced[commit]) for commit in during)), None)
         why = f"Hudi would save {newest}, and a restore to it rolls {time} back, since it completed after that commit"
         if oldest and oldest < time:
             path = _describe_retained_file(timeline, replaced[oldest][0])
@@ -228,30 +228,40 @@ def _find_archival_blockers(
     return waits
 
 
-def _staying_reason(
-    timeline: Timeline, commit: str, paths: Sequence[str], options: Mapping[str, str], retention: timedelta
-) -> str | None:
-    """Return why files that ``commit`` replaced stay; None if they can be deleted after or with files of older commits.
+class _StayingFiles:
+    """Tells which replaced files stay for another reason than the order of deletions.
 
     lakefold deletes the files of all its rewrites in order, and so does its service ``clean`` with the other files. So
     only files that stay for another reason are waited for: two files must not wait for each other.
     """
-    for savepoint, kept in timeline.savepoints().items():
-        if (path := next((path for path in paths if path in kept), None)) is not None:
-            return f"{path}, which {commit} replaced, is kept by savepoint {savepoint}"
-    if _is_by_lakefold(timeline, commit):
-        found = timeline.find(commit)
-        completed_at = (None if found is None else found.completed_at) or commit
-        until = instant_datetime(completed_at, timeline.timezone) + retention
-        if until <= datetime.now(UTC):
+
+    def __init__(self, timeline: Timeline, options: Mapping[str, str], retention: timedelta) -> None:
+        self._timeline, self._options, self._retention = timeline, options, retention
+        self._saved = {path: savepoint for savepoint, paths in timeline.savepoints().items() for path in paths}
+        self._undone_by_restores = find_commits_undone_by_restores(timeline, readable_since(timeline, options))
+
+    def reason(self, commit: str, paths: Sequence[str]) -> str | None:
+        """Return why the files ``paths``, which ``commit`` replaced, stay.
+
+        None if they can be deleted after or with the files that older commits replaced.
+        """
+        if (path := next((path for path in paths if path in self._saved), None)) is not None:
+            return f"{path}, which {commit} replaced, is kept by savepoint {self._saved[path]}"
+        if (restore := self._undone_by_restores.get(commit)) is not None:
+            return f"{paths[0]}, which {commit} replaced, is needed by a restore {restore}"
+        if _is_by_lakefold(self._timeline, commit):
+            found = self._timeline.find(commit)
+            completed_at = (None if found is None else found.completed_at) or commit
+            until = instant_datetime(completed_at, self._timeline.timezone) + self._retention
+            if until <= datetime.now(UTC):
+                return None
+            return f"{paths[0]}, which {commit} replaced, is retained until {until:%Y-%m-%d %H:%M} UTC"
+        if self._options.get(AUTOMATIC_CLEAN_KEY, "").lower() == "false":
             return None
-        return f"{paths[0]}, which {commit} replaced, is retained until {until:%Y-%m-%d %H:%M} UTC"
-    if options.get(AUTOMATIC_CLEAN_KEY, "").lower() == "false":
-        return None
-    return (
-        f"{paths[0]}, which {commit} replaced, is left to the table's own cleaner (if no writer cleans this table, set "
-        f'{AUTOMATIC_CLEAN_KEY} = "false" in its write_options)'
-    )
+        return (
+            f"{paths[0]}, which {commit} replaced, is left to the table's own cleaner (if no writer cleans this table, "
+            f'set {AUTOMATIC_CLEAN_KEY} = "false" in its write_options)'
+        )
 
 
 def _find_oldest(files: Mapping[str, str]) -> str:
