@@ -431,6 +431,27 @@ def test_rule_4_an_overwrite_that_a_commit_had_followed_is_not_waited_for(
     assert (in_partition(bench), halted(bench)) == (sorted([*rows, *late]), None)
 
 
+@pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
+def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_aside(known: Bench, is_lost: bool):
+    """The check of the commit may have met the file or not, but the commits show the overwrite that followed it."""
+    bench, to, left = known, backup(known), here(known)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = [*overwrite(left, 700, 720), *write(left, 720, 730, "part-more.parquet")]
+    assert swept(bench).superseded == 1
+    compact(bench)
+    if is_lost:
+        lose_database(bench)
+    else:
+        set_back(bench, to)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+    later = write(home(bench), 910, 920, "part-later.parquet")
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted([*rows, *later]), None)
+
+
 def proposed(bench: Bench) -> Plan:
     """A plan of the partition that waits for approval."""
     plan = plan_all(bench.format, bench.table, str(uuid7()), partitions=[PARTITION])

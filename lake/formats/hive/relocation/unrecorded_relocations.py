@@ -8,6 +8,7 @@ now has another prefix, if the database was lost or restored from a backup, or i
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import cache, partial
 from posixpath import basename
 
@@ -19,7 +20,7 @@ from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
-from lake.plan import LocatedFile, Relocation, milliseconds_of
+from lake.plan import LocatedFile, Relocation, SupersededVersion, milliseconds_of
 from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
 from lake.relocation.owner_moves import find_owner_moves
 from lake.storage.files import FileEntry
@@ -206,8 +207,9 @@ def _late_copies(
     """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
 
     A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
-    or was kept aside since an overwrite followed it. This does not hold for locations that the owner moved the
-    partition away from: the files there may be those of another partition or table.
+    or was kept aside since an overwrite followed it. Files that arrived shortly before that commit are kept aside only
+    if the commits show such an overwrite. Neither holds for locations that the owner moved the partition away from: the
+    files there may be those of another partition or table.
     """
     moves = defaultdict[str, list[Relocation]](list)
     for one in records:
@@ -218,17 +220,54 @@ def _late_copies(
         for partition, these in moves.items()
         for index in find_owner_moves([(move.previous_location, move.location) for move in these]).moved_before
     )
-    last = {move.partition: one for one in records for move in one.commit.relocations}
-    replaced = frozenset(
-        LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
-        for one in records
-        for file in one.commit.superseded
-        if file.modified_at is not None
+    evidence = _HandledEvidence(
+        last_records={move.partition: one for one in records for move in one.commit.relocations},
+        replaced=frozenset(
+            LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
+            for one in records
+            for file in one.commit.superseded
+            if file.modified_at is not None
+        ),
+        given_up=given_up,
+        overwrites=_find_overwrites(records),
     )
-    return {
-        one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, last, replaced, given_up))
-        for one in records
-    }
+    return {one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, evidence)) for one in records}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _HandledEvidence:
+    """What shows that a late file is handled: the last commit of each partition, and its ``_find_overwrites``.
+
+    ``replaced`` are the files that a commit replaced. ``given_up`` has partitions, each with a relocation's token. In
+    the previous locations of these relocations only files with a copy are handled.
+    """
+
+    last_records: Mapping[str, CommitRecord]
+    replaced: Set[LocatedFile]
+    given_up: Set[tuple[str, str]]
+    overwrites: Mapping[str, Sequence[int]]
+
+
+def _find_overwrites(records: Sequence[CommitRecord]) -> Mapping[str, Sequence[int]]:
+    """Return by partition the times, in ms, at which overwrites wrote their first files; ``records`` oldest first.
+
+    They are the overwrites of locations that a later commit left: it replaced none of the files that the commit before
+    had published there.
+    """
+    published: dict[tuple[str, str], frozenset[str]] = {}
+    found = defaultdict[str, list[int]](list)
+    for one in records:
+        replaced = defaultdict[str, list[SupersededVersion]](list)
+        for file in one.commit.superseded:
+            replaced[file.partition].append(file)
+        for move in one.commit.relocations:
+            before = published.get((move.partition, move.previous_location))
+            files = replaced[move.partition]
+            times = [milliseconds_of(file.modified_at) for file in files if file.modified_at is not None]
+            if before and times and len(times) == len(files) and before.isdisjoint(file.path for file in files):
+                found[move.partition].append(min(times))
+            published[move.partition, move.location] = frozenset(file.path for file in move.files)
+    return found
 
 
 def _find_late_copies(
@@ -236,26 +275,26 @@ def _find_late_copies(
     record: CommitRecord,
     listings: Mapping[str, Sequence[FileEntry]],
     digests: Mapping[str, str],
-    last_records: Mapping[str, CommitRecord],
-    replaced: Set[LocatedFile],
-    given_up: Set[tuple[str, str]],
+    evidence: _HandledEvidence,
 ) -> Iterator[UnrecordedLateCopy]:
-    """Yield the handled late files in the commit's previous locations, without files ``replaced`` by a commit.
+    """Yield the handled late files in the commit's previous locations, without files that a commit replaced.
 
-    The name of a copy holds the digest of its source. ``given_up`` has partitions, each with a relocation's token. In
-    the previous locations of these partitions only files with such a copy are handled.
+    The name of a copy holds the digest of its source.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
-        final = last_records.get(move.partition, record)
+        final = evidence.last_records.get(move.partition, record)
         for entry in listings[move.previous_location]:
             file = to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
             if file.path in recorded:
                 continue
             target = digests.get(source_digest(file))
-            is_late = target is None and final is not record and file not in replaced
-            is_late = is_late and (move.partition, move.token) not in given_up
-            if is_late and _has_arrived_before(ref, entry, move, final):
+            is_late = target is None and final is not record and file not in evidence.replaced
+            is_late = is_late and (move.partition, move.token) not in evidence.given_up
+            if is_late and (
+                _has_arrived_before(ref, entry, move, final)
+                or _is_overwritten(ref, entry, record, evidence.overwrites.get(move.partition, ()))
+            ):
                 target = f"{move.location}/{basename(file.path)}"
             if target is not None:
                 yield UnrecordedLateCopy(partition=move.partition, source=file, target=target, token=move.token)
@@ -275,6 +314,14 @@ def _has_arrived_before(ref: TableRef, entry: FileEntry, move: Relocation, last_
     if not files.has_arrival_times:
         came_ns = files.status(resolve_path(ref.location, move.previous_location)).modified_ns
     return came_ns / 1e6 < checked_ms
+
+
+def _is_overwritten(ref: TableRef, entry: FileEntry, record: CommitRecord, overwrites: Sequence[int]) -> bool:
+    """True if one of the ``overwrites`` since ``record`` began after a file had arrived in its previous location."""
+    if not file_io_of(ref.location).has_arrival_times:
+        return False
+    complete_ms = max(entry.arrived_ns, entry.modified_ns) // 1_000_000
+    return any(max(complete_ms, record.written_ns // 1_000_000) < began_ms for began_ms in overwrites)
 
 
 def _last_check_ms(record: CommitRecord, partition: str) -> float | None:
