@@ -266,7 +266,9 @@ def test_an_instant_that_a_writer_completes_during_its_withdrawal_stays(
         prepared = writer.prepare(plan, 1)
         writer.rewrite(prepared, ignore)
         monkeypatch.setattr(withdrawal, "is_executed_by_writer", meanwhile)
-        with pytest.raises(Transient, match=f"{kind} {prepared.instant} was completed while withdrawing a plan"):
+        with pytest.raises(
+            Transient, match=f"{kind} {prepared.instant} was completed by another process while withdrawing a plan"
+        ):
             writer.withdraw(plan.plan_id, None)
     found = trips.timeline().find(prepared.instant)
     assert found is not None
@@ -293,6 +295,9 @@ def test_a_write_that_completes_while_it_is_being_rolled_back_stays(
         return found
 
     monkeypatch.setattr(services, "_find_abandoned", meanwhile)
-    with trips.writer() as owner, pytest.raises(Transient, match=f"{newest.time} was completed while rolling"):
+    with (
+        trips.writer() as owner,
+        pytest.raises(Transient, match=f"{newest.time} was completed by another process while rolling"),
+    ):
         owner.roll_back(newest.time)
     assert trips.rows() == before

@@ -188,8 +188,12 @@ def test_dead_work_is_reported_once_with_the_command_that_ends_it(
     for _ in range(2):
         telling.log_new("t1", found)
     other, line = [record.getMessage() for record in caplog.records if record.levelno == logging.WARNING]
-    assert re.search(r"clustering 6 of plan lost, which this database does not know,  .*rollback t1 6$", other)
-    assert re.search(r"clustering 9 was begun .* no activity for 3 h.*: lakefold tables rollback t1 9$", line)
+    assert re.search(
+        r"clustering 6 of plan lost, which this database does not know, has shown no.*rollback t1 6$", other
+    )
+    assert re.search(
+        r"clustering 9 of another process has shown no activity for 3 h.*: lakefold tables rollback t1 9$", line
+    )
     telling.log_new("t1", [])
     telling.log_new("t1", [dead])
     assert len(caplog.records) == 3, "told again when it comes back"
