@@ -38,7 +38,7 @@ from lake.storage.locations import is_local
 
 log = logging.getLogger(__name__)
 
-#: reading a footer over a network is mostly waiting
+#: footers read at once from remote storage, since such a read is mostly waiting
 _REMOTE_READS = 8
 
 

@@ -484,8 +484,8 @@ class PrunesRelocations(Protocol):
     def prune_relocations(self, table: TableRef, tokens: Collection[str]) -> Collection[str]:
         """Remove these relocations from the table's record. Returns the tokens that are not in the record afterwards.
 
-        A relocation is retained if a partition names it as its last one, or if its location or its previous location
-        may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.
+        A relocation is retained if a partition names it as its last one, or if the location that it left or the
+        one that it led to may exist. Idempotent. Raises as ``TableFormat.snapshot`` does.
         """
 
 

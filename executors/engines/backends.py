@@ -23,7 +23,7 @@ Raises Conflict with the skipped group if an input can't be read, Transient if s
 be written.
 """
 
-#: a smaller task would cost more to start than to run
+#: the bytes of a task where there are enough groups: a smaller task would cost more to start than to run
 _BYTES_A_TASK = 256 << 20
 #: the cost of opening a file, as the bytes that could be rewritten meanwhile
 _FILE_OPEN_COST_BYTES = 256 << 10

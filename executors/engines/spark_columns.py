@@ -13,11 +13,11 @@ import pyarrow.parquet as pq
 from executors.engines.footer import RawParquetFooter
 from executors.engines.inputs import ParquetInput, has_foreign_int96
 
-#: the codecs, by pyarrow's names, that Spark both reads and writes without further libraries; LZ4 is ``LZ4_RAW``
+#: the codecs that Spark both reads and writes without further libraries, by pyarrow's names: it calls ``LZ4_RAW`` LZ4
 _CODECS = frozenset({"UNCOMPRESSED", "SNAPPY", "GZIP", "ZSTD", "LZ4"})
 #: the encodings that Spark's vectorized reader lacks
 _UNREAD_ENCODINGS = frozenset({"BYTE_STREAM_SPLIT"})
-#: Spark reads decimals of more digits from bytes of any length
+#: decimals of at most this many digits are integers for Spark, which can't read them from byte arrays of any length
 _MAX_DIGITS_OF_INTEGERS = 18
 
 
@@ -48,7 +48,7 @@ def _has_encrypted_columns(one: ParquetInput) -> bool:
 
 
 def instant_unit(column: pq.ColumnSchema) -> str | None:
-    """Return how a column stores instants, by the name of Spark's setting; None if it holds no instants."""
+    """Return how a column stores instants, as a value of ``spark.sql.parquet.outputTimestampType``, or None."""
     if column.physical_type == "INT96":
         return "INT96"
     if column.logical_type.type != "TIMESTAMP":
@@ -80,6 +80,7 @@ def _unsupported_chunks(metadata: pq.FileMetaData) -> Iterator[str]:
             chunk = group.column(index)
             if chunk.compression not in _CODECS:
                 name = "the LZ4 of Hadoop" if chunk.compression == "UNKNOWN" else chunk.compression.lower()
-                yield f"{chunk.path_in_schema} is compressed as {name}, which Spark does not read and write everywhere"
+                lacking = "which Spark does not support without further libraries"
+                yield f"{chunk.path_in_schema} is compressed as {name}, {lacking}"
             if encodings := _UNREAD_ENCODINGS.intersection(chunk.encodings):
                 yield f"{chunk.path_in_schema} is encoded as {min(encodings)}, which Spark's vectorized reader lacks"

@@ -244,7 +244,7 @@ class _InputProperties:
     columns: pa.Schema
     #: whether Spark writes its old layout of lists and decimals
     is_legacy: bool = False
-    #: how instants are stored, by the name of Spark's setting; None if there are none
+    #: how instants are stored, as a value of ``spark.sql.parquet.outputTimestampType``; None if there are none
     instants: str | None = None
     #: the rules of the time zone of its timestamps, if it is an ORC file with timestamps
     zone: bytes | str | None = None

@@ -16,11 +16,11 @@ from lake.storage.filesystems import filesystem_of
 log = logging.getLogger(__name__)
 
 Obstacle = Callable[[RewriteOptions, RewriteTask], str | None]
-"""Returns the reason against rewriting a group that its footers show; None if there is none."""
+"""Returns why a group can't be rewritten, judging by its footers; None if it can."""
 
 
 class TaskEngine:
-    """Rewrites groups by ``rewriter``, and finds the reasons against it by ``obstacle``.
+    """Rewrites groups by ``rewriter``; ``obstacle`` says why a group can't be rewritten.
 
     Both are module-level functions, so that Spark's executors can import them. ``backend`` runs the work.
     """
@@ -29,7 +29,7 @@ class TaskEngine:
         self._backend, self._rewriter, self._obstacle = backend, rewriter, obstacle
 
     def obstacle_by_size(self, task: RewriteTask, options: RewriteOptions) -> str | None:
-        """Return a reason against rewriting the group that shows without its footers; None if there is none."""
+        """Return a reason, found without reading footers, why the group can't be rewritten; None if there is none."""
         return None
 
     def unsupported_reason(self, task: RewriteTask, options: RewriteOptions) -> str | None:

@@ -336,9 +336,9 @@ class PartitionSweep:
     def _record_arrivals(
         self, record: RelocatedPartition, state: PartitionState, copies: Sequence[tuple[LocatedFile, str]]
     ) -> None:
-        """Record when files arrived whose copies are late files of the partition under its new name.
+        """Record when the sources of ``copies`` arrived; the copies are late files under the partition's new name.
 
-        The file system has only the times of the copies, which may be later than an overwrite that followed the files.
+        The file system only has the times of the copies. An overwrite may have happened between the two times.
         """
         name = state.moved_on_as
         # The store accepts the record only while the name is locked, so no sweep has met the copies yet.

@@ -590,7 +590,8 @@ def _decide_undo(
     if last is None or last.location != one.location:
         return _halt(f"{what}, and the partition was moved again: it is unknown which of the file's rows are read")
     if last.possible_files:
-        return _halt(f"{what}, and other replaced files are deleted: it is unknown which of the file's rows are read")
+        deleted = "other replaced files there have been or are being deleted"
+        return _halt(f"{what}, and {deleted}: it is unknown which of the file's rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
         return _halt(f"{what}, and files of another location were rewritten as well")
     assert state.location is not None

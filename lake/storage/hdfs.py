@@ -31,9 +31,9 @@ PREFIX = "spark.hadoop."
 """The prefix of Hadoop's settings among Spark's."""
 
 _CONFIGURATION_FILES = ("core-site.xml", "hdfs-site.xml")
-#: Spark's other settings do not concern HDFS, and may be secrets of other stores
+#: the beginnings of the settings that concern HDFS; Spark's other settings may be secrets of other stores
 _HDFS_PREFIXES = ("dfs.", "hadoop.", "fs.defaultFS", "fs.trash.", "fs.viewfs.")
-#: hdfs-native would try for minutes with growing delays; lakefold's callers try again themselves
+#: few attempts, since lakefold's callers try again themselves; hdfs-native's own defaults take minutes
 _DEFAULTS = {"dfs.client.failover.max.attempts": "5", "dfs.client.failover.sleep.max.millis": "3000"}
 #: the Java class that an error names, and its errno
 _ERRNO_BY_JAVA_EXCEPTION = {

@@ -106,9 +106,9 @@ def validation_warnings(policy: PolicySettings) -> Iterator[str]:
         )
 
 
-#: retention shorter than long queries, and a limit below the size of most files
+#: below these values a policy gets a warning: long queries take longer than the retention, and few files are small
 _SHORT_RETENTION, _TINY_LIMIT_BYTES = timedelta(hours=1), MIB
-#: the history of an objective is dropped after the longest window
+#: the shortest and the longest window of an objective; its history is dropped after the longest
 _SLO_WINDOW_BOUNDS = timedelta(days=1), timedelta(days=90)
 _POSITIVE_DURATIONS = (
     "scan_interval",

@@ -228,10 +228,10 @@ NOT: dict[str, tuple[Writing, str, str | None]] = {
         None,
     ),
     "byte stream split": (KEPT["byte stream split"], "is encoded as BYTE_STREAM_SPLIT, which Spark's", None),
-    "Brotli": (KEPT["brotli"], "is compressed as brotli, which Spark does not read and write everywhere", None),
+    "Brotli": (KEPT["brotli"], "is compressed as brotli, which Spark does not support without further libraries", None),
     "the LZ4 of Hadoop": (
         with_schema(NUMBERS, compressed_as(5), compression="lz4"),
-        "is compressed as the LZ4 of Hadoop, which Spark does not read and write everywhere",
+        "is compressed as the LZ4 of Hadoop, which Spark does not support without further libraries",
         None,
     ),
     "chunks that end too early": (

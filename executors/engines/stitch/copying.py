@@ -27,7 +27,7 @@ _FULL = frozenset({EDQUOT, EFBIG, ENOSPC})
 _KERNEL_COPY_BYTES = 64 << 20
 #: up to these sizes a file is read at once
 _WHOLE_LOCAL_BYTES, _WHOLE_REMOTE_BYTES = 1 << 20, 8 << 20
-#: smaller parts of an output wait for further ones
+#: parts of an output are collected up to this size before they are written
 _WRITE_BYTES = 1 << 20
 
 

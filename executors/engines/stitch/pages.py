@@ -13,7 +13,7 @@ from executors.engines.stitch.raw_file import ColumnChunk
 
 # Fields of PageHeader, DataPageHeader and DataPageHeaderV2.
 _PAGE_HEADER = {3: "size", 5: {1: "values"}, 8: {1: "values"}}
-#: most headers are shorter; one with statistics may have long values
+#: the sizes to read for a header, one after the other until it is complete: few have statistics with long values
 _HEADER_BYTES = (256, 64 << 10, 16 << 20)
 
 

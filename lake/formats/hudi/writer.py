@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-#: each row contains the name of its own file
+#: columns whose values a rewrite changes: each row contains the name of its file
 _VOLATILE = frozenset({"_hoodie_file_name"})
 
 

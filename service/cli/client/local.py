@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 _POLL_SECONDS = 0.5
 
-#: more tables than these are read all at once
+#: scans of up to this many tables are read by name; for a longer list, those of all tables are read
 _MAX_NAMES = 1000
 
 

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Take-over: an executor gets a plan whose lease has expired, with the next epoch, so that the former one is fenced.
+"""Takeover: an executor gets a plan whose lease has expired, with the next epoch, which fences the former executor.
 
 The states of a lease are in docs/lifecycle.md#leases.
 """
@@ -25,8 +25,8 @@ class LeaseTakeover(StorePart):
         """Take over one inflight plan whose lease has expired (epoch + 1, new lease). Returns None if there is none.
 
         The plan stays inflight. The new executor must first check in the table whether the plan was committed. During
-        the grace that follows the lease, a plan is taken over only from ``executor`` itself or from a process that is
-        known to have ended.
+        the grace that follows the lease, a plan is taken over only if its owner is ``executor`` itself, which lost its
+        lease, or is known to have ended.
         """
         for _ in range(_MAX_TRIES):
             with self._database.read() as connection:

@@ -151,7 +151,7 @@ def _heading(
     order: TableOrder,
     descending: bool,
 ) -> Heading:
-    """Return a heading whose link sorts the list by its column, or reverses the order if it is already sorted by it."""
+    """Return the heading of a column, with a link that sorts the list by the column, or reverses the present order."""
     here = by is order
     down = not descending if here else descends_first
     return Heading(

@@ -34,7 +34,7 @@ from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
-#: reading the end of a file over a network is mostly waiting
+#: ends of files read at once from remote storage, since such a read is mostly waiting
 _MAX_CONCURRENT_READS = 8
 
 MAX_CHECK_AGE = timedelta(seconds=30)

@@ -91,7 +91,10 @@ def archived_paths(file: LocatedFile) -> Sequence[str]:
 
 
 def location_of_archive(directory: str) -> str | None:
-    """Return the location, as a full path, whose files were moved to a directory below it. None if there is none."""
+    """Return the location outside of the table's directory whose files were archived in ``directory``, below it.
+
+    Both are full paths. None if ``directory`` is no such archive.
+    """
     location, found, _ = directory.partition(f"/{DATA_DIR}/{FILE_ARCHIVE_DIR}/")
     return location if found else None
 

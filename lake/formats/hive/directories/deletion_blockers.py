@@ -49,7 +49,7 @@ def partitions_with_other_readers(
 def find_restored(
     ref: TableRef, versions: Sequence[SupersededVersion], partitions: Sequence[CatalogPartition]
 ) -> Mapping[int, str]:
-    """Return the indexes of the files whose partition is at their location again, each with that reason."""
+    """Return the indexes of the files whose partition is at their location again, each with a text that says so."""
     locations = {partition.name: partition.location for partition in partitions}
     return {
         index: f"{partition_label(version.partition)} is at {locations[version.partition]} again"

@@ -16,7 +16,7 @@ from lake.plan import LocatedFile, milliseconds_of
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path
 
-#: listing a directory over a network is mostly waiting
+#: directories listed at once in remote storage, since such a listing is mostly waiting
 _MAX_CONCURRENT_LISTINGS = 8
 
 

@@ -31,7 +31,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import relative_path, resolve_path
 
 _MAX_CONCURRENT_LISTINGS = 8
-#: an average listing that takes longer waits for the storage
+#: the longest average duration of listings that do not wait for the storage
 _QUICK_LISTING_SECONDS = 0.0005
 #: a tolerance for all listings together, so that one slow listing at the beginning decides nothing
 _PATIENCE_SECONDS = 0.005

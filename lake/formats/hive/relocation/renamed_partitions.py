@@ -111,13 +111,13 @@ def find_other_partitions(
     states: Mapping[str, PartitionState],
     partitions: Mapping[str, CatalogPartition],
 ) -> Mapping[str, PartitionState]:
-    """Return the states of the names that a partition has now which was relocated under another name.
+    """Return, by name, the states of partitions that were relocated under another name and have a recorded name now.
 
-    It is another partition with another creation time, and the token of a relocation that led to its location, unless
-    that is an unrecorded relocation of the partition itself after it was added again. Or it is the same one, renamed
-    there and back: then its state is that of a partition at its latest location, from which a later relocation has
-    moved it. If lakefold has begun to delete there, the previous locations need nothing as long as they have no late
-    files. Reads the records of these tokens only. Raises Transient.
+    Such a partition has another creation time than the recorded one, and the token of a relocation that led to its
+    location, unless that is an unrecorded relocation of the recorded partition itself after it was added again. Or it
+    is the recorded partition, renamed there and back: then its state is that of a partition at its latest location,
+    from which a later relocation has moved it. If lakefold has begun to delete there, the previous locations need
+    nothing as long as they have no late files. Reads the records of these tokens only. Raises Transient.
     """
     records, found = _Records(ref), {}
     for one in relocated:

@@ -11,7 +11,8 @@ from lake.model import Concurrency, OnConflict, TableRef
 
 CONFLICT_STRATEGY_KEY = "hoodie.write.lock.conflict.resolution.strategy"
 UPDATES_STRATEGY_KEY = "hoodie.clustering.updates.strategy"
-#: without this setting, an inflight writer that has not declared its file groups yet loses (since Hudi 1.2)
+#: with this setting, a clustering fails while an inflight writer has not declared its file groups yet; without it, that
+#: writer loses (since Hudi 1.2)
 PENDING_INGESTION = "hoodie.clustering.fail.on.pending.ingestion.during.conflict.resolution"
 _PREFER_WRITER = "PreferWriterConflictResolutionStrategy"
 WRITER_WINS_OPTIONS = {

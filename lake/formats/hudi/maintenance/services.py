@@ -297,7 +297,7 @@ def _find_abandoned(client: HudiClient, timeline: Timeline, time: str) -> Instan
         what = f"{completed.kind} {time} is completed" if completed else f"there is no instant {time} on its timeline"
         raise Conflict(f"{name}: {what}; only pending instants can be rolled back")
     entry = next(e for e in list_pending_actions(client.table, client.storage, timeline) if e.instant == time)
-    # A write has its heartbeat from before its request. No process executes a requested rewrite yet.
+    # The heartbeat of a write begins before its request exists. No process executes a requested rewrite yet.
     is_write = entry.kind is None and instant.kind in COMMIT_ACTIONS
     if (
         entry.is_alive

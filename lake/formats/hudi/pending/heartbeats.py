@@ -55,7 +55,9 @@ def is_heartbeat_expired(table: TableRef, storage: TableStorage, instant: str) -
 
 
 def is_failed_delete_partition(table: TableRef, timeline: Timeline, instant: Instant) -> bool:
-    """True if ``instant`` is a failed delete_partition whose request and heartbeat still exist.
+    """True if ``instant`` is a delete_partition that is still requested after the heartbeat timeout, so it has failed.
+
+    Its heartbeat may still be alive.
 
     Hudi's delete_partition first checks for pending clusterings and compactions. If it finds one, it fails and leaves
     its request, and the JVM renews the heartbeat until the JVM ends. Otherwise it lists file groups and becomes

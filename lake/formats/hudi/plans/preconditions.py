@@ -53,7 +53,8 @@ from lake.formats.hudi.timeline.timeline import Instant, Timeline
 
 PUBLISHING = "publishing a plan"
 _ATTEMPTS = 5
-#: a file system's clock advances in steps, and a file's time and lakefold's are not taken at the same moment
+#: the smallest assumed difference between two clocks: a file system's clock advances in steps, and a file's time and
+#: lakefold's are not taken at the same moment
 _MIN_SKEW = timedelta(milliseconds=100)
 _CLOCK_PROBE_FILE = ".hoodie/.lakefold/clock"
 

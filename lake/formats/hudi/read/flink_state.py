@@ -65,7 +65,7 @@ def _has_upserts(timeline: Timeline) -> bool:
 
 
 def _has_archived_upserts(timeline: Timeline) -> bool:
-    """True if an archived commit is an upsert: a job that resumes from an old checkpoint has its keys in its state.
+    """True if an archived commit is an upsert: a job that resumes from an old checkpoint has the upsert's keys.
 
     In layout 2 the metadata of each archived instant is read once in the life of this process. Raises
     ArchiveUnreadable.

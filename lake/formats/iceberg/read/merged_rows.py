@@ -49,8 +49,8 @@ class MergedReader:
         """Yield the row ids of the remaining rows of all files.
 
         ``first_row_ids`` are the ids of the files' first rows by location; the rows of a file without one have no ids.
-        A row has the id that its file stores, otherwise the sum of its file's id and its position. Raises as ``read``
-        does.
+        A row has the id that its file stores, otherwise the sum of the file's first id and the row's position. Raises
+        as ``read`` does.
         """
         for file in self._files:
             first_row_id = first_row_ids.get(file.location)

@@ -208,9 +208,9 @@ def _is_held(row: Row[Any], commit: Commit) -> bool:
     """True if the live plan of ``row``, which made ``commit``, is to be left to its executor.
 
     The executor that made the commit records it while it has its lease. Any other executor can't find the table by the
-    other name. The sweep waits for such an executor only if it has staged files: its own commit may take effect until
-    the end of its grace, so its plan must not end before. An executor that took the plan over stages no files, and
-    would take the plan over again after each lease.
+    other name. The sweep waits for such an executor only if it has staged files: that executor's own commit may take
+    effect until the end of its grace, so the plan must not end before. An executor that took the plan over stages no
+    files, and would take the plan over again after each lease.
     """
     if commit.epoch in (None, row.epoch):
         return bool(row.is_leased)

@@ -148,7 +148,7 @@ class PreviousLocations(StorePart):
         return left
 
     def prune_relocations(self, table: TableRef, relocation_ids: Collection[int]) -> int:
-        """Delete the relocations with these numbers, except the last one of each partition; return their number.
+        """Delete the relocations with these row ids, except each partition's last one. Returns how many were deleted.
 
         Records of released locations are deleted with the relocation that left the location.
         """

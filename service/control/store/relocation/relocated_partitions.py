@@ -46,13 +46,13 @@ def load_relocated(connection: Connection, table: str, partitions: Sequence[str]
 
 
 def load_relocated_by_number(
-    connection: Connection, table: str, partitions: Sequence[str], numbers: Sequence[int]
+    connection: Connection, table: str, partitions: Sequence[str], row_ids: Sequence[int]
 ) -> list[RelocatedPartition]:
-    """Return these partitions with their unfinished late copies and, of their relocations, those with these numbers.
+    """Return these partitions, each with its unfinished late copies and only the relocations with these ``row_ids``.
 
-    They have no ``owner_location``: only all relocations of a partition show it.
+    ``owner_location`` is empty, because it can be determined only from all relocations of a partition.
     """
-    found = _load(connection, table, partitions, (RelocationRow.id.in_(numbers),), (LateCopyRow.done_at_ms.is_(None),))
+    found = _load(connection, table, partitions, (RelocationRow.id.in_(row_ids),), (LateCopyRow.done_at_ms.is_(None),))
     return [replace(one, owner_location="") for one in found]
 
 
@@ -134,7 +134,8 @@ def _relocated_partition(
         plan_id=last.plan_id,
         is_waiting=last.unsettled_since_ms is not None,
         original_location=applied[0].left_place,
-        # A partition that was renamed in a version has no such location: it gets the directory of its name.
+        # If a partition was renamed while it was located in a version, no relocation shows a location that the owner
+        # set; the directory that matches its name is used.
         owner_location=str(last.partition_path) if owner_moves.location is None else owner_moves.location,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
@@ -143,10 +144,11 @@ def _relocated_partition(
 
 
 def _made_ms(move: Row[Any]) -> int:
-    """Return a time after a relocation, in milliseconds: the later one by the clocks of the database and the storage.
+    """Return the time of the relocation ``move`` in milliseconds; the owner's preceding move happened before it.
 
-    The times of its files show the storage's clock while it is the partition's latest relocation. Until the next one,
-    a sweep has decided about the files that had arrived before.
+    It is the start of the relocation by the database's clock, or the latest time of its files by the storage's clock,
+    whichever is later: the two clocks may differ. Files are on record only for a partition's latest relocation. For an
+    earlier one the start is enough: before the next relocation, a sweep decided about all files that had arrived.
     """
     return max(int(move.begun_at_ms), *(file_from_json(entry).modified_ms for entry in move.files), 0)
 
@@ -164,8 +166,8 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
     """Return the location of a partition before each relocation, with the token of the relocation to that location.
 
     The token is None if the table's owner had set the location: the partition's original directory, or a location that
-    the owner named when adding the partition again. Unlike in ``find_owner_moves``, that may be a version: the question
-    is which entries the catalog had, not which directory the owner would write to.
+    the owner named when adding the partition again. Unlike in ``find_owner_moves``, a location in a version counts too:
+    the question is which entries the catalog had, not which directory the owner would write to.
     """
     by_relocation = {(row.place, row.token) for row in applied[:-1]}
     by_owner = [
