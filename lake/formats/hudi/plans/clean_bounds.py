@@ -231,10 +231,7 @@ def compute_clean_bounds(
         # the timeline yet if a restore to an earlier instant would need deleted files.
         if overlapped and after_last <= replacing:
             held = max(held, after_last)
-        if superseded_by <= held:
-            earliest = min(earliest, held)
-        else:  # the deleted files were replaced within the last minutes
-            earliest = min(readable, replacing) if superseded_by <= replacing else readable
+        earliest = min(earliest, held) if superseded_by <= held else readable
     elif held < earliest:
         savepoints.append(held)
     start = progress.start
