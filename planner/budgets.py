@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, fields
 from datetime import timedelta
 
 from lake.units import format_bytes
-from planner.cost import Rates
 from planner.policy.fields import PlanningSettings, TableSettings
+from planner.rates import Rates
 from planner.windows import RunSchedule
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)

@@ -6,8 +6,9 @@ from dataclasses import dataclass, replace
 
 from lake.history import CancellationCheck, no_check
 from lake.units import DAY_US, format_bytes
-from planner.cost import CostInputs, Rates
+from planner.cost import CostInputs
 from planner.policy.policy import SizingPolicy
+from planner.rates import Rates
 from planner.replay.events import WriterHistory
 from planner.replay.policy_replay import ReplayResult, WorkTotals, replay_policy
 

@@ -25,10 +25,11 @@ from planner.budgets import (
     plan_size_limit,
     startable_plans,
 )
-from planner.cost import CostInputs, Rates, estimate_benefit
+from planner.cost import CostInputs, estimate_benefit
 from planner.planner import plan_table
 from planner.policy.policy import SizingPolicy
 from planner.priority import priority_offset
+from planner.rates import Rates
 from planner.reasons import Reason
 from planner.result import PlanningResult
 

@@ -9,8 +9,9 @@ from replay_inputs import MIB, SINCE, commit, generated, history, written
 
 from lake.history import TableHistory
 from planner.advice.writer_advice import advise
-from planner.cost import CostInputs, Rates
+from planner.cost import CostInputs
 from planner.policy.policy import SizingPolicy
+from planner.rates import Rates
 from planner.replay.comparison import (
     CONFIGURED,
     NO_COMPACTION,

@@ -10,17 +10,10 @@ from plan_inputs import GIB, MIB, File, plan, reasons, texts
 
 from lake.engines import BYTES_PER_SECOND
 from lake.plan import Plan
-from planner.cost import (
-    FIXED_SECONDS,
-    Benefit,
-    CostInputs,
-    Prices,
-    Rates,
-    estimate_benefit,
-    fit_rates,
-)
+from planner.cost import Benefit, CostInputs, Prices, estimate_benefit
 from planner.policy.policy import SizingPolicy
 from planner.policy.validation import validation_errors
+from planner.rates import FIXED_SECONDS, Rates, fit_rates
 
 EUROS = Prices(cpu_hour=0.05, request_1000=0.005, gib_month=0.02, currency="EUR")
 SIXTY = [File(id=f"{number:02}", bytes=10 * MIB) for number in range(60)]

@@ -8,8 +8,9 @@ import pytest
 from store_plans import TRIPS, claimed, commit_of, figures_of, make_plan
 
 from lake.plan import Plan, Step
-from planner.cost import CostInputs, Prices, estimate_benefit, fit_rates
+from planner.cost import CostInputs, Prices, estimate_benefit
 from planner.policy.policy import SizingPolicy
+from planner.rates import fit_rates
 from service.control.serializers import describe_cost, plan_cost, prediction_errors
 from service.control.store import Store, StoreSettings
 from service.control.store.plan_creation import QueueEntry

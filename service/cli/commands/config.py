@@ -32,8 +32,8 @@ def check(
     former names of settings.
     """
     from planner.budgets import TableLimits, plan_size_limit
-    from planner.cost import Rates
     from planner.policy.validation import validation_warnings
+    from planner.rates import Rates
     from service.control.config.catalog import Catalog
     from service.control.config.environment import unknown_variables
     from service.control.config.table_settings import (

@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from lake.model import Snapshot
 from lake.plan import DeclinedPlan, FailedPlan
 from planner.budgets import PlanSizeLimit, plan_size_limit, table_budget
-from planner.cost import CostInputs, fit_rates
+from planner.cost import CostInputs
+from planner.rates import fit_rates
 from service.control.config.table_settings import ConfiguredTable
 from service.control.store.views import TableState
 

@@ -12,7 +12,7 @@ from lake.capabilities import KeepsHistory
 from lake.errors import Rejected
 from lake.history import CancellationCheck, ChangeKind, TableHistory, no_check
 from planner.advice.writer_advice import Advice, advise
-from planner.cost import Rates
+from planner.rates import Rates
 from planner.replay.comparison import (
     CONFIGURED,
     NO_COMPACTION,

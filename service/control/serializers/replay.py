@@ -10,7 +10,7 @@ from service.former_names import both_names
 
 if TYPE_CHECKING:
     from lake.history import TableHistory
-    from planner.cost import Rates
+    from planner.rates import Rates
     from planner.replay.comparison import PolicyComparison, PolicyOutcome
     from planner.replay.policy_replay import DailyTotals
     from service.control.config.table_settings import ConfiguredTable
