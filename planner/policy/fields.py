@@ -240,7 +240,7 @@ class TableSettings:
     run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
-        metadata={"meaning": "the factor that multiplies the saving of the table's plans in the order of plans"},
+        metadata={"meaning": "when plans are ordered, the saving of the table's plans is multiplied by this number"},
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),
