@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes a table's records of relocations on which nothing depends."""
+"""Removes those records of relocations from a table that are no longer needed."""
 
 from collections.abc import Collection
 from concurrent.futures import ThreadPoolExecutor
