@@ -131,9 +131,11 @@ class _BatchWriteJob:
         ranges = group.output_files if group.is_split else 1
         for slice_ in group.slices:
             # Row groups beyond this length would be skipped, so this is the length in storage, not the one in the plan.
-            size = self._client.input_footers[slice_.path or ""].file_bytes
+            footer = self._client.input_footers[slice_.path or ""]
+            size = footer.file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
-            ends = [size * part // ranges for part in range(ranges + 1)]
+            data_bytes = footer.data_bytes  # row groups come first in a file
+            ends = [*(data_bytes * part // ranges for part in range(ranges)), size]
             for start, end in pairwise(ends):
                 file = self._sources.PartitionedFile(
                     no_values, path, start, end - start, no_hosts, 0, size, self._empty_map
