@@ -185,6 +185,11 @@ class FilesWriter:
     def path_of(self, partition: str, token: str, number: int) -> str:
         raise NotImplementedError
 
+    def paths_of(self, plan: Plan, index: int, token: str) -> list[str]:
+        """Return the paths of a group's outputs."""
+        group, groups = plan.groups[index], len(plan.groups)
+        return [self.path_of(group.partition, token, index + n * groups) for n in range(group.output_files)]
+
     def folder_of(self, partition: str, token: str) -> Path:
         return (self._base / self.path_of(partition, token, 0)).parent
 
@@ -208,9 +213,13 @@ class FilesWriter:
 
     def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[RewriteTask]:
         return [
-            build_task(self._table, index, group, [str(self._base / self.path_of(group.partition, token, index))])
+            build_task(
+                self._table,
+                index,
+                plan.groups[index],
+                [str(self._base / path) for path in self.paths_of(plan, index, token)],
+            )
             for index in groups
-            for group in [plan.groups[index]]
         ]
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:

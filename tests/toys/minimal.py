@@ -71,7 +71,7 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
         if not groups:
             raise Conflict("no group is left", skipped)
         # Before the first file exists, and with the names of all files.
-        self.journal(StagedWork(token=token, paths=tuple(output_path(plan, index, token) for index in groups)))
+        self.journal(StagedWork(token=token, paths=tuple(p for i in groups for p in output_paths(plan, i, token))))
         return PreparedPlan(
             plan=plan, epoch=epoch, instant=token, live_groups=groups, skipped=skipped, preconditions=now["version"]
         )
@@ -79,11 +79,11 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         plan, tasks = prepared.plan, []
         for index in prepared.live_groups:
-            output = str(self._base / output_path(plan, index, prepared.instant))
-            tasks.append(build_task(self._table, index, plan.groups[index], [output]))
+            outputs = [str(self._base / path) for path in output_paths(plan, index, prepared.instant)]
+            tasks.append(build_task(self._table, index, plan.groups[index], outputs))
         choices = choose_engines(tasks, self._engines, plan.options, self._table.name)
-        outputs = rewrite_groups(self._table, plan, tasks, choices, report, self._cancelled)
-        return Rewrite(prepared=prepared, outputs=outputs)
+        written = rewrite_groups(self._table, plan, tasks, choices, report, self._cancelled)
+        return Rewrite(prepared=prepared, outputs=written)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         prepared = rewrite.prepared
@@ -231,8 +231,9 @@ def newest(table: TableRef) -> dict[str, Any]:
     return versions(table)[-1]
 
 
-def output_path(plan: Plan, index: int, token: str) -> str:
-    return f"{plan.groups[index].partition}/{token}-{index}.parquet"
+def output_paths(plan: Plan, index: int, token: str) -> list[str]:
+    group = plan.groups[index]
+    return [f"{group.partition}/{token}-{index}-{number}.parquet" for number in range(group.output_files)]
 
 
 def commit_of(version: Mapping[str, Any]) -> Commit:
