@@ -250,6 +250,17 @@ def compute_clean_bounds(
     return CleanBounds(earliest_retained=earliest, newest_commit=progress.newest_commit, extra=extra)
 
 
+def may_pass_unseen_replacement(table: TableRef, timeline: Timeline, clean: str, superseded_by: str) -> bool:
+    """True if the archiver may archive a replacement too early that is not on the timeline yet; see ``clean_files``.
+
+    A clean has one bound on a table whose cleans can't bound archival, and this bound is later than ``superseded_by``.
+    A replacement that gets an earlier instant must be on the timeline by then.
+    """
+    if table.concurrency is not Concurrency.OCC:  # a single writer does not run meanwhile
+        return False
+    return superseded_by > _long_before(clean) and not can_bound_archival(timeline, table.write_options)
+
+
 def stated_earliest(timeline: Timeline) -> str:
     """Return the earliest retained instant of the newest clean; '' if it has none."""
     clean = newest_clean(timeline)
