@@ -226,9 +226,9 @@ def compute_clean_bounds(
     earliest = max(readable, progress.start) or held
     if not apart:
         # Without a bound of its own for the archiver, both bounds are one instant. lakefold deletes files in the order
-        # of their commits. Only if another process deleted out of order do the bounds conflict; then the bound for
-        # readers wins, so that the rows of the newest state are right. It also wins against instants that are not on
-        # the timeline yet if a restore to an earlier instant would need deleted files.
+        # of their commits. Only if another process deleted out of order do the bounds conflict; then the archiver's
+        # bound wins, so that the rows of the newest state are right. The bound for readers wins against instants that
+        # are not on the timeline yet, if a restore to an earlier instant would need deleted files.
         if overlapped and after_last <= replacing:
             held = max(held, after_last)
         earliest = min(earliest, held) if superseded_by <= held else readable
