@@ -100,7 +100,9 @@ class FilesFormat:
         self.hook("landed_late")
         return {commit.plan_id: commit for commit in self.commits(table) if commit.plan_id in plan_ids}
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         self.hook("superseded_deletable")
         live = {item["path"] for item in self.live(table)}
         kept = set(words(base(table) / "savepoint"))

@@ -192,7 +192,9 @@ class MinimalFormat:
             and any((Path(table.location) / path).exists() for path in one.paths)
         }
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         live = {file["path"] for file in newest(table)["files"]}
         return {version.path: "it is live again" if version.path in live else None for version in versions}
 
