@@ -79,11 +79,11 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         plan, tasks = prepared.plan, []
         for index in prepared.live_groups:
-            outputs = [str(self._base / path) for path in output_paths(plan, index, prepared.instant)]
-            tasks.append(build_task(self._table, index, plan.groups[index], outputs))
-        choices = choose_engines(tasks, self._engines, plan.options, self._table.name)
-        written = rewrite_groups(self._table, plan, tasks, choices, report, self._cancelled)
-        return Rewrite(prepared=prepared, outputs=written)
+            paths = [str(self._base / path) for path in output_paths(plan, index, prepared.instant)]
+            tasks.append(build_task(self._table, index, plan.groups[index], paths))
+        engines = choose_engines(tasks, self._engines, plan.options, self._table.name)
+        outputs = rewrite_groups(self._table, plan, tasks, engines, report, self._cancelled)
+        return Rewrite(prepared=prepared, outputs=outputs)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         prepared = rewrite.prepared
@@ -196,7 +196,7 @@ class MinimalFormat:
         self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
     ) -> Mapping[str, str | None]:
         live = {file["path"] for file in newest(table)["files"]}
-        return {version.path: "it is live again" if version.path in live else None for version in versions}
+        return {one.path: "it is live again" if one.path in live else None for one in versions}
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         return {}  # nothing undoes a commit of such a table
@@ -234,8 +234,9 @@ def newest(table: TableRef) -> dict[str, Any]:
 
 
 def output_paths(plan: Plan, index: int, token: str) -> list[str]:
-    group = plan.groups[index]
-    return [f"{group.partition}/{token}-{index}-{number}.parquet" for number in range(group.output_files)]
+    return [
+        f"{plan.groups[index].partition}/{token}-{index}-{n}.parquet" for n in range(plan.groups[index].output_files)
+    ]
 
 
 def commit_of(version: Mapping[str, Any]) -> Commit:
