@@ -137,7 +137,7 @@ class _TableCleaning:
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
                 break
-            reasons = self._format.deletion_blockers(self._table, [d.version for d in due])
+            reasons = self._format.deletion_blockers(self._table, [d.version for d in due], self._retention)
             reasons = {**reasons, **self._halt_reasons(due)}
             deletable = [d for d in due if reasons[d.version.path] is None]
             for d in due:

@@ -25,6 +25,13 @@ class PlanningSettings:
         default=300 * MIB, metadata={"meaning": "a base file strictly below this size is small"}
     )
     target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "the largest size planned for a new file"})
+    split_file_limit_bytes: int = field(
+        default=0,
+        metadata={
+            "meaning": "a base file of at least this size is split into files of at most `target_file_max`; at least "
+            "twice `target_file_max`; 0: off"
+        },
+    )
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files than this is left alone"})
     quiet_period: timedelta = field(
         default=timedelta(minutes=15),
@@ -189,6 +196,11 @@ class PlanningSettings:
             verification=self.verification,
             min_row_group_bytes=self.min_row_group_bytes,
         )
+
+    @property
+    def is_splitting(self) -> bool:
+        """True if large files are split."""
+        return self.split_file_limit_bytes > 0
 
     @property
     def needs_all_partitions(self) -> bool:

@@ -178,7 +178,9 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             return record_pruning.prune_records(metastore, load_table(metastore, table), table, tokens)
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
