@@ -3,6 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from datetime import datetime
 from random import Random
 from typing import Any
 
@@ -66,6 +67,9 @@ def _filled(drawn: Batch, rows: pa.Table, shape: str) -> pa.Table:
 
 
 def _fill(values: pa.Array, kind: Any) -> pa.Array:
+    if pa.types.is_timestamp(values.type) and values.type.tz is None:
+        # The engine ``spark`` refuses earlier values of pyarrow's files, which Spark reads by another calendar.
+        values = pc.max_element_wise(values, pa.scalar(datetime(1900, 1, 1), values.type), skip_nulls=False)
     known = values.drop_null()
     return pc.fill_null(values, known[0] if len(known) else kind.array([kind.draw(Random(0))])[0])
 
