@@ -14,20 +14,12 @@ from chaos.stage import Stage
 from chaos.steps import draw
 from chaos.writer import Writer
 from harness import Installation
-from hudi_tables import COMPACT_NOW, run_service
 
 KINDS = [
     Cell(merge_on_read=merge_on_read, version=version, postgres=False, occ=False)
     for merge_on_read in (False, True)
     for version in (9, 6)
 ]
-#: nothing is cleaned or archived, so that all that was can be read, and compared
-QUIET = {
-    "hoodie.table.timeline.timezone": "UTC",
-    "hoodie.clean.automatic": "false",
-    "hoodie.archive.automatic": "false",
-    "hoodie.metadata.enable": "true",
-}
 _STEPS = (
     ("bulk_insert", "bulk_insert", "upsert", "bulk_insert", "delete"),
     ("upsert", "insert_overwrite", "bulk_insert"),
@@ -47,7 +39,13 @@ def stage(tmp_path, monkeypatch):
 @pytest.mark.parametrize("cell", KINDS, ids=lambda cell: f"{'mor' if cell.merge_on_read else 'cow'}-v{cell.version}")
 def test_incremental_reads_return_the_writers_changes_and_no_row_that_lakefold_copied(spark, tmp_path, stage, cell):
     setting = Setting.of(cell, 0)
-    options = writer_options(cell, setting) | QUIET
+    # Nothing is cleaned or archived, so that all that was can be read, and compared.
+    options = writer_options(cell, setting) | {
+        "hoodie.table.timeline.timezone": "UTC",
+        "hoodie.clean.automatic": "false",
+        "hoodie.archive.automatic": "false",
+        "hoodie.metadata.enable": "true",
+    }
     ledger = Ledger(tmp_path / "ledger")
     writer = Writer(spark, stage.base, ledger, options, 40)
     lakefold = Installation(
@@ -68,35 +66,3 @@ def test_incremental_reads_return_the_writers_changes_and_no_row_that_lakefold_c
     assert sum(plan["state"] == "completed" for plan in lakefold.json("plans", "list")) >= len(_STEPS)
     assert comparing.counts["incremental reads"] >= 20
     assert comparing.counts["older states read"] >= 20
-
-
-@pytest.mark.spark
-@pytest.mark.slow
-@pytest.mark.parametrize("version", [6, 9])
-def test_hudi_itself_leaves_rows_out_of_incremental_reads_beside_a_pending_compaction_up_to_table_version_6(
-    spark, tmp_path, stage, version
-):
-    """No lakefold is there: the compaction is Hudi's own. Once it has ended, the same reads return all rows."""
-    cell = Cell(merge_on_read=True, version=version, postgres=False, occ=False)
-    options = writer_options(cell, Setting.of(cell, 0)) | QUIET
-    ledger = Ledger(tmp_path / "ledger")
-    writer = Writer(spark, stage.base, ledger, options, 40)
-    comparing = Comparing(stage, ledger, spark, Random(0))
-
-    def write(*operations: str) -> None:
-        for operation in operations:
-            writer.send(draw(1, ledger.next_number(), writer.state, 40, only=(operation,)))
-
-    def compact(operation: str) -> None:
-        as_it_is = {key: options[key] for key in ("hoodie.write.table.version", "hoodie.write.auto.upgrade")}
-        run_service(spark, "run_compaction", stage.base, operation, **COMPACT_NOW, **as_it_is)
-
-    write("bulk_insert", "upsert")
-    compact("schedule")
-    write("bulk_insert", "bulk_insert", "upsert")
-    comparing.compare(everything=True)
-    hidden = comparing.counts["rows hidden by compactions"]
-    assert (hidden > 0) == (version == 6)
-    compact("run")
-    comparing.compare(everything=True)
-    assert comparing.counts["rows hidden by compactions"] == hidden
