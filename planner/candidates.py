@@ -226,17 +226,18 @@ def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
     young = np.flatnonzero(candidates.reason_codes == REASON_CODES[Reason.RECENT])
     lost = candidates.details.has_deltas(_CONFLICTING_DELTAS, young)
     candidates.rewritable[young] = True if lost is None else ~lost
-    large = (candidates.bytes >= policy.small_file_limit_bytes) & ~to_split(candidates, policy)
+    is_split = to_split(candidates.bytes, candidates.log_files, policy)
+    large = (candidates.bytes >= policy.small_file_limit_bytes) & ~is_split
     if policy.compaction:
         large &= candidates.rewritable | (candidates.log_files == 0)
     candidates.decide(large, Reason.ABOVE_LIMIT, candidates.bytes[large])
 
 
-def to_split(candidates: Candidates, policy: PlanningSettings) -> Mask:
+def to_split(sizes: Ints, log_files: Ints, policy: PlanningSettings) -> Mask:
     """Return which slices the policy splits: base files from ``split_file_limit_bytes`` on, without logs."""
     if not policy.is_splitting:
-        return np.zeros(len(candidates.bytes), dtype=np.bool_)
-    found: Mask = (candidates.bytes >= policy.split_file_limit_bytes) & (candidates.log_files == 0)
+        return np.zeros(len(sizes), dtype=np.bool_)
+    found: Mask = (sizes >= policy.split_file_limit_bytes) & (log_files == 0)
     return found
 
 

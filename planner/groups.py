@@ -164,7 +164,8 @@ def _form_balanced_groups(
 
 def _form_split_groups(candidates: Candidates, policy: PlanningSettings, columns: SliceColumns, wanted: Mask) -> Groups:
     """Return one group for each of the ``wanted`` slices of ``columns`` that is to be split."""
-    columns = columns.take(np.flatnonzero(wanted & to_split(candidates, policy)[columns.rows]))
+    large = to_split(columns.bytes, candidates.log_files[columns.rows], policy)
+    columns = columns.take(np.flatnonzero(wanted & large))
     row = _SliceRow.unsorted(columns, columns.bytes).sorted([columns.modified_us, columns.bytes], candidates)
     rows, size, positions = row.columns.rows, row.sizes, np.arange(len(columns.rows), dtype=np.int64)
     outputs = -(-size // policy.target_file_max_bytes)
