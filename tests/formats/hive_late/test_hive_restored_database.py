@@ -307,6 +307,36 @@ def test_rule_2_both_commits_of_a_plan_are_recorded_if_the_first_one_was_undone(
     assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
 
 
+@pytest.mark.parametrize("died", ["before it marked the commit", "afterwards"])
+def test_rule_2_a_late_file_in_the_version_of_an_undone_commit_is_read_if_the_database_is_lost(
+    unmoved: Bench, died: str
+):
+    """No relocation left that version, so the file stayed invisible for good."""
+    bench = unmoved
+    before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
+    if died == "afterwards":
+        point = mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record"))
+    else:
+        point = mock.patch("lake.formats.hive.writer.commit_record.mark_committed", side_effect=Killed)
+    with point, pytest.raises(Killed):
+        bench.run()
+    first = here(bench)
+    alter_partitions(bench, [before[PARTITION]])
+    bench.expire()
+    assert bench.rescue() is not None
+    assert bench.run().result is RunResult.COMPLETED
+    place, rows = here(bench), in_partition(bench)
+    assert place not in (first, home(bench))
+    lose_database(bench)
+    late = [*write(first, 900, 910), *write(home(bench), 910, 920)]
+    for _ in range(3):
+        bench.sweep()
+    assert (bench.state(plan), here(bench), halted(bench)) == ("completed", place, None)
+    assert in_partition(bench) == sorted([*rows, *late])
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+
+
 @pytest.mark.parametrize("first", ["the search", "the take-over"])
 def test_rule_2_a_commit_that_followed_a_plan_which_ran_at_the_backup_stays_the_last_one(known: Bench, first: str):
     """The plan's own commit was recorded behind it, and the partition was moved to where the plan had moved it."""
