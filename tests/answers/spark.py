@@ -158,14 +158,25 @@ class Written:
             for number, counts in enumerate(sizes)
         }
 
-    def rewritten(self, kind: str, engines: Sequence[RewriteEngine], folder: Path) -> Files:
-        """The new files of each table that one of ``engines`` can rewrite, with the next one first for each."""
+    def rewritten(
+        self,
+        kind: str,
+        engines: Sequence[RewriteEngine],
+        folder: Path,
+        files: Files | None = None,
+        outputs_each: Sequence[int] = (1, 2),
+    ) -> Files:
+        """The new files of each table that one of ``engines`` can rewrite, with the next one first for each.
+
+        They replace ``files``, else those before any rewrite; tables take ``outputs_each`` in turn.
+        """
         made: dict[int, TableFiles] = {}
         tasks: dict[str, list[RewriteTask]] = {}
-        for number, old in self._files[kind].items():
+        for number, old in (self._files[kind] if files is None else files).items():
             own = folder / str(number)
             own.mkdir(parents=True)
-            outputs = tuple(str(own / f"{output}.{kind}") for output in range(1 + number % 2))
+            count = outputs_each[number % len(outputs_each)]
+            outputs = tuple(str(own / f"{output}.{kind}") for output in range(count))
             task = RewriteTask(
                 group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json()
             )
