@@ -165,10 +165,12 @@ class Written:
         folder: Path,
         files: Files | None = None,
         outputs_each: Sequence[int] = (1, 2),
+        first_engine: str = "",
     ) -> Files:
         """The new files of each table that one of ``engines`` can rewrite, with the next one first for each.
 
         They replace ``files``, else those before any rewrite; tables take ``outputs_each`` in turn.
+        ``first_engine`` is first for all of them.
         """
         made: dict[int, TableFiles] = {}
         tasks: dict[str, list[RewriteTask]] = {}
@@ -180,7 +182,10 @@ class Written:
             task = RewriteTask(
                 group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json()
             )
-            first = (number + number // 4) % len(engines)  # so that each meets files of several writers
+            # So that each meets files of several writers.
+            first = (number + number // 4) % len(engines)
+            if first_engine:
+                first = [one.name for one in engines].index(first_engine)
             turned = (*engines[first:], *engines[:first])
             engine = next((one for one in turned if one.unsupported_reason(task, OPTIONS) is None), None)
             if engine is not None:

@@ -127,8 +127,9 @@ def test_every_reader_answers_over_new_files_of_every_engine_as_before(case: Cas
 
 def test_every_reader_answers_over_the_files_into_which_each_engine_split_a_file_as_before(case: Case):
     for kind, engines in (("parquet", {"arrow", "spark", "stitch", "hybrid"}), ("orc", {"spark"})):
-        merged = case.rewritten(kind, "merged", outputs_each=(1,))
-        split = case.rewritten(kind, "split", files=merged, outputs_each=(2, 3))
+        # By a copy, since copying engines can't split a single row group.
+        merged = case.rewritten(kind, "merged", outputs_each=(1,), first_engine="stitch")
+        split = case.rewritten(kind, "split", files=merged, outputs_each=(2,))
         # Some batches have columns of ORC that the engine ``spark`` refuses.
         assert {one.engine for one in split.values()} == engines or (kind, split) == ("orc", {})
         assert all(len(merged[number].paths) == 1 < len(one.paths) for number, one in split.items())
