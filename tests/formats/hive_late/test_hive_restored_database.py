@@ -28,6 +28,7 @@ from late_writing import (
     killed_at,
     killed_in_sweep,
     overwrite,
+    overwritten_after_a_late_file,
     swept,
     wait_a_tick,
     write,
@@ -466,10 +467,8 @@ def test_rule_4_an_overwrite_that_a_commit_had_followed_is_not_waited_for(
 @pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
 def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_aside(known: Bench, is_lost: bool):
     """The check of the commit may have met the file or not, but the commits show the overwrite that followed it."""
-    bench, to, left = known, backup(known), here(known)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = [*overwrite(left, 700, 720), *write(left, 720, 730, "part-more.parquet")]
+    bench, to = known, backup(known)
+    rows = [*overwritten_after_a_late_file(bench), *write(here(bench), 720, 730, "part-more.parquet")]
     assert swept(bench).superseded == 1
     compact(bench)
     if is_lost:
@@ -486,11 +485,7 @@ def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_
 
 def test_rule_2_a_copy_with_an_old_time_does_not_hide_that_an_overwrite_followed_another_late_file(known: Bench):
     """The overwrite seemed to have begun when the copied file was written, so the database's loss returned old rows."""
-    bench, left = known, here(known)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = overwrite(left, 700, 720)
-    wait_a_tick(left)
+    bench, rows = known, overwritten_after_a_late_file(known)
     rows += write(home(bench), 910, 920, "part-staged.parquet")
     os.utime(home(bench) / "part-staged.parquet", (time.time() - 3600, time.time() - 3600))
     report = swept(bench)
