@@ -118,7 +118,7 @@ class RowOmissions(Protocol):
 
     The format reads its deletes in whatever form it stores them, and an engine gets one bit for each row of an input.
     Spark's tasks receive the object with their ``RewriteTask``, so it can be pickled, and its module is sent to the
-    executors. Without remaining rows for it, an output is not written.
+    executors. An output that would have no rows is not written.
     """
 
     def read_remaining(self, rows: Mapping[str, int]) -> "Mapping[str, pa.BooleanArray]":

@@ -222,19 +222,23 @@ def _remaining_rows(
     columns: Sequence[str] | None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an input for which ``remains`` is true. Row groups without such rows are not decoded."""
-    end = 0
+    start, numbers, parts = 0, [], []
     for number in range(one.metadata.num_row_groups):
-        start, end = end, end + one.metadata.row_group(number).num_rows
-        count = remains.slice(start, end - start).true_count
-        if not count:
-            continue
-        for batch in read_row_groups(task, one, shape, [number], check, columns):
-            chosen = remains.slice(start, batch.num_rows)
-            start += batch.num_rows
-            if chosen.true_count == batch.num_rows:
-                yield batch
-            elif chosen.true_count:
-                yield batch.filter(chosen)
+        part = remains.slice(start, one.metadata.row_group(number).num_rows)
+        start += len(part)
+        if part.true_count:
+            numbers.append(number)
+            parts.append(part)
+    if not numbers:
+        return
+    decoded, start = pa.concat_arrays(parts), 0
+    for batch in read_row_groups(task, one, shape, numbers, check, columns):
+        chosen = decoded.slice(start, batch.num_rows)
+        start += batch.num_rows
+        if chosen.true_count == batch.num_rows:
+            yield batch
+        elif chosen.true_count:
+            yield batch.filter(chosen)
 
 
 def read_row_groups(
