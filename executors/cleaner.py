@@ -89,7 +89,7 @@ def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool
             report = clean_table(job, context, format=context.formats(job.table.format), dry_run=dry_run)
         except Exception as error:
             log.warning("table %s was not cleaned: %s", job.table.name, one_line(error))
-            context.observer.clean_failed(job.table.name, type(error).__name__)
+            context.observer.clean_failed(job.table, type(error).__name__)
             report = CleanReport(table=job.table.name, dry_run=dry_run, error=one_line(error))
         reports.append(report)
     context.observer.clean_succeeded()
@@ -137,7 +137,7 @@ class _TableCleaning:
             due = [d for d in due if d.row_id not in self._rows_still_due]
             if not due:
                 break
-            reasons = self._format.deletion_blockers(self._table, [d.version for d in due])
+            reasons = self._format.deletion_blockers(self._table, [d.version for d in due], self._retention)
             reasons = {**reasons, **self._halt_reasons(due)}
             deletable = [d for d in due if reasons[d.version.path] is None]
             for d in due:
@@ -257,7 +257,7 @@ class _TableCleaning:
                         self._locks.release()
         except Exception as error:
             log.warning("table %s: cleaning ended early: %s", self._table.name, one_line(error))
-            self._observer.clean_failed(self._table.name, type(error).__name__)
+            self._observer.clean_failed(self._table, type(error).__name__)
             return error
         return None
 
@@ -303,7 +303,7 @@ class _TableCleaning:
             log.log(level, "table %s: %d superseded files stay: %s", self._table.name, len(left), first)
         self._deleted += [d.version for d in deleted]
         self._bytes_freed += deletion.bytes_freed
-        self._observer.files_deleted(self._table.name, len(deleted), deletion.bytes_freed)
+        self._observer.files_deleted(self._table, len(deleted), deletion.bytes_freed)
 
 
 def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:

@@ -55,30 +55,30 @@ def settings_with_jars(conf: Mapping[str, str]) -> Iterator[tuple[dict[str, str]
     caches = (ivy, ivy.with_name(f"{ivy.name}.2"))
     busy: list[str] = []
     for cache in caches:
-        with _exclusive_cache(cache, lambda: _cached_jars(caches, conf), busy) as alone:
+        with _exclusive_cache(cache, lambda: _cached_jars(caches, conf), busy) as is_exclusive:
             if jars := _cached_jars(caches, conf):
                 yield _with_jars(conf, jars), lambda jars: None
                 return
-            if alone:
+            if is_exclusive:
                 yield {**conf, IVY: str(cache)}, partial(_write_manifest, cache, conf)
                 return
     raise Transient(f"{PACKAGES} = {conf[PACKAGES]} can't be fetched: {'; '.join(busy)}")
 
 
 @contextmanager
-def _exclusive_cache(cache: Path, needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
-    """Yield True with exclusive use of ``cache``. Yields False if that is ``needless``, or after a timeout.
+def _exclusive_cache(cache: Path, is_needless: Callable[[], object], busy: list[str]) -> Iterator[bool]:
+    """Yield True with exclusive use of ``cache``. Yields False if ``is_needless`` returns true, or after a timeout.
 
     After a timeout the process that fills the cache is added to ``busy``.
     """
-    if needless():
+    if is_needless():
         yield False
         return
     cache.mkdir(parents=True, exist_ok=True)
     with (cache / _LOCK).open("a+") as file:
         deadline = time.monotonic() + LOCK_TIMEOUT_SECONDS
         while not _try_lock(file.fileno()):
-            if needless():
+            if is_needless():
                 yield False
                 return
             if time.monotonic() > deadline:

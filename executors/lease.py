@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The lease of one claim: a thread renews it, and receives the requests to stop that its executor must obey."""
+"""The lease of one claim: a thread renews it, and learns from the answers whether the executor has to stop."""
 
 import logging
 import threading
@@ -33,7 +33,7 @@ class Aborted(Transient):
 class Lease:
     """Renews ``claim`` every ``interval`` inside the ``with`` block, see ``lake.renewal``.
 
-    ``check`` raises LeaseLost or CancelRequested if a heartbeat returned this result, or Aborted if ``abort`` is set.
+    ``check`` raises LeaseLost or CancelRequested if the answer to a heartbeat said so, or Aborted if ``abort`` is set.
     The store is called from a second thread, so it must be thread-safe.
     """
 
@@ -91,7 +91,7 @@ class Lease:
     def renew_if_stale(self, *, at_least: timedelta = timedelta()) -> None:
         """Call ``renew`` if the last renewal is older than one interval, since the process may have been suspended.
 
-        Always renews with ``at_least``, the duration of work that no lock of the table protects.
+        With ``at_least``, the duration of work that no lock of the table protects, always renews.
         """
         if at_least or not self._renewer.is_certain:
             self.renew(at_least=at_least)

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from executors.outcome import RunOutcome
 from lake.errors import one_line
+from lake.model import TableRef
 from lake.plan import Claim, Step
 
 log = logging.getLogger(__name__)
@@ -32,10 +33,10 @@ class Observer:
     def lease_expired(self, claim: Claim) -> None:
         """A plan of a silent executor was taken over."""
 
-    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
+    def files_deleted(self, table: TableRef, files: int, bytes_: int) -> None:
         """The cleaner removed superseded versions."""
 
-    def clean_failed(self, table: str, reason: str) -> None:
+    def clean_failed(self, table: TableRef, reason: str) -> None:
         """The cleaner could not remove a table's superseded versions (``reason``: the error's class name)."""
 
     def clean_succeeded(self) -> None:
@@ -84,10 +85,10 @@ class Observers(Observer):
     def lease_expired(self, claim: Claim) -> None:
         self._each(lambda observer: observer.lease_expired(claim))
 
-    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
+    def files_deleted(self, table: TableRef, files: int, bytes_: int) -> None:
         self._each(lambda observer: observer.files_deleted(table, files, bytes_))
 
-    def clean_failed(self, table: str, reason: str) -> None:
+    def clean_failed(self, table: TableRef, reason: str) -> None:
         self._each(lambda observer: observer.clean_failed(table, reason))
 
     def clean_succeeded(self) -> None:

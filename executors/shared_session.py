@@ -12,6 +12,7 @@ from executors.observer import Observer
 from executors.outcome import RunOutcome
 from executors.spark import drop_dead_session, end_session, jvm_process
 from lake.errors import SessionSpoiled, one_line
+from lake.model import TableRef
 from lake.plan import Claim
 from lake.ports import SparkProvider
 
@@ -140,7 +141,7 @@ class _SpoiledSessionObserver(Observer):
     def plan_finished(self, claim: Claim, outcome: RunOutcome) -> None:
         self._mark_if_spoiled(outcome.reason)
 
-    def clean_failed(self, table: str, reason: str) -> None:
+    def clean_failed(self, table: TableRef, reason: str) -> None:
         self._mark_if_spoiled(reason)
 
     def _mark_if_spoiled(self, reason: str | None) -> None:

@@ -33,10 +33,11 @@ from executors.rowhash import Fingerprint
 from lake.capabilities import ReadsInOrder, ReadsMerged
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, first_line
 from lake.model import FileSlice
-from lake.plan import OutputFile, SkippedGroup, VerificationLevel
+from lake.plan import OutputFile, Plan, SkippedGroup, VerificationLevel
 from lake.ports import Rewrite, TableWriter
 from lake.storage.filesystems import filesystem_of_file
 from lake.storage.locations import is_local
+from lake.units import format_bytes
 
 log = logging.getLogger(__name__)
 
@@ -86,9 +87,11 @@ def verify_rewrite(
     Columns in ``PreparedPlan.volatile_columns`` may differ. ``check`` is called between batches and may raise to end
     the work. Raises Integrity with one line naming partition, column, expected and found. Raises Conflict if an input
     was deleted or its content can't be read; in the second case the error names the group (``SkippedGroup``). Raises
-    Transient if storage fails, and Rejected if slices with logs can't be read merged.
+    Transient if storage fails, and Rejected if slices with logs can't be read merged, or if a file to split became one
+    that is as large.
     """
     plan, volatile = rewrite.prepared.plan, rewrite.prepared.volatile_columns
+    _verify_splits(plan, rewrite.outputs)
     parts = list(_partition_rewrites(rewrite))
     if run is not None and plan.options.verification is VerificationLevel.FOOTER:
         equal = _footers_equal(parts, plan.table.location, volatile, check, run)
@@ -128,6 +131,25 @@ def verify_rewrite(
             else:
                 before = files.fingerprint(inputs)
             _compare_fingerprints(part, before, files.fingerprint(outputs))
+
+
+def _verify_splits(plan: Plan, outputs: Sequence[OutputFile]) -> None:
+    """Raise Rejected if a partition's largest new file is as large as a file that was to be split.
+
+    The next plan would split the new file again, and the plan after that. A failed plan's files are not planned again
+    until they change.
+    """
+    if plan.adopted_instant is not None:  # its sizes are those of another planner
+        return
+    largest: dict[str, int] = {}
+    for output in outputs:
+        largest[output.partition] = max(output.bytes, largest.get(output.partition, 0))
+    for group in plan.groups:
+        if group.is_split and largest.get(group.partition, 0) >= group.bytes:
+            raise Rejected(
+                f"partition {group.partition!r}: {group.slices[0].path} has {format_bytes(group.bytes)} and can't be "
+                f"split: a new file has {format_bytes(largest[group.partition])}; raise split_file_limit"
+            )
 
 
 class RunMany(Protocol):

@@ -129,6 +129,11 @@ class ClusteringGroup:
         """Bytes the rewrite reads."""
         return sum(s.total_bytes for s in self.slices)
 
+    @property
+    def is_split(self) -> bool:
+        """True if the group divides a large file into smaller ones."""
+        return self.output_files > len(self.slices)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Plan:

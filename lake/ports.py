@@ -283,10 +283,13 @@ class TableFormat(FormatFeatures, Protocol):
         Every sweep calls it, so it is cheap. Raises as ``find_commit`` does.
         """
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """Return for each version's path None if the file may be deleted now, else the reason against it.
 
-        Each of ``versions`` has a path of its own. Raises as ``snapshot`` does.
+        Each of ``versions`` has a path of its own. ``retention`` is the retention now in force, after which the files
+        of later plans can be deleted too. Raises as ``snapshot`` does.
         """
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:

@@ -219,16 +219,26 @@ def decide_large(candidates: Candidates, policy: PlanningSettings) -> None:
     """Decide the slices that aren't small files, and set ``rewritable`` for undecided and recent slices.
 
     Writers may append to logs while a slice is compacted, so slices with logs need not wait. A new delta of any other
-    kind invalidates a rewrite, so slices with deltas of other kinds wait for the quiet period.
+    kind invalidates a rewrite, so slices with deltas of other kinds wait for the quiet period. Files to split are
+    neither small nor too large to be planned.
     """
     candidates.rewritable = candidates.reason_codes == UNDECIDED
     young = np.flatnonzero(candidates.reason_codes == REASON_CODES[Reason.RECENT])
     lost = candidates.details.has_deltas(_CONFLICTING_DELTAS, young)
     candidates.rewritable[young] = True if lost is None else ~lost
-    large = candidates.bytes >= policy.small_file_limit_bytes
+    is_split = to_split(candidates.bytes, candidates.log_files, policy)
+    large = (candidates.bytes >= policy.small_file_limit_bytes) & ~is_split
     if policy.compaction:
         large &= candidates.rewritable | (candidates.log_files == 0)
     candidates.decide(large, Reason.ABOVE_LIMIT, candidates.bytes[large])
+
+
+def to_split(sizes: Ints, log_files: Ints, policy: PlanningSettings) -> Mask:
+    """Return which slices the policy splits: base files from ``split_file_limit_bytes`` on, without logs."""
+    if not policy.is_splitting:
+        return np.zeros(len(sizes), dtype=np.bool_)
+    found: Mask = (sizes >= policy.split_file_limit_bytes) & (log_files == 0)
+    return found
 
 
 def _decide_waiting(

@@ -140,12 +140,13 @@ def estimate_benefit(plan: Plan, policy: PlanningSettings, cost_inputs: CostInpu
 def require_payback(groups: Groups, policy: PlanningSettings, cost_inputs: CostInputs) -> Groups:
     """Return ``groups`` with the reason ``NO_PAYBACK`` against worthwhile groups that do not save their cost in time.
 
-    If the policy's ``payback`` is 0, no group has to save its cost.
+    If the policy's ``payback`` is 0, no group has to save its cost. A file to split never has to: its benefit,
+    that several tasks read it at once, has no estimate.
     """
     if not policy.payback:
         return groups
     days = _payback_days(groups, policy, cost_inputs)
-    lost = groups.worthwhile & (days > policy.payback / timedelta(days=1))
+    lost = groups.worthwhile & ~groups.is_split & (days > policy.payback / timedelta(days=1))
     return replace(
         groups,
         worthwhile=groups.worthwhile & ~lost,

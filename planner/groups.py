@@ -17,6 +17,9 @@ makes ``n - k`` smaller. If some set of a partition's candidates could become fe
 candidates that fill a group. Groups that have no gain after the cut by time are therefore cut once more, with the
 smallest slices first.
 
+Files to split (``split_file_limit_bytes``) are groups of one file. They are at least twice as large as the target, and
+no new file is nearly as large, so each of them is split once and planning still ends.
+
 A sort order (``layout``) does not change the rule. A snapshot does not show whether a file is sorted already. So a lone
 file is never rewritten just to sort it, since planning would repeat that rewrite for ever. Merged files are sorted.
 """
@@ -28,7 +31,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from planner.candidates import Candidates, Codes
+from planner.candidates import Candidates, Codes, to_split
 from planner.policy.enums import BALANCED
 from planner.policy.fields import PlanningSettings
 from planner.reasons import REASON_CODES, UNDECIDED, Reason
@@ -63,6 +66,11 @@ class Groups:
     def files(self) -> Ints:
         """The number of slices in each group."""
         return self.end - self.start
+
+    @property
+    def is_split(self) -> Mask:
+        """Which groups split a file."""
+        return self.outputs > self.files
 
     def rows_of(self, picked: Ints) -> Ints:
         """Return the snapshot rows of the ``picked`` groups, group by group."""
@@ -100,11 +108,20 @@ class _SliceRow:
 def form_groups_by_range(candidates: Candidates, policy: PlanningSettings, wanted: Mask) -> Iterator[Groups]:
     """Yield the groups of the ``wanted`` slices, locked partitions included, for one range of partitions at a time.
 
-    A group has no slice that is larger with its logs than a new file may be.
+    Except for a file to split, which is a group of its own, a group has no slice that is larger with its logs than a
+    new file may be.
     """
-    form = _form_balanced_groups if policy.strategy == BALANCED else _form_native_groups
     for columns in candidates.ranges:
-        yield form(candidates, policy, columns, wanted[columns.rows])
+        wanted_here = wanted[columns.rows]
+        if policy.strategy != BALANCED:
+            yield _form_native_groups(candidates, policy, columns, wanted_here)
+            continue
+        merging = _form_balanced_groups(candidates, policy, columns, wanted_here)
+        if not policy.is_splitting:
+            yield merging
+            continue
+        splitting = _form_split_groups(candidates, policy, columns, wanted_here)
+        yield _merge_groups(merging, np.ones(len(merging.start), dtype=np.bool_), splitting)
 
 
 def concatenate_groups(parts: Iterable[Groups], most_slices: int) -> Groups:
@@ -142,6 +159,28 @@ def _form_balanced_groups(
     by_size = rest.sorted([rest.sizes, rest.columns.modified_us, rest.columns.log_bytes], candidates)
     return _merge_groups(
         groups, ~to_cut_again, _cut_into_groups(by_size, counts_by_key, candidates, policy, evenly=False)
+    )
+
+
+def _form_split_groups(candidates: Candidates, policy: PlanningSettings, columns: SliceColumns, wanted: Mask) -> Groups:
+    """Return one group for each of the ``wanted`` slices of ``columns`` that is to be split."""
+    large = to_split(columns.bytes, candidates.log_files[columns.rows], policy)
+    columns = columns.take(np.flatnonzero(wanted & large))
+    row = _SliceRow.unsorted(columns, columns.bytes).sorted([columns.modified_us, columns.bytes], candidates)
+    rows, size, positions = row.columns.rows, row.sizes, np.arange(len(columns.rows), dtype=np.int64)
+    outputs = -(-size // policy.target_file_max_bytes)
+    return Groups(
+        rows=rows,
+        start=positions,
+        end=positions + 1,
+        partition=candidates.partition[rows].astype(np.int64),
+        bytes=size,
+        log_bytes=np.zeros(len(rows), dtype=np.int64),
+        outputs=outputs,
+        small_outputs=np.where(size < outputs * policy.small_file_limit_bytes, outputs, 0),
+        worthwhile=size <= policy.max_bytes_per_plan,
+        rejection_codes=np.full(len(rows), REASON_CODES[Reason.OVER_PLAN], dtype=np.int8),
+        rejection_numbers=size,
     )
 
 

@@ -137,7 +137,8 @@ def _order_of_preference(groups: Groups, wanted: Ints, candidates: Candidates, p
     if policy.strategy != BALANCED:
         return np.lexsort((groups.start[wanted], rank[groups.partition[wanted]]))
     share = groups.bytes[wanted] / policy.max_bytes_per_plan + 1 / policy.max_num_groups
-    gain = (groups.files - groups.small_outputs)[wanted] / share
+    removed = np.where(groups.is_split, 0, groups.files - groups.small_outputs)
+    gain = removed[wanted] / share
     return np.lexsort((groups.start[wanted], groups.bytes[wanted], -gain))
 
 

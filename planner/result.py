@@ -182,7 +182,9 @@ def estimate_effect(
         output_files=int(groups.outputs[picked].sum()),
         bytes_to_move=int(groups.bytes[picked].sum()),
         small_files_before=small,
-        small_files_after=small - _count_base_files(snapshot, groups, picked) + int(groups.small_outputs[picked].sum()),
+        small_files_after=small
+        - _count_base_files(snapshot, groups, picked[~groups.is_split[picked]])
+        + int(groups.small_outputs[picked].sum()),
     )
 
 

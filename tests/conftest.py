@@ -84,7 +84,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if _is_on_postgresql(item) or _SERVERS.intersection(item.fixturenames):
             item.add_marker(pytest.mark.server)
-        if SOAK and _is_sliced(item):
+        if SOAK and (_is_sliced(item) or _is_in_module_with_soak_counts(item)):
             item.add_marker(pytest.mark.soak)
     result = yield
     if not SOAK and not ONE_BUNDLE:
@@ -100,6 +100,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 def _is_on_postgresql(item: pytest.Item) -> bool:
     return any(str(value).endswith("postgresql") for value in _parameters(item).values())
+
+
+def _is_in_module_with_soak_counts(item: pytest.Item) -> bool:
+    """Whether the module asks for SOAK: it then has larger counts in the long run."""
+    return isinstance(item, pytest.Function) and hasattr(item.module, "SOAK")
 
 
 def _is_sliced(item: pytest.Item) -> bool:

@@ -24,6 +24,12 @@ _TEST = re.compile(r"`(test_\w+(?:\.py)?)`")
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: what readers of the pages have, or are told to set
 _GIVEN = {"LAKEFOLD_URL", "LAKEFOLD_TOKEN", "PLAN", "PWD", "HOME"}
+#: what a line of a shell block begins with, after variables and a parenthesis; a comment that a line break has cut in
+#: two does not
+_PROGRAMS = {
+    *("lakefold", "make", "python", "pip", "uv", "curl", "export", "umask", "cat", "cp", "rm", "until", "sudo"),
+    *("docker", "kubectl", "helm", "sqlite3", "pg_dump", "pg_restore", "spark-submit"),
+}
 
 
 def ids(page: Path) -> str:
@@ -112,6 +118,23 @@ def test_commands_on_a_page_need_no_variable_that_a_reader_may_not_have(page: Pa
     for block in _SHELL.findall(page.read_text()):
         used = {*re.findall(r"\$\{?([A-Z_]{3,})", block)}
         assert used <= _GIVEN | {*re.findall(r"\b([A-Z_]{3,})=", block)}, block
+
+
+def first_words(block: str) -> set[str]:
+    """The programs with which the lines of a shell block begin."""
+    text = re.sub(r"<<'(\w+)'\n.*?^\1$", "", block.replace("\\\n", " "), flags=re.MULTILINE | re.DOTALL)
+    lines = (re.sub(r"^(?:\(|[A-Z_]+=\S*\s+)+", "", line.partition("#")[0].strip()) for line in text.splitlines())
+    return {words[0].rpartition("/")[2] for line in lines if (words := line.split())}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=ids)
+def test_every_line_of_a_shell_block_begins_with_a_program(page: Path):
+    for block in _SHELL.findall(page.read_text()):
+        assert first_words(block) <= _PROGRAMS, block
+
+
+def test_a_comment_that_runs_into_the_next_command_would_be_found():
+    assert first_words("cp a b   # a plain copy may be\ninconsistent pg_dump x\n") == {"cp", "inconsistent"}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=ids)

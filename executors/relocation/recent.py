@@ -27,7 +27,7 @@ MAX_FULL_LISTINGS = 1_000
 """Maximum number of locations that a check lists. If there are more, it first selects them by directory times."""
 
 _ROTATION_SIZE = 250
-"""The number of further locations that each check lists in turn, regardless of their directories' times."""
+"""The number of further locations that each check lists in rotation, regardless of their directories' times."""
 
 
 @dataclass(slots=True)
@@ -35,7 +35,7 @@ class _TableRotation:
     detector: ChangeDetector
     #: locations that changed, or are new, since the first check, and that no check has processed yet
     pending: set[str] = field(default_factory=set)
-    #: the last location of the present turn
+    #: the last location that the rotation has listed
     last_location: str = ""
 
 

@@ -15,7 +15,7 @@ _MIN_ROTATION_SIZE = 50
 """The minimum number of partitions that each sweep inspects in rotation, even if no change was detected."""
 
 _SWEEPS_PER_ROTATION = 240
-"""All partitions of a large table are inspected once within this number of sweeps, which take an hour."""
+"""All partitions of a large table are inspected once within this number of sweeps, an hour by default."""
 
 
 @dataclass(slots=True)
@@ -23,9 +23,9 @@ class _WatchedTable:
     detector: ChangeDetector
     #: partitions that changed and that no sweep has processed completely
     pending: set[str] = field(default_factory=set)
-    #: the last partition of the present turn
+    #: the last partition that this rotation has inspected, '' before its first one
     last_partition: str = ""
-    #: the number of partitions that were inspected in this rotation, and in the last one
+    #: the number of partitions inspected in this rotation so far, and in the whole last one
     count_so_far: int = 0
     last_count: int = 0
     #: by partition, the previous locations outside of the table's directory that were checked before
@@ -47,6 +47,7 @@ class PartitionWatch:
         if known is None:
             known = self._tables[key] = _WatchedTable(format_.change_detector(table))
             known.outside.update(store.outside_locations(table))
+            # The first check only records the state with which later ones compare.
             known.detector.find_changed_locations(_all_of(known.outside))
         known.pending |= known.detector.find_changed_partitions()
         for partition, locations in known.detector.recreated_locations.items():

@@ -25,6 +25,13 @@ class PlanningSettings:
         default=300 * MIB, metadata={"meaning": "a base file strictly below this size is small"}
     )
     target_file_max_bytes: int = field(default=GIB, metadata={"meaning": "the largest size planned for a new file"})
+    split_file_limit_bytes: int = field(
+        default=0,
+        metadata={
+            "meaning": "a base file of at least this size is split into files of at most `target_file_max`; at least "
+            "twice `target_file_max`; 0: off"
+        },
+    )
     min_input_files: int = field(default=2, metadata={"meaning": "a group of fewer files than this is left alone"})
     quiet_period: timedelta = field(
         default=timedelta(minutes=15),
@@ -191,6 +198,11 @@ class PlanningSettings:
         )
 
     @property
+    def is_splitting(self) -> bool:
+        """True if large files are split."""
+        return self.split_file_limit_bytes > 0
+
+    @property
     def needs_all_partitions(self) -> bool:
         """True if the selection of a partition depends on its position among all partitions, not only on its path."""
         by_place = (PartitionFilter.RECENT_DAYS, PartitionFilter.DAY_ROLLING)
@@ -240,7 +252,7 @@ class TableSettings:
     run_time_zone: str = field(default="UTC", metadata={"meaning": "the time zone of `run_windows`"})
     priority_weight: float = field(
         default=1.0,
-        metadata={"meaning": "the factor that multiplies the saving of the table's plans in the order of plans"},
+        metadata={"meaning": "when plans are ordered, the saving of the table's plans is multiplied by this number"},
     )
     scan_interval: timedelta = field(
         default=timedelta(minutes=5),

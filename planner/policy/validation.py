@@ -56,6 +56,7 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
         ("max_inflight_per_table", 1),
         ("recent_partitions", 0),
         ("skip_latest_partitions", 0),
+        ("split_file_limit_bytes", 0),
         ("log_only_slice_size_bytes", 0),
         ("reads_per_day", 0),
         ("budget_bytes_per_hour", 0),
@@ -72,6 +73,7 @@ def validation_errors(policy: PolicySettings) -> Iterator[str]:
         if not getattr(policy, knob) >= least:
             name = setting_name(knob)
             yield f"{name} is {getattr(policy, knob)} but must be at least {least}; set {name}"
+    yield from _split_errors(policy)
     if policy.min_input_files > policy.max_files_per_group:
         yield (
             f"min_input_files {policy.min_input_files} is above max_files_per_group {policy.max_files_per_group}, "
@@ -108,6 +110,9 @@ def validation_warnings(policy: PolicySettings) -> Iterator[str]:
 
 #: below these values a policy gets a warning: long queries take longer than the retention, and few files are small
 _SHORT_RETENTION, _TINY_LIMIT_BYTES = timedelta(hours=1), MIB
+#: ``split_file_limit`` is at least this many times ``target_file_max``, so that no new file is split again, even if its
+#: real size differs from the planned one
+_SPLIT_FACTOR = 2
 #: the shortest and the longest window of an objective; its history is dropped after the longest
 _SLO_WINDOW_BOUNDS = timedelta(days=1), timedelta(days=90)
 _POSITIVE_DURATIONS = (
@@ -119,6 +124,20 @@ _POSITIVE_DURATIONS = (
     "backoff",
     "backoff_max",
 )
+
+
+def _split_errors(policy: PolicySettings) -> Iterator[str]:
+    limit, least = policy.split_file_limit_bytes, _SPLIT_FACTOR * policy.target_file_max_bytes
+    if 0 < limit < least:
+        yield (
+            f"split_file_limit {_format_exact_size(limit)} is below {_format_exact_size(least)}, twice "
+            "target_file_max, but must not be; raise split_file_limit or lower target_file_max"
+        )
+    if limit > 0 and policy.strategy != BALANCED:
+        yield (
+            f"split_file_limit has no effect with strategy {policy.strategy}, which never splits files; set strategy = "
+            f"{BALANCED} or split_file_limit = 0"
+        )
 
 
 def _duration_errors(policy: PolicySettings) -> Iterator[str]:

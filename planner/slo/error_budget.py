@@ -140,9 +140,9 @@ class Compliance:
         return {name: self.burn_rate(window, goal) for name, window in BURN_RATE_WINDOWS.items()}
 
     def burn_history(self, window: timedelta, goal: float, points: int = 48) -> "list[BurnPoint]":
-        """Return the rest of the error budget at ``points`` equal distances of the ``window``, oldest first.
+        """Return the rest of the error budget at ``points`` times, evenly spaced in the ``window``, oldest first.
 
-        The first point is at the begin of the window, or of the oldest bucket if that is later; the last one at the
+        The first point is at the start of the window, or of the oldest bucket if that is later; the last one at the
         last observation. Empty without buckets. A bucket counts in proportion, as in ``met_and_missed_ms``.
         """
         if not self.buckets or points < 2:

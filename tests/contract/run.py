@@ -11,9 +11,11 @@ from datetime import timedelta
 from typing import Any
 from unittest.mock import patch
 
+import pyarrow.compute as pc
 import pytest
 from hdfs_paths import place, remove_tree
 from toys.bench import Bench, Flaky
+from uuid_utils import uuid7
 
 from contract.attempts import Attempt, attempt, staged_on
 from executors import cleaner
@@ -22,6 +24,8 @@ from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
 from lake.plan import Claim, Plan
 from lake.ports import Capability, Rewrite
+from planner.planner import plan_table
+from planner.policy.policy import SizingPolicy
 from service.control.store import PartitionsLocked
 
 MOMENTS = ("before_prepare", "before_rewrite", "before_commit", "after_commit")
@@ -113,6 +117,30 @@ class WholeTables:
         )
         assert not bench.stored().keys() & sizes.keys()
         assert bench.store.awaiting_deletion(bench.table) == []
+        ended(bench, plan, rows)
+
+    def test_a_large_file_is_split_into_smaller_ones_with_the_same_rows(self, bench: Bench):
+        rows = bench.rows()
+        bench.request()
+        assert bench.run().result is RunResult.COMPLETED
+        merged = pc.min(bench.format.snapshot(bench.table).slices["bytes"]).as_py()
+        policy = SizingPolicy(
+            small_file_limit_bytes=1,
+            target_file_max_bytes=merged // 2,
+            split_file_limit_bytes=merged // 2 * 2,
+            quiet_period=timedelta(),
+        )
+        snapshot = bench.format.snapshot(bench.table)
+        plan = plan_table(snapshot, policy, now=snapshot.taken_at, plan_id=str(uuid7())).plan
+        assert [(group.is_split, len(group.slices)) for group in plan.groups] == [(True, 1)] * len(bench.case.parts)
+        bench.requested(plan)
+        outcome = bench.run()
+        assert outcome.result is RunResult.COMPLETED, outcome
+        assert [(f.files_before, f.files_after) for f in outcome.figures] == [
+            (1, group.output_files) for group in plan.groups
+        ]
+        again = bench.format.snapshot(bench.table)
+        assert pc.max(again.slices["bytes"]).as_py() < merged
         ended(bench, plan, rows)
 
     @pytest.mark.parametrize("moment", [*UNCOMMITTED, "after_rewrite"])

@@ -3,6 +3,7 @@
 
 import os
 import sqlite3
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,7 +20,7 @@ from executors.outcome import RunResult
 from lake.capabilities import RelocatesPartitions
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
-from lake.plan import LockOwner, LockOwnerKind
+from lake.plan import LockOwner, LockOwnerKind, SupersededVersion
 from lake.ports import Capability
 from service.control.store import PartitionsLocked
 
@@ -67,6 +68,21 @@ def test_versions_past_the_retention_are_deleted_and_marked(bench: Bench):
     assert bench.store.awaiting_deletion(bench.table) == []
     assert bench.recorder.deletions == [("toy", 6, size)]
     assert clean(bench).deleted_files == 0
+
+
+def test_the_check_before_a_deletion_knows_the_retention(bench: Bench, monkeypatch: pytest.MonkeyPatch):
+    """Otherwise a table whose files wait for other retained files is locked in each round, and nothing is deleted."""
+    compacted(bench)
+    seen: list[timedelta] = []
+    find = bench.format.deletion_blockers
+
+    def check(table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta) -> Mapping[str, str | None]:
+        seen.append(retention)
+        return find(table, versions, retention)
+
+    monkeypatch.setattr(bench.format, "deletion_blockers", check)
+    clean(bench, timedelta(microseconds=1))
+    assert seen == [timedelta(microseconds=1)]
 
 
 def test_nothing_is_deleted_before_the_retention_in_force_now_has_passed(bench: Bench):

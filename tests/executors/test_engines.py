@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Engines that a format is handed: which group gets which, and why."""
 
+import re
 import time
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from contract.plans import plan_all
 from databases import sqlite_at
 from hdfs_paths import place
 from toys import versions
@@ -18,7 +20,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.outcome import RunResult
 from lake.engine_choice import choose_engines, engine_notes
-from lake.engines import RewriteTask, build_task
+from lake.engines import EngineOutput, RewriteTask, build_task
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, RewriteOptions, RewriteProgress, Step
@@ -155,4 +157,35 @@ def test_the_cpu_time_that_an_engine_counts_ends_up_with_its_plan(tmp_path: Path
         assert 0 < rewriting <= 1000 * used, "no more than this process took"
     else:
         assert rewriting == pytest.approx(2 * view.milliseconds[Step.REWRITE]), "two cores for as long as it took"
+    bench.store.close()
+
+
+class Undivided(CopyRows):
+    """Writes all rows into the first output."""
+
+    def rewrite(self, tasks, options, report, cancelled):
+        for task in tasks:
+            (whole,) = super().rewrite([replace(task, outputs=task.outputs[:1])], options, report, cancelled)
+            yield whole
+            nothing = self.rows_of(Path(whole.path)).slice(0, 0)
+            for path in task.outputs[1:]:
+                self.put(nothing, Path(path))
+                yield EngineOutput(group=task.group, path=path, bytes=Path(path).stat().st_size, rows=0)
+
+
+def test_a_file_that_cant_be_split_fails_its_plan_instead_of_being_split_for_ever(tmp_path: Path):
+    bench = Bench(tmp_path, sqlite_at(tmp_path), StoreSettings(), VersionsCase())
+    before = bench.rows()
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    merged = plan_all(bench.format, bench.table, "0198-split")
+    split = tuple(replace(group, output_files=2) for group in merged.groups)
+    bench.requested(replace(merged, groups=split))
+    outcome = bench.run(engines=[Undivided()])
+    assert outcome.result is RunResult.FAILED
+    assert re.fullmatch(
+        r"partition '\S+': \S+ has \S+ KiB and can't be split: a new file has \S+ KiB; raise split_file_limit",
+        outcome.error,
+    )
+    assert bench.rows() == before
     bench.store.close()

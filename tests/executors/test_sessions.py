@@ -7,7 +7,10 @@ from types import SimpleNamespace
 import lake.formats
 from executors import shared_session, spark
 from executors.shared_session import SparkSessions
+from lake.model import TableRef
 from lake.ports import SessionRequirements
+
+TABLE = TableRef(name="t", format="toy", location="/t")
 
 
 def test_a_jvm_that_has_ended_is_known_at_once_and_another_is_started(monkeypatch):
@@ -56,12 +59,12 @@ def test_a_spoiled_session_ends_as_soon_as_no_plan_runs_and_another_one_is_start
     monkeypatch.setattr(shared_session, "end_session", lambda: ended.append(len(started)))
     found = SparkSessions(lambda: started.append(1) or object(), is_busy=lambda: busy[0])
     observer = found.observer()
-    observer.clean_failed("t", "SessionSpoiled")
+    observer.clean_failed(TABLE, "SessionSpoiled")
     assert found.ensure_usable(), "there is none yet"
     found()
-    observer.clean_failed("t", "Transient")
+    observer.clean_failed(TABLE, "Transient")
     assert found.ensure_usable()
-    observer.clean_failed("t", "SessionSpoiled")
+    observer.clean_failed(TABLE, "SessionSpoiled")
     assert (found.ensure_usable(), ended) == (False, []), "what runs is not disturbed, and nothing new begins"
     busy[0] = False
     assert (found.ensure_usable(), ended, found.state) == (True, [1], "none")

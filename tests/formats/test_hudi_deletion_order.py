@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The files that a superseded file waits for if its commit overlapped later commits; tables made by hand, no JVM."""
 
+import json
 import os
+from datetime import timedelta
 from pathlib import Path
 
 import pytest
@@ -10,7 +12,7 @@ from test_hudi_attempts import stamp
 
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.read.deletion_blockers import AUTOMATIC_CLEAN_KEY
-from lake.formats.hudi.timeline.timeline import instant_datetime
+from lake.formats.hudi.timeline.timeline import PLAN_KEY, instant_datetime
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 
@@ -38,12 +40,22 @@ class Overlapped(ByHand):
         stamp(self.base / f".hoodie/{time}.compaction.requested", f"plan-{time}")
         self.complete(time, "commit", *(self.base_file(time, group) for _, group in inputs), partition=partition)
 
-    def blockers(self, *names: str, **options: str) -> dict[str, str | None]:
+    def replace(self, time: str, group: str) -> str:
+        """A clustering by lakefold; the name of the file that it replaces."""
+        partition, _, file_id = group.rpartition("/")
+        name, file = self.base_file(T1, group), self.base / f".hoodie/{time}.replacecommit"
+        record = {"partitionToReplaceFileIds": {partition: [file_id]}, "extraMetadata": {PLAN_KEY: f"plan-{time}"}}
+        file.write_text(json.dumps(record))
+        completed_at = instant_datetime(time, "UTC").timestamp() + 0.1
+        os.utime(file, (completed_at, completed_at))
+        return name
+
+    def blockers(self, *names: str, retention: timedelta = timedelta(), **options: str) -> dict[str, str | None]:
         versions = [
             SupersededVersion(partition="p", path=f"p/{name}", bytes=1, instant=T2) for name in names or self.inputs
         ]
         ref = TableRef(name="t", format="hudi", location=str(self.base), write_options=options)
-        found = FORMAT.deletion_blockers(ref, versions)
+        found = FORMAT.deletion_blockers(ref, versions, retention)
         return {path.removeprefix("p/"): reason for path, reason in found.items()}
 
 
@@ -84,3 +96,13 @@ def test_neither_other_inputs_of_the_commit_nor_those_of_a_later_plan_are_waited
     completed_at = instant_datetime(later, "UTC").timestamp() + 0.1
     os.utime(table.base / f".hoodie/{later}.commit", (completed_at, completed_at))
     assert set(table.blockers().values()) == {None}
+
+
+def test_an_input_waits_as_long_as_files_of_a_later_plan_within_the_overlap_are_retained(table: Overlapped) -> None:
+    """Table version 6: a clean has one bound, which has to be before the later plan while its files exist."""
+    (table.base / "q" / table.other).unlink()
+    time = T3[:-3] + "500"
+    replaced = table.replace(time, "q/f-5")
+    for reason in table.blockers(retention=timedelta(days=36500)).values():
+        assert f"q/{replaced}, which {time} replaced, is retained until 21" in str(reason)
+    assert set(table.blockers(retention=timedelta(seconds=1)).values()) == {None}

@@ -83,6 +83,25 @@ def test_a_file_that_a_repeated_task_left_is_gone_before_a_copy_becomes_visible(
     assert trips.rows() == before
 
 
+@pytest.mark.parametrize("engine", ["spark", "arrow", "hybrid"])
+@pytest.mark.crossed
+def test_a_large_file_is_split_into_file_groups_that_later_upserts_find(table: NewTable, engine: str) -> None:
+    trips = table()
+    before, other = trips.rows(), trips.other_rows()
+    trips.run(trips.plan("0198-merge", engine="stitch"))
+    plan = trips.plan("0198-split", engine=engine, outputs=3, receipt=VerificationLevel.HASH, min_row_group_bytes=1)
+    assert all(group.is_split for group in plan.groups)
+    with trips.writer() as writer:
+        rewrite = writer.rewrite(writer.prepare(plan, 1), ignore)
+        verify_rewrite(rewrite, writer=writer)
+        writer.commit(rewrite)
+    assert len(rewrite.outputs) == 3 * len(plan.groups)
+    assert (trips.rows(), trips.other_rows()) == (before, other)
+    trips.upsert(0, 180, 5, "id % 11 = 0")
+    assert len(set(trips.rows()) - set(before)) == len([i for i in range(180) if i % 11 == 0])
+    assert len(trips.rows()) == len(before)
+
+
 def test_files_of_different_schemas_are_not_copied_and_nothing_is_published_where_they_must_be(
     table: NewTable, monkeypatch: pytest.MonkeyPatch
 ) -> None:

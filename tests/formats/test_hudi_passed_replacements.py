@@ -13,10 +13,10 @@ from hudi_by_hand import T1, T2, T3, T4, ByHand, without_java
 from lake.errors import Transient
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import retries
-from lake.formats.hudi.plans.clean_bounds import find_passed_replacements
+from lake.formats.hudi.plans.clean_bounds import find_passed_replacements, may_pass_unseen_replacement
 from lake.formats.hudi.plans.cleaning import hold_back_passed_replacements
 from lake.formats.hudi.timeline.timeline import PLAN_KEY, Timeline
-from lake.model import Concurrency
+from lake.model import Concurrency, TableRef
 
 
 class Clustered(ByHand):
@@ -134,3 +134,24 @@ def test_a_correction_that_fails_is_tried_again_later(table: Clustered) -> None:
     assert tries.interval == timedelta(minutes=1)
     tries.interval = timedelta()
     assert table.passed() == [T2]
+
+
+def test_a_clean_of_files_that_were_just_replaced_may_pass_a_replacement_that_is_not_on_the_timeline_yet(
+    table: Clustered,
+) -> None:
+    """Where a clean has one bound, and writers run beside lakefold."""
+    storage = TableStorage(str(table.base))
+    occ = replace(table.ref, concurrency=Concurrency.OCC)
+    soon, later = f"{T2[:10]}0959999", f"{T2[:10]}1002001"
+
+    def may_pass(ref: TableRef, clean: str, superseded_by: str = T2) -> bool:
+        return may_pass_unseen_replacement(ref, Timeline(storage), clean, superseded_by)
+
+    assert may_pass(occ, soon)
+    assert not may_pass(occ, later)
+    assert not may_pass(occ, soon, "")
+    assert not may_pass(replace(occ, concurrency=Concurrency.SINGLE_WRITER), soon)
+    file = table.base / ".hoodie/hoodie.properties"
+    file.write_text(file.read_text().replace("layout.version=1", "layout.version=2"))
+    assert not may_pass(occ, soon)
+    assert may_pass(replace(occ, write_options={"hoodie.clean.policy": "KEEP_LATEST_FILE_VERSIONS"}), soon)

@@ -30,20 +30,26 @@ UNIT = 1000
 
 
 @st.composite
-def policies(draw: st.DrawFn) -> SizingPolicy:
-    """Any valid policy for tables of small integers: the limit from tiny up to the target itself."""
+def policies(draw: st.DrawFn, *, splitting: bool = False) -> SizingPolicy:
+    """Any valid policy for tables of small integers: the limit from tiny up to the target itself.
+
+    With ``splitting`` some of them split large files.
+    """
     limit = draw(st.integers(1, UNIT))
     target = limit + draw(st.sampled_from([0, 0, 1, limit // 3, limit, UNIT - limit]) | st.integers(0, UNIT))
     group = target + draw(st.sampled_from([0, 0, 1, target // 2, target, 4 * target]) | st.integers(0, 3 * UNIT))
+    strategy = draw(st.sampled_from([BALANCED, "hudi"]))
+    split = draw(st.sampled_from([0, 2 * target, 3 * target])) if splitting and strategy == BALANCED else 0
     return SizingPolicy(
         small_file_limit_bytes=limit,
         target_file_max_bytes=target,
+        split_file_limit_bytes=split,
         max_bytes_per_group=group,
         max_bytes_per_plan=group * draw(st.sampled_from([1, 2, 30])),
         max_num_groups=draw(st.sampled_from([1, 2, 30])),
         min_input_files=draw(st.sampled_from([1, 2, 2, 4])),
         max_files_per_group=draw(st.sampled_from([4, 9, 10_000])),
-        strategy=draw(st.sampled_from([BALANCED, "hudi"])),
+        strategy=strategy,
         log_only_slice_size_bytes=draw(st.integers(0, UNIT)),
         sort_columns=draw(st.sampled_from([(), ("city",)])),
         quiet_period=timedelta(minutes=15),
@@ -63,7 +69,7 @@ def policies(draw: st.DrawFn) -> SizingPolicy:
 @st.composite
 def tables(draw: st.DrawFn) -> list[File]:
     """Up to 40 slices in up to three partitions, with deltas, group keys, young, busy and log-only ones among them."""
-    top = draw(st.sampled_from([10, 300, UNIT, 2 * UNIT]))
+    top = draw(st.sampled_from([10, 300, UNIT, 2 * UNIT, 9 * UNIT]))
     rows = draw(
         st.lists(
             st.tuples(
@@ -98,7 +104,12 @@ def tables(draw: st.DrawFn) -> list[File]:
 
 
 @FEW
-@given(files=tables(), policy=policies(), held=st.sets(st.sampled_from(["", "a", "x"])), chunks=st.integers(1, 4))
+@given(
+    files=tables(),
+    policy=policies(splitting=True),
+    held=st.sets(st.sampled_from(["", "a", "x"])),
+    chunks=st.integers(1, 4),
+)
 def test_every_slice_has_exactly_one_reason_and_the_sums_are_those_of_the_table(
     files: list[File], policy: SizingPolicy, held: set[str], chunks: int
 ) -> None:
@@ -150,6 +161,15 @@ def check_bounds(planning: PlanningResult, held: set[str], files: dict[str, File
     for group in made.groups:
         assert {s.partition for s in group.slices} == {group.partition}
         assert len({files[s.file_id].key for s in group.slices}) == 1
+        if group.is_split:
+            (only,) = group.slices
+            assert policy.is_splitting
+            assert only.bytes >= policy.split_file_limit_bytes
+            assert not only.log_files
+            assert group.output_files == -(-only.bytes // policy.target_file_max_bytes) >= 2
+            assert files[only.file_id].busy is None
+            assert files[only.file_id].age >= policy.quiet_period
+            continue
         assert len(group.slices) >= max(2, policy.min_input_files)
         assert group.output_files < len(group.slices)
         counted = group.bytes
@@ -168,7 +188,7 @@ def check_bounds(planning: PlanningResult, held: set[str], files: dict[str, File
 
 
 @FEW
-@given(files=tables(), policy=policies(), seed=st.integers(0, 99), chunks=st.integers(1, 4))
+@given(files=tables(), policy=policies(splitting=True), seed=st.integers(0, 99), chunks=st.integers(1, 4))
 def test_the_order_of_the_listing_does_not_change_the_plan(
     files: list[File], policy: SizingPolicy, seed: int, chunks: int
 ) -> None:
@@ -184,7 +204,7 @@ def test_the_order_of_the_listing_does_not_change_the_plan(
 @FEW
 @given(
     files=tables(),
-    policy=policies(),
+    policy=policies(splitting=True),
     chunks=st.integers(1, 4),
     range_size=st.integers(1, 6),
     block_size=st.integers(1, 6),
@@ -319,6 +339,32 @@ def test_planning_ends_for_every_valid_policy_with_bounded_bytes(
     )
     if not any(f.busy and f.log_bytes for f in settled):
         assert any(again.decisions["reducible"].to_pylist()) == (over.plan is not None)
+
+
+@FEW
+@given(files=tables(), policy=policies(splitting=True), noise=st.none() | st.integers(0, 10**6))
+def test_a_large_file_is_split_once_and_planning_ends(
+    files: list[File], policy: SizingPolicy, noise: int | None
+) -> None:
+    rng = None if noise is None else random.Random(noise)
+    limit = policy.split_file_limit_bytes
+    # A slice of logs only becomes a base file as large as its logs.
+    large = {f.id for f in files if max(f.base_bytes, f.log_bytes if f.logs_only else 0) >= limit > 0}
+    split: set[str] = set()
+    for round_ in range(10 * len(files) + 10):
+        planning = plan(files, policy)
+        if planning.plan is None:
+            break
+        divided = {group.slices[0].file_id for group in planning.plan.groups if group.is_split}
+        assert divided <= large - split
+        split |= divided
+        files = rewritten(files, planning.plan, rng, round_)
+    else:
+        pytest.fail("planning does not end")
+    for file in files:
+        if policy.is_splitting and file.base_bytes >= policy.split_file_limit_bytes:
+            waits = file.busy or file.log_bytes or file.age < policy.quiet_period
+            assert waits or file.bytes > policy.max_bytes_per_plan
 
 
 @FEW

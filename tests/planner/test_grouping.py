@@ -45,6 +45,36 @@ def test_a_group_has_as_many_outputs_as_its_bytes_fill_targets() -> None:
     assert (outputs(planning), planning.estimate.small_files_after) == ([2], 0)
 
 
+def test_a_large_file_is_split_into_files_of_at_most_the_target() -> None:
+    files = [*series(10 * MIB, 20 * MIB), File(id="large", bytes=2 * GIB + 1), File(id="below", bytes=2 * GIB - 1)]
+    split = {"split_file_limit": "2GiB"}
+    planning = plan(files, split)
+    assert groups(planning) == [["0", "1"], ["large"]]
+    assert outputs(planning) == [1, 3]
+    assert reasons(planning)["below"] == "above_limit"
+    assert planning.estimate.files_removed == -1
+    assert (planning.estimate.small_files_before, planning.estimate.small_files_after) == (2, 1)
+    assert (planning.reducible_files, planning.reducible_bytes) == (2, 30 * MIB + 2 * GIB + 1)
+    assert groups(plan(files)) == [["0", "1"]], "off by default"
+
+
+def test_a_file_to_split_waits_as_any_other_file_does() -> None:
+    large = File(id="large", bytes=3 * GIB)
+    split = {"split_file_limit": "2GiB"}
+    assert reasons(plan([replace(large, age=timedelta(minutes=1))], split)) == {"large": "recent"}
+    assert reasons(plan([replace(large, busy="pending clustering 1")], split)) == {"large": "busy"}
+    assert reasons(plan([large], {**split, "max_bytes_per_plan": "2GiB"})) == {"large": "over_plan"}
+    assert groups(plan([replace(large, log_bytes=1)], {**split, "compaction": False})) == []
+    assert groups(plan([large], {**split, "payback": "1d"})) == [["large"]], "no file to split has to save its cost"
+
+
+def test_merging_small_files_precedes_splitting() -> None:
+    files = [File(id="large", bytes=3 * GIB), *series(10 * MIB, 20 * MIB)]
+    planning = plan(files, {"split_file_limit": "2GiB", "max_num_groups": 1})
+    assert groups(planning) == [["0", "1"]]
+    assert reasons(planning)["large"] == "next_plan_groups"
+
+
 def test_a_total_exactly_at_max_bytes_per_group_fits_and_one_byte_more_does_not() -> None:
     settings = {"small_file_limit_bytes": 30, "target_file_max_bytes": 60, "max_bytes_per_group": 100}
     assert groups(plan(series(25, 25, 25, 25), settings)) == [["0", "1", "2", "3"]]

@@ -87,6 +87,11 @@ def test_a_setting_sets_its_knob(settings: dict[str, object], knob: str, value: 
         ({"small_file_limit": "2GiB"}, ["small_file_limit 2.0 GiB", "above target_file_max 1.0 GiB", "lower"]),
         ({"target_file_max": "3GiB"}, ["target_file_max 3.0 GiB", "above max_bytes_per_group 2.0 GiB"]),
         ({"max_bytes_per_plan": "1GiB"}, ["max_bytes_per_group 2.0 GiB", "max_bytes_per_plan 1.0 GiB"]),
+        (
+            {"split_file_limit": "2047MiB"},
+            ["split_file_limit 2.0 GiB (2146435072 B)", "below 2.0 GiB", "twice target_file"],
+        ),
+        ({"split_file_limit": "2GiB", "strategy": "hudi"}, ["split_file_limit has no effect with strategy hudi"]),
         ({"small_file_limit": 0}, ["small_file_limit is 0 B", "above 0"]),
         ({"small_file_limit": -1}, ["small_file_limit: -1 is not a size"]),
         ({"small_file_limit_bytes": -1}, ["small_file_limit_bytes: -1 is not a size"]),

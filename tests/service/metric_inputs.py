@@ -98,7 +98,7 @@ def published(metrics: Metrics, store: Store) -> Page:
     """The page after one refresh."""
     lake = read_lake_state(store)
     tables = lake.figures.tables
-    metrics.set_tables({t.name: t.format for t in tables}, [t.name for t in tables])
+    metrics.start_table_counters({t.name: t.format for t in tables})
     metrics.stored.publish(lake)
     return page(metrics)
 

@@ -27,6 +27,7 @@ pytestmark = pytest.mark.usefixtures("clean_environment")
 #: a valid value of each policy setting, none of them its default
 SAMPLES = {
     "small_file_limit_bytes": "200MiB",
+    "split_file_limit_bytes": "4GiB",
     "target_file_max_bytes": "900MiB",
     "min_input_files": 3,
     "quiet_period": "1min",

@@ -251,7 +251,7 @@ def everything(metrics, store):
     limited = WorkBudget(budget=Budget.from_settings(0, 1 << 40, 0, 0))
     metrics.stored.publish(replace(read_lake_state(store), work=limited))
     metrics.record_scan("hudi", "ok", 0.3, {"quiet": 2})
-    metrics.clean_failed(TABLE.name, "Transient")
+    metrics.clean_failed(TABLE, "Transient")
     metrics.set_slots(busy=1, free=0)
 
 

@@ -63,12 +63,20 @@ def test_a_plans_wait_ends_with_its_first_claim_and_is_counted_once(metrics):
     assert value(scraped, "plan_stage_duration_seconds_bucket", **stage, stage="rewrite", le="15.0") == 1
 
 
+def test_deletions_before_the_first_reading_of_the_database_are_counted(metrics):
+    metrics.files_deleted(TABLE, 3, 3000)
+    metrics.clean_failed(TABLE, "Transient")
+    scraped = page(metrics)
+    assert value(scraped, "cleaner_deleted_files_total", **WHERE) == 3
+    assert value(scraped, "cleaner_failures_total", **WHERE, reason="Transient") == 1
+
+
 def test_the_cleaner_is_counted_by_table(metrics, store):
     store.register_table(TABLE, "compact")
     published(metrics, store)
-    metrics.files_deleted(TABLE.name, 3, 3000)
-    metrics.files_deleted(TABLE.name, 1, 10)
-    metrics.clean_failed(TABLE.name, "Transient")
+    metrics.files_deleted(TABLE, 3, 3000)
+    metrics.files_deleted(TABLE, 1, 10)
+    metrics.clean_failed(TABLE, "Transient")
     before = time.time()
     metrics.clean_succeeded()
     scraped = page(metrics)

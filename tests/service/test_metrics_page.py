@@ -138,10 +138,10 @@ def test_a_page_rendered_change_by_change_equals_one_rendered_at_once_and_the_re
     page = MetricsPage(metrics.process_registry, metrics.table_series)
     for _ in range(5):
         lake = changing.step()
-        compacted = [table.name for table in lake.figures.tables if table.mode == "compact"]
-        metrics.set_tables({table.name: table.format for table in lake.figures.tables}, compacted)
-        for name in compacted[: changing.chance.randint(0, 2)]:
-            metrics.files_deleted(name, 1, changing.chance.randint(1, 99))
+        compacted = [table for table in lake.figures.tables if table.mode == "compact"]
+        metrics.start_table_counters({table.name: table.format for table in compacted})
+        for table in compacted[: changing.chance.randint(0, 2)]:
+            metrics.files_deleted(table, 1, changing.chance.randint(1, 99))
         metrics.stored.publish(lake)
         page.render()
         incremental = samples(shown(page))
@@ -155,7 +155,7 @@ def headers(text):
 
 def test_each_metric_has_one_header_with_its_samples_below_it():
     metrics, changing = Metrics("all"), Changing(1)
-    metrics.set_tables({"db0.t1": "hudi"}, ["db0.t1"])
+    metrics.start_table_counters({"db0.t1": "hudi"})
     for _ in range(20):
         metrics.stored.publish(changing.step())
     text = shown(MetricsPage(metrics.process_registry, metrics.table_series))
@@ -180,8 +180,7 @@ def test_only_blocks_with_a_change_are_rendered_again(monkeypatch):
     )
     page.render()
     assert rendered == []
-    name = lake.figures.tables[0].name
-    metrics.files_deleted(name, 2, 20)
+    metrics.files_deleted(lake.figures.tables[0], 2, 20)
     page.render()
     assert set(rendered) == {"lakefold_cleaner_deleted_files_total", "lakefold_cleaner_deleted_bytes_total"}
     assert len(rendered) == 2

@@ -112,7 +112,9 @@ def test_young_files_are_scanned_again_after_their_quiet_period(toys, tmp_path, 
         assert (store.plans(), len(toys.looks)) == ([], 2)
         wait_for(lambda: store.plans(), "a plan")
         nothing_waits(store)
-    assert toys.looks == [None, ("dt=1",), ("dt=1",)]
+    # On a slow machine a look can come right before the end of the period, and then another one follows.
+    assert toys.looks[:3] == [None, ("dt=1",), ("dt=1",)]
+    assert set(toys.looks[3:]) <= {("dt=1",)}
 
 
 def test_a_partition_that_was_dropped_meanwhile_is_no_error(toys, tmp_path, table, store, caplog):

@@ -126,7 +126,9 @@ class ModelFormat:
         """See the port."""
 
     @port("deletion_blockers")
-    def deletion_blockers(self, ref: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, ref: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """See the port."""
         return self.reasons_to_keep(self.table(ref), versions)
 

@@ -331,3 +331,33 @@ def test_a_discovered_commit_is_notified_alike_before_and_after_its_plan_has_end
     last = store.plan_events(plan.plan_id)[-1]
     assert (last.to_state, last.actor, last.reason) == (PlanState.COMPLETED, "sweep", reason)
     store.close()
+
+
+def test_a_late_copy_that_is_recorded_under_both_names_does_not_hinder_the_transfer_of_records(store: Store) -> None:
+    """A round of the sweep that had begun under the former name recorded the copy after the transfer to the new one."""
+    plan = add(store, "dt=1")
+    store.complete(claimed(store), moved(plan, epoch=1), figures_of(plan), {})
+    assert found(store, moved(plan, epoch=1)) == DiscoveryResult(commits=1)
+    late, target = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=1_000), "v1/dt=1/carried.parquet"
+    store.begin_late_copies(RENAMED, "dt=1", [(late, target)], {late: 1_500})
+    (record,) = store.relocated_partitions(RENAMED)
+    store.end_late_copies(RENAMED, [(record.late_copies[0], record.previous_locations[0])])
+    store.begin_late_copies(TRIPS, "dt=1", [(late, "v1/dt=1/carried-again.parquet")], {late: 1_500})
+    assert found(store, moved(plan, epoch=1), table=TRIPS) == DiscoveryResult(commits=1)
+    (record,) = store.relocated_partitions(TRIPS)
+    assert [(one.source, one.target, one.is_done) for one in record.late_copies] == [(late, target, True)]
+
+
+def test_files_that_two_discovered_commits_replaced_wait_for_their_deletion_under_the_last_one(store: Store) -> None:
+    store.register_table(RENAMED, "compact")
+    plans = [make_plan("dt=1", table=RENAMED), make_plan("dt=2", table=RENAMED)]
+    commits = [moved(plan, epoch=1, token=token) for plan, token in zip(plans, ("v1", "v2"), strict=True)]
+    first, last = (
+        replace(commit, superseded=tuple(replace(one, path=f"dt=1/{number}") for number, one in enumerate(files)))
+        for commit in commits
+        if (files := commit.superseded)
+    )
+    found(store, first, last)
+    waiting = [(due.plan_id, due.version.path) for due in store.awaiting_deletion(RENAMED)]
+    assert waiting == [(last.plan_id, one.path) for one in last.superseded]
+    assert len(waiting) == len(first.superseded) > 0

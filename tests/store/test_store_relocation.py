@@ -16,6 +16,7 @@ from sqlalchemy import Pool, event
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from executors.relocation.sweep import partitions_awaiting_sweep
+from lake.errors import Integrity
 from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
@@ -106,6 +107,16 @@ def test_a_late_copy_has_one_row_for_all_attempts_and_its_source_waits_for_delet
     store.begin_late_copies(TRIPS, "dt=1", [(LATE, "elsewhere/carried")], {LATE: 9_000})
     assert [(carry.target, carry.is_done) for carry in known(store).late_copies] == [("elsewhere/carried", False)]
     assert [carry.arrived_ms for carry in known(store).late_copies] == [6_000], "a copy is no arrival"
+
+
+def test_a_late_file_of_a_directory_that_two_partitions_left_is_copied_for_one_of_them_only(store: Store) -> None:
+    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=1_000)
+    completed(store)
+    store.begin_late_copies(TRIPS, "dt=1", [(late, "v1/dt=1/carried.parquet")], {})
+    with pytest.raises(Integrity, match="is copied for partition dt=1 only"):
+        store.begin_late_copies(TRIPS, "dt=2", [(late, "v2/dt=2/carried.parquet")], {})
+    (record,) = store.relocated_partitions(TRIPS, ["dt=1"])
+    assert [(one.target, one.is_done) for one in record.late_copies] == [("v1/dt=1/carried.parquet", False)]
 
 
 def test_a_begun_relocation_counts_once_it_is_made_and_its_replaced_files_wait_for_deletion_from_then_on(

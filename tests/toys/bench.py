@@ -51,11 +51,11 @@ class Recorder(Observer):
     def lease_expired(self, claim: Claim) -> None:
         self.expired += 1
 
-    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
-        self.deletions.append((table, files, bytes_))
+    def files_deleted(self, table: TableRef, files: int, bytes_: int) -> None:
+        self.deletions.append((table.name, files, bytes_))
 
-    def clean_failed(self, table: str, reason: str) -> None:
-        self.clean_failures.append((table, reason))
+    def clean_failed(self, table: TableRef, reason: str) -> None:
+        self.clean_failures.append((table.name, reason))
 
     def clean_succeeded(self) -> None:
         self.rounds += 1

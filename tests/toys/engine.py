@@ -5,6 +5,7 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from io import BytesIO
+from itertools import pairwise
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -40,9 +41,10 @@ class CopyRows:
     ) -> Iterator[EngineOutput]:
         for task in tasks:
             rows = pa.concat_tables([self._read(task, path) for path in task.inputs])
-            self.put(rows, place(task.outputs[0]))
-            size = place(task.outputs[0]).stat().st_size
-            yield EngineOutput(group=task.group, path=task.outputs[0], bytes=size, rows=rows.num_rows)
+            for path, part in zip(task.outputs, divided(rows, len(task.outputs)), strict=True):
+                self.put(part, place(path))
+                size = place(path).stat().st_size
+                yield EngineOutput(group=task.group, path=path, bytes=size, rows=part.num_rows)
 
     def rows_of(self, path: AnyPath) -> pa.Table:
         """The rows of a file."""
@@ -60,6 +62,12 @@ class CopyRows:
         except (pa.ArrowException, OSError) as error:
             bad = SkippedGroup(group=task.group, reason=f"{path}: {error}", quarantine=(path,))
             raise Conflict(f"{path} can't be read", (bad,)) from error
+
+
+def divided(rows: pa.Table, parts: int) -> list[pa.Table]:
+    """Return ``rows`` in parts of about equal size."""
+    ends = [rows.num_rows * number // parts for number in range(parts + 1)]
+    return [rows.slice(start, end - start) for start, end in pairwise(ends)]
 
 
 class StitchAny(ParquetStitchEngine):

@@ -100,7 +100,9 @@ class FilesFormat:
         self.hook("landed_late")
         return {commit.plan_id: commit for commit in self.commits(table) if commit.plan_id in plan_ids}
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         self.hook("superseded_deletable")
         live = {item["path"] for item in self.live(table)}
         kept = set(words(base(table) / "savepoint"))
@@ -185,6 +187,11 @@ class FilesWriter:
     def path_of(self, partition: str, token: str, number: int) -> str:
         raise NotImplementedError
 
+    def paths_of(self, plan: Plan, index: int, token: str) -> list[str]:
+        """Return the paths of a group's outputs."""
+        group, groups = plan.groups[index], len(plan.groups)
+        return [self.path_of(group.partition, token, index + n * groups) for n in range(group.output_files)]
+
     def folder_of(self, partition: str, token: str) -> Path:
         return (self._base / self.path_of(partition, token, 0)).parent
 
@@ -208,9 +215,13 @@ class FilesWriter:
 
     def _tasks(self, plan: Plan, groups: Sequence[int], token: str) -> list[RewriteTask]:
         return [
-            build_task(self._table, index, group, [str(self._base / self.path_of(group.partition, token, index))])
+            build_task(
+                self._table,
+                index,
+                plan.groups[index],
+                [str(self._base / path) for path in self.paths_of(plan, index, token)],
+            )
             for index in groups
-            for group in [plan.groups[index]]
         ]
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:

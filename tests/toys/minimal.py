@@ -71,19 +71,18 @@ class MinimalWriter(AbstractContextManager["MinimalWriter"]):
         if not groups:
             raise Conflict("no group is left", skipped)
         # Before the first file exists, and with the names of all files.
-        self.journal(StagedWork(token=token, paths=tuple(output_path(plan, index, token) for index in groups)))
+        paths = tuple(path for index in groups for path in output_paths(Path(), plan, index, token))
+        self.journal(StagedWork(token=token, paths=paths))
         return PreparedPlan(
             plan=plan, epoch=epoch, instant=token, live_groups=groups, skipped=skipped, preconditions=now["version"]
         )
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
-        plan, tasks = prepared.plan, []
-        for index in prepared.live_groups:
-            output = str(self._base / output_path(plan, index, prepared.instant))
-            tasks.append(build_task(self._table, index, plan.groups[index], [output]))
-        choices = choose_engines(tasks, self._engines, plan.options, self._table.name)
-        outputs = rewrite_groups(self._table, plan, tasks, choices, report, self._cancelled)
-        return Rewrite(prepared=prepared, outputs=outputs)
+        plan, live, token = prepared.plan, prepared.live_groups, prepared.instant
+        tasks = [build_task(self._table, i, plan.groups[i], output_paths(self._base, plan, i, token)) for i in live]
+        engines = choose_engines(tasks, self._engines, plan.options, self._table.name)
+        new = rewrite_groups(self._table, plan, tasks, engines, report, self._cancelled)
+        return Rewrite(prepared=prepared, outputs=new)
 
     def commit(self, rewrite: Rewrite) -> Commit:
         prepared = rewrite.prepared
@@ -192,9 +191,11 @@ class MinimalFormat:
             and any((Path(table.location) / path).exists() for path in one.paths)
         }
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         live = {file["path"] for file in newest(table)["files"]}
-        return {version.path: "it is live again" if version.path in live else None for version in versions}
+        return {one.path: "it is live again" if one.path in live else None for one in versions}
 
     def obsolete_deletions(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[int, str]:
         return {}  # nothing undoes a commit of such a table
@@ -231,8 +232,9 @@ def newest(table: TableRef) -> dict[str, Any]:
     return versions(table)[-1]
 
 
-def output_path(plan: Plan, index: int, token: str) -> str:
-    return f"{plan.groups[index].partition}/{token}-{index}.parquet"
+def output_paths(base: Path, plan: Plan, index: int, token: str) -> list[str]:
+    group = plan.groups[index]
+    return [str(base / group.partition / f"{token}-{index}-{n}.parquet") for n in range(group.output_files)]
 
 
 def commit_of(version: Mapping[str, Any]) -> Commit:

@@ -30,6 +30,7 @@ from lake.errors import Conflict, Transient
 from lake.model import FileSlice, TableRef
 from lake.plan import Commit, OutputFile, Plan, PlanKind, RewriteProgress, SkippedGroup, StagedWork, SupersededVersion
 from lake.ports import Capability, PreparedPlan, ProgressCallback, Rewrite, SparkProvider
+from toys.engine import divided
 from toys.files import FilesFormat, FilesWriter, Item, base, commit_of, existing, read, superseded_by
 
 FIRST = datetime(2026, 1, 1, tzinfo=UTC)
@@ -67,7 +68,7 @@ class ToyWriter(FilesWriter):
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         outputs, done = [], 0
-        for number, index in enumerate(prepared.live_groups):
+        for index in prepared.live_groups:
             group = prepared.plan.groups[index]
             self._format.hook("rewrite")
             if self._cancelled.is_set():
@@ -82,13 +83,17 @@ class ToyWriter(FilesWriter):
                 done += item.total_bytes
                 report(RewriteProgress(bytes_done=done, bytes_total=prepared.plan.bytes))
             rows = pa.concat_tables(tables, promote_options="default")
-            path = self.path_of(group.partition, prepared.instant, number)
-            rows = rows.drop_columns(["_file"]).append_column("_file", pa.array([path] * rows.num_rows))
-            defect = self.defect()
-            rows = rows if defect is None else defect(rows)
-            pq.write_table(rows, self._base / path)
-            size = (self._base / path).stat().st_size
-            outputs.append(OutputFile(partition=group.partition, path=path, bytes=size, rows=rows.num_rows))
+            for path, part in zip(
+                self.paths_of(prepared.plan, index, prepared.instant),
+                divided(rows.drop_columns(["_file"]), group.output_files),
+                strict=True,
+            ):
+                named = part.append_column("_file", pa.array([path] * part.num_rows))
+                defect = self.defect()
+                named = named if defect is None else defect(named)
+                pq.write_table(named, self._base / path)
+                size = (self._base / path).stat().st_size
+                outputs.append(OutputFile(partition=group.partition, path=path, bytes=size, rows=named.num_rows))
         self._format.hook("rewritten")
         return Rewrite(prepared=prepared, outputs=tuple(outputs))
 

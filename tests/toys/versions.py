@@ -40,7 +40,7 @@ class VersionsWriter(FilesWriter):
         base_version = newest(self._table)["version"]
         groups, left_out = self.still_there(plan)
         token = uuid.uuid4().hex
-        paths = tuple(self.path_of(plan.groups[index].partition, token, index) for index in groups)
+        paths = tuple(path for index in groups for path in self.paths_of(plan, index, token))
         chosen = engine_notes(self.choices(plan, groups, token))
         self.journal(StagedWork(token=token, paths=paths))
         return PreparedPlan(

@@ -102,13 +102,13 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)
             catalog_partitions = list(list_partitions(metastore, found, partitions))
-            alone = dict(shared_partitions(metastore, found, catalog_partitions))
+            excluded = dict(shared_partitions(metastore, found, catalog_partitions))
         taken_at = datetime.now(UTC)
         listings = list_partition_files(table.name, catalog_partitions)
         if not table.sessions_refresh:
-            alone |= refusals.excluded_as_cached(found)
+            excluded |= refusals.excluded_as_cached(found)
         slices = slices_table(
-            table.location, listings, {**alone, **refusals.excluded_partitions(found, catalog_partitions)}
+            table.location, listings, {**excluded, **refusals.excluded_partitions(found, catalog_partitions)}
         )
         return Snapshot(table=table, instant="", taken_at=taken_at, slices=slices)
 
@@ -178,7 +178,9 @@ class HiveFormat:
         with open_metastore(table) as metastore:
             return record_pruning.prune_records(metastore, load_table(metastore, table), table, tokens)
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
         with open_metastore(table) as metastore:
             found = load_table(metastore, table)

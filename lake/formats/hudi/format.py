@@ -3,7 +3,7 @@
 
 import logging
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 
 from pyarrow import fs as pafs
@@ -147,12 +147,16 @@ class HudiFormat:
 
         return _retry_once(table, read_actions)
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
 
         def find_blockers() -> Mapping[str, str | None]:
             storage = TableStorage(table.location)
-            return find_deletion_blockers(storage, Timeline(storage), versions, table.write_options)
+            return find_deletion_blockers(
+                storage, Timeline(storage), versions, table.write_options, retention=retention
+            )
 
         return _retry_once(table, find_blockers)
 

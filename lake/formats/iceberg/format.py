@@ -2,6 +2,7 @@
 """The adapter of Iceberg tables: everything that reads tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from datetime import timedelta
 from types import MappingProxyType
 
 from lake.capabilities import capabilities_of
@@ -82,7 +83,9 @@ class IcebergFormat:
         """See ``FindsStaged``."""
         return commits.remaining_staged(self._load(table), staged)
 
-    def deletion_blockers(self, table: TableRef, versions: Sequence[SupersededVersion]) -> Mapping[str, str | None]:
+    def deletion_blockers(
+        self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()
+    ) -> Mapping[str, str | None]:
         """See ``TableFormat``."""
         return deletion_blockers.deletion_blockers(self._load(table), versions)
 

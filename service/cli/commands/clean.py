@@ -81,7 +81,8 @@ def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]
 
     now = run.store.figures().taken_at
     found = run.store.awaiting_deletion(job.table)
-    reasons = load_format(job.table.format).deletion_blockers(job.table, [due.version for due in found])
+    versions = [due.version for due in found]
+    reasons = load_format(job.table.format).deletion_blockers(job.table, versions, job.retention)
     entries = []
     for due in found:
         at = due.superseded_at + job.retention

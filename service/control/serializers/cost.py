@@ -92,7 +92,7 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             (
                 "predicted",
                 f"{format_elapsed(predicted['cpu_seconds'])} of CPU, {format_size(predicted['bytes'])} rewritten, "
-                f"{plural(predicted['files_saved'], 'file')} fewer{_format_cost(predicted, 'cost', '; ')} ({source})",
+                f"{_files_text(predicted)}{_format_cost(predicted, 'cost', '; ')} ({source})",
             )
         )
         days = predicted["payback_days"]
@@ -115,7 +115,7 @@ def describe_cost(document: Mapping[str, Any]) -> list[tuple[str, str]]:
             (
                 "actual",
                 f"{format_elapsed(actual['cpu_seconds'])} of CPU{off}, {format_size(actual['bytes'])} written, "
-                f"{plural(actual['files_saved'], 'file')} fewer{_format_cost(actual, 'cost', '; ', predicted)}",
+                f"{_files_text(actual)}{_format_cost(actual, 'cost', '; ', predicted)}",
             )
         )
     return lines
@@ -136,6 +136,12 @@ def _reads_text(predicted: Mapping[str, Any]) -> str:
     if rate is None:
         return ""
     return f" ({rate:g} reads a day, {'observed' if predicted['are_reads_observed'] else 'configured'})"
+
+
+def _files_text(entry: Mapping[str, Any]) -> str:
+    """Return ``12 files fewer``; ``2 files more`` for a plan that splits files."""
+    saved = entry["files_saved"]
+    return f"{plural(abs(saved), 'file')} {'more' if saved < 0 else 'fewer'}"
 
 
 def _format_cost(document: Mapping[str, Any], name: str, before: str, named: Mapping[str, Any] | None = None) -> str:

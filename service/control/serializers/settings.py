@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 _BYTE_SETTINGS = (
     "small_file_limit",
     "target_file_max",
+    "split_file_limit",
     "max_bytes_per_group",
     "max_bytes_per_plan",
     "budget_bytes_per_hour",

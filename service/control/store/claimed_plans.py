@@ -7,14 +7,13 @@ state. Writes without a claim concern plans that no executor runs: corrections b
 requested plans.
 """
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, Select, func, insert, select, update
+from sqlalchemy import Connection, Row, func, insert, select, update
 
 from lake.model import TableRef
 from lake.plan import Claim, Commit, PartitionFigures, Plan, PlanState, SkippedGroup, Step, SupersededVersion
-from lake.storage.locations import is_below_table, relative_path, resolve_path
 from service.control.store.base import (
     StorePart,
     fenced_update,
@@ -40,14 +39,13 @@ from service.control.store.relocation.journal import (
     record_relocations,
     record_unrecorded_relocations,
 )
+from service.control.store.repeated_replacements import close_earlier_replacements, close_in_other_tables
 from service.control.store.views import ErrorClass, FailureKind, StoreSettings
 from service.control.store.write_reports import schedule_rescan
 
 _ENDED_WITHOUT_COMMIT = (PlanState.CANCELLED, PlanState.FAILED)
 #: separates the backoff from the error in the event of a failed attempt
 _BEFORE_ERROR = " s: "
-#: maximum number of paths in one statement
-_CHUNK = 500
 
 
 class ClaimedPlans(StorePart):
@@ -327,62 +325,9 @@ def _insert_superseded(
     if not versions:
         return
     connection.execute(insert(SupersededRow), versions)
-    # A file that a restore had returned to the table gets a full retention again.
-    replaced = select(SupersededRow.path).where(SupersededRow.plan_id == commit.plan_id)
-    _close_replaced_again(connection, commit, now, SupersededRow.table_name == row.table_name, replaced)
-    _close_in_other_tables(connection, row, commit, now, [resolve_path(row.location, v.path) for v in superseded])
-
-
-def _close_in_other_tables(
-    connection: Connection, row: Row[Any], commit: Commit, now: int, full_paths: Sequence[str]
-) -> None:
-    """Close the rows of other tables with these full paths: only the last of the tables deletes such a file.
-
-    A partition of another table may have been read from the same file. The row has the full path if the file is outside
-    of the other table's directory, otherwise the path below that directory.
-    """
-    others = SupersededRow.table_name != row.table_name
-    above = sorted({directory for path in full_paths for directory in _directories_above(path)})
-    tables = select(TableRow.name, TableRow.location).where(TableRow.name != row.table_name)
-    nested = [
-        table
-        for start in range(0, len(above), _CHUNK)
-        for table in connection.execute(tables.where(TableRow.location.in_(above[start : start + _CHUNK])))
-    ]
-    for start in range(0, len(full_paths), _CHUNK):
-        some = full_paths[start : start + _CHUNK]
-        _close_replaced_again(connection, commit, now, others, some)
-        for name, location in nested:
-            below = [path for path in (relative_path(location, one) for one in some) if is_below_table(path)]
-            _close_replaced_again(connection, commit, now, SupersededRow.table_name == name, below)
-
-
-def _directories_above(path: str) -> Iterator[str]:
-    """Yield the directories in which a file is, from the nearest one."""
-    directory = path.rpartition("/")[0]
-    while directory and not directory.endswith("/"):
-        yield directory
-        directory = directory.rpartition("/")[0]
-
-
-def _close_replaced_again(
-    connection: Connection,
-    commit: Commit,
-    now: int,
-    of_tables: ColumnElement[bool],
-    replaced: Select[str] | Sequence[str],
-) -> None:
-    """Close the earlier rows of the ``replaced`` paths, for the tables that the condition ``of_tables`` names."""
-    connection.execute(
-        update(SupersededRow)
-        .where(
-            of_tables,
-            SupersededRow.deleted_at_ms.is_(None),
-            SupersededRow.plan_id != commit.plan_id,
-            SupersededRow.path.in_(replaced),
-        )
-        .values(deleted_at_ms=now, closed_reason=f"replaced again, as {commit.instant}")
-    )
+    paths = [v.path for v in superseded]
+    close_earlier_replacements(connection, row.table_name, commit.plan_id, commit.instant, paths)
+    close_in_other_tables(connection, row.table_name, row.location, commit.plan_id, commit.instant, paths)
 
 
 def error_of_attempt(reason: str) -> str:

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 class OutageLog(DatabaseObserver):
-    """The observer that counts database errors and logs the begin and the end of an outage.
+    """The observer that counts database errors and logs the start and the end of an outage.
 
     ``on_replaced`` is called once, if the file of the database was replaced; it ends the process.
     """

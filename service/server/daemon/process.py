@@ -399,11 +399,8 @@ class Daemon:
         self._publish_leadership()
         try:
             lake = self._lake_cache.refresh()
-            tables = lake.figures.tables
-            self.metrics.set_tables(
-                {table.name: table.format for table in tables},
-                [table.name for table in tables if table.mode in PLANNED_MODES],
-            )
+            planned = (table for table in lake.figures.tables if table.mode in PLANNED_MODES)
+            self.metrics.start_table_counters({table.name: table.format for table in planned})
             self.metrics.stored.publish(lake)
             if self._refreshed_at is None:
                 self._on_first_refresh()

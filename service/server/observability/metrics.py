@@ -9,7 +9,7 @@ import os
 import platform
 import time
 import uuid
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import prometheus_client
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, ProcessCollector
@@ -18,6 +18,7 @@ from executors.observer import Observer
 from executors.outcome import RunOutcome, RunResult
 from lake.errors import SessionSpoiled, Transient
 from lake.formats import FORMATS
+from lake.model import TableRef
 from lake.plan import AUTO, Claim, PlanKind, Step
 from lake.version import __version__
 from planner.reasons import Reason
@@ -66,7 +67,6 @@ class Metrics(Observer):
         self.registry.register(self.process_registry)
         for series in self.table_series:
             self.registry.register(series)
-        self._formats: dict[str, str] = {}
         self._initialized_tables: set[str] = set()
         self._start_at_zero()
 
@@ -119,12 +119,11 @@ class Metrics(Observer):
 
     # What the loops of the daemon report.
 
-    def set_tables(self, tables: Mapping[str, str], planned: Iterable[str]) -> None:
-        """Store the format of each table, and start the counters of the ``planned`` tables at 0."""
-        self._formats = dict(tables)
-        for table in set(planned) - self._initialized_tables:
+    def start_table_counters(self, formats: Mapping[str, str]) -> None:
+        """Start the counters of planned tables at 0. ``formats`` has each table's name and format."""
+        for table in formats.keys() - self._initialized_tables:
             self._initialized_tables.add(table)
-            where = {"table": table, "format": tables[table]}
+            where = {"table": table, "format": formats[table]}
             self._plans_start_at_zero(**where, kind=PlanKind.CLUSTERING, engine=AUTO)
             self._count("cleaner_deleted_bytes_total", 0, **where)
             self._count("cleaner_deleted_files_total", 0, **where)
@@ -214,13 +213,13 @@ class Metrics(Observer):
     def lease_expired(self, claim: Claim) -> None:
         self._counter("plan_leases_expired_total", format=claim.plan.table.format).inc()
 
-    def files_deleted(self, table: str, files: int, bytes_: int) -> None:
-        where = {"table": table, "format": self._formats.get(table, "")}
+    def files_deleted(self, table: TableRef, files: int, bytes_: int) -> None:
+        where = {"table": table.name, "format": table.format}
         self._count("cleaner_deleted_files_total", files, **where)
         self._count("cleaner_deleted_bytes_total", bytes_, **where)
 
-    def clean_failed(self, table: str, reason: str) -> None:
-        self._count("cleaner_failures_total", 1, table=table, format=self._formats.get(table, ""), reason=reason)
+    def clean_failed(self, table: TableRef, reason: str) -> None:
+        self._count("cleaner_failures_total", 1, table=table.name, format=table.format, reason=reason)
 
     def clean_succeeded(self) -> None:
         self._gauge("cleaner_last_success_timestamp_seconds").set_to_current_time()

@@ -53,8 +53,9 @@ class AttemptLine:
     outcome: str
     kind: str
     text: str
-    #: the HTML before and after the position of its bar: the begin of the link to the plan; the tooltip and the end
+    #: the HTML before the position of its bar: the link to the plan and the start of the bar
     bar_begin: str
+    #: the HTML after the position: the tooltip, and the ends of bar and link
     bar_end: str
 
 

@@ -83,7 +83,7 @@ def test_a_late_append_to_any_former_location_is_found_and_copied_by_the_next_sw
 def test_a_late_append_to_a_former_location_outside_of_the_table_is_found_by_the_next_sweep(
     bench: Bench, swept: Swept, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, since: str
 ):
-    """It was found in turn only, up to an hour later."""
+    """Only the rotation found it, up to an hour later."""
     one = PartitionWatch()
 
     def chosen() -> Collection[str] | None:

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Duties to what was moved, where the database was set back to a backup, or lost, and clocks of executors differ."""
 
+import os
 import shutil
 import sqlite3
+import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import timedelta
@@ -450,6 +452,57 @@ def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_
     later = write(home(bench), 910, 920, "part-later.parquet")
     bench.sweep()
     assert (in_partition(bench), halted(bench)) == (sorted([*rows, *later]), None)
+
+
+def test_rule_2_a_copy_with_an_old_time_does_not_hide_that_an_overwrite_followed_another_late_file(known: Bench):
+    """The overwrite seemed to have begun when the copied file was written, so the database's loss returned old rows."""
+    bench, left = known, here(known)
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    rows = overwrite(left, 700, 720)
+    wait_a_tick(left)
+    rows += write(home(bench), 910, 920, "part-staged.parquet")
+    os.utime(home(bench) / "part-staged.parquet", (time.time() - 3600, time.time() - 3600))
+    report = swept(bench)
+    assert (report.superseded, report.copied) == (1, 1)
+    compact(bench)
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
+
+
+def overwritten_at_once(place: Path, low: int, high: int) -> list[str]:
+    """What Hive and Spark do: the new files are written first; then the files there are removed, and the new ones get
+    their names."""
+    staging = place.with_name(".staging")
+    staging.mkdir()
+    written = write(staging, low, high, "part-anew.parquet")
+    wait_a_tick(staging)
+    for path in data_files(place):
+        path.unlink()
+    (staging / "part-anew.parquet").rename(place / "part-anew.parquet")
+    staging.rmdir()
+    return written
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
+def test_rule_2_a_late_file_whose_copy_an_overwrite_removed_is_not_copied_again(known: Bench, is_lost: bool):
+    """The removal of the copy, a second name of the file, made the late file look newer than the overwrite."""
+    bench, to = known, backup(known)
+    write(home(bench), 900, 910)
+    assert swept(bench).copied == 1
+    wait_a_tick(home(bench))
+    rows = overwritten_at_once(here(bench), 700, 720)
+    bench.sweep()
+    assert in_partition(bench) == sorted(rows)
+    if is_lost:
+        lose_database(bench)
+    else:
+        set_back(bench, to)
+    for _ in range(2):
+        bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
 
 
 def proposed(bench: Bench) -> Plan:

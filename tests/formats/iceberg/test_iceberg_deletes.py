@@ -110,6 +110,16 @@ def test_rows_deleted_by_position_stay_deleted_in_every_reader(case: IcebergCase
     assert set(case.stored(table)) == set(live_paths(case, table)), "expiry deletes files that are not live"
 
 
+def test_the_deletes_of_many_commits_are_removed_with_their_files(case: IcebergCase, table: TableRef):
+    """Iceberg filters the manifests of deletes in several threads, and by itself leaves some vectors (1.10.2)."""
+    for number in range(6):
+        merge_on_read_delete(case, table, f"id = {50 * number + 7}")
+    assert len(delete_files(case, table)) == 6
+    rows = case.rows(table)
+    verified(case, plan_all(case.format, table, "p"))
+    assert (case.rows(table), delete_files(case, table)) == (rows, [])
+
+
 def test_rows_deleted_by_value_stay_deleted_in_every_reader(case: IcebergCase, table: TableRef):
     equality_delete(case, table, 7)
     equality_delete(case, table, 120)

@@ -14,6 +14,7 @@ import fastavro
 _COMPLETED = re.compile(
     r"(?P<instant>\d{17})(_(?P<completed>\d{17}))?\.(?P<action>commit|deltacommit|replacecommit|clean)"
 )
+_FILE = re.compile(r"\.?(?P<group>.+)_([^_]+_(?P<base>\d{17})\.parquet|(?P<log>\d{17})\.log\..+)")
 
 
 class Commit(NamedTuple):
@@ -65,6 +66,31 @@ def since(begin: Commit, commits: Sequence[Commit]) -> tuple[str, list[Commit]]:
     if begin.completed:
         return begin.completed, [one for one in commits if one.completed > begin.completed]
     return begin.instant, [one for one in commits if one.instant > begin.instant]
+
+
+def groups_hidden_by_compactions(base: Path, begin: Commit, commits: Sequence[Commit]) -> Collection[str]:
+    """Return the file groups whose rows an incremental read after ``begin`` may leave out (Hudi 1.2.0).
+
+    On a timeline of layout 1, a merge-on-read table's incremental read takes for its timeline the commits that it
+    reports and the pending compactions. To this timeline a base file is committed if its commit is on it, or is older
+    than all that are. So if a compaction is pending that is older than ``begin``, the read ignores the logs of base
+    files that were committed between the compaction's request and ``begin``, until the compaction has ended.
+    """
+    if begin.completed:
+        return ()
+    names = [path.name for path in timeline_of(base).iterdir()]
+    pending = {name[:17] for name in names if ".compaction." in name} - {one.instant for one in commits}
+    first = min(pending, default=begin.instant)
+    if first >= begin.instant:
+        return ()
+    newest: dict[str, str] = {}
+    completed, oldest = {one.instant for one in commits}, min(one.instant for one in commits)
+    for path in base.glob("[!.]*/*"):
+        found = _FILE.fullmatch(path.name)
+        instant = (found["base"] or found["log"]) if found else ""
+        if found and (instant in completed or instant < oldest) and instant not in pending:
+            newest[found["group"]] = max(newest.get(found["group"], ""), instant)
+    return {group for group, instant in newest.items() if first < instant <= begin.instant}
 
 
 def _completed(base: Path) -> Iterator[tuple[re.Match[str], bytes]]:

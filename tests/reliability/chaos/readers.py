@@ -18,18 +18,24 @@ from chaos.ledger import State, multiset
 #: what hudi-rs 0.5 says of a slice with logs from before a column was widened, which Hudi's own readers read
 _OLD_LOGS = re.compile(r"partial-update column '\w+' has type|incompatible with target")
 _NOTHING: Mapping[str, str] = MappingProxyType({})
+_NO_ROWS: Counter[str] = Counter()
 _DATA = re.compile(r"(?P<group>.+)_[^_]+_(?P<instant>\d{17})\.parquet")
 
 
-def differences(expected: State, schema: pa.Schema, found: Counter[str], *, types: bool = True) -> list[str]:
-    """What a reader sees otherwise than the ledger has it, as lines; without ``types`` the rows alone."""
+def differences(
+    expected: State, schema: pa.Schema, found: Counter[str], *, types: bool = True, optional: Counter[str] = _NO_ROWS
+) -> list[str]:
+    """What a reader sees otherwise than the ledger has it, as lines; without ``types`` the rows alone.
+
+    ``optional`` are rows of the ledger that the reader may leave out.
+    """
     lines = []
     wanted = {field.name: str(field.type) for field in expected.schema}
     there = {field.name: _type(field.type) for field in schema if field.name in wanted}
     if types and there != {name: _type(expected.schema.field(name).type) for name in wanted}:
         lines.append(f"types: {there} where the ledger has {wanted}")
     right = expected.multiset()
-    missing, extra = right - found, found - right
+    missing, extra = right - found - optional, found - right
     if missing or extra:
         lines.append(f"{found.total()} rows for {right.total()}: {missing.total()} missing, {extra.total()} extra")
         lines += [f"missing {row}" for row in sorted(missing)[:3]] + [f"extra {row}" for row in sorted(extra)[:3]]
@@ -63,6 +69,14 @@ def in_spark(
     types = [pa.field(f.name, pa.timestamp("us", "UTC") if pa.types.is_timestamp(f.type) else f.type) for f in schema]
     _, rows = _as(table, expected)
     return pa.schema(types), rows
+
+
+def groups_in_spark(spark: Any, base: Path) -> dict[int, str]:
+    """The file group of each row of the newest snapshot, by the row's ``id``."""
+    spark.catalog.clearCache()
+    rows = spark.read.format("hudi").load(str(base)).select("id", "_hoodie_file_name").collect()
+    # For rows of logs the name is that of the file group.
+    return {row[0]: row[1].partition("_")[0] for row in rows}
 
 
 def in_hudi_rs(base: Path, expected: State) -> tuple[pa.Schema, Counter[str]] | None:

@@ -39,7 +39,7 @@ log = logging.getLogger(__name__)
 #: a day shorter than ``STAGED_WATCH_PERIOD``, so that the sweep still watches the version when this time has passed
 _IN_FLIGHT_FOR = STAGED_WATCH_PERIOD - timedelta(days=1)
 
-_ARCHIVE_DIR = "_commits"
+RECORD_ARCHIVE_DIR = "_commits"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,13 +63,13 @@ def migrate_legacy_data_dir(ref: TableRef) -> None:
     if not files.exists(before):
         return
     with suppress(FileNotFoundError):
-        entries = list(files.list(f"{before}/{_ARCHIVE_DIR}"))
-        _create_record_archive(ref)
+        entries = list(files.list(f"{before}/{RECORD_ARCHIVE_DIR}"))
+        create_record_archive(ref)
         for entry in entries:
             with suppress(FileNotFoundError):
-                files.rename(entry.path, f"{data_dir(ref)}/{_ARCHIVE_DIR}/{entry.name}")
-        files.sync(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
-    for directory in (f"{before}/{_ARCHIVE_DIR}", before):
+                files.rename(entry.path, f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{entry.name}")
+        files.sync(f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}")
+    for directory in (f"{before}/{RECORD_ARCHIVE_DIR}", before):
         with suppress(OSError):
             files.remove_empty_directory(directory)
 
@@ -114,7 +114,7 @@ def write_relocation_record(
         )
         for file in previous_files
     )
-    _create_record_archive(ref)
+    create_record_archive(ref)
     commit = Commit(plan_id=plan_id, instant=move.token, outputs=(), superseded=replaced, relocations=(move,))
     write_record(ref, CommitRecord(commit=commit, partitions=(move.partition,), table_created_at=table.created_at))
 
@@ -126,7 +126,7 @@ def list_records(ref: TableRef) -> tuple[set[str], set[str]]:
         with suppress(FileNotFoundError):
             versions |= {entry.name for entry in files.list(directory) if is_version_name(entry.name)}
         with suppress(FileNotFoundError):
-            names = {entry.name for entry in files.list(f"{directory}/{_ARCHIVE_DIR}")}
+            names = {entry.name for entry in files.list(f"{directory}/{RECORD_ARCHIVE_DIR}")}
             # A name with a dot belongs to a record whose writer was killed, or is still at work.
             stems |= {name.removesuffix(".json") for name in names if name.endswith(".json") and name[0] != "."}
     return versions, stems
@@ -140,7 +140,7 @@ def mark_committed(ref: TableRef, version: str) -> None:
     files, marker = file_io_of(ref.location), _committed_marker_path(ref, version)
     with suppress(OSError):
         if not files.exists(marker):  # each look-up that finds the commit marks it
-            _create_record_archive(ref)
+            create_record_archive(ref)
             files.write(marker, b"")
 
 
@@ -158,7 +158,7 @@ def mark_cleaning(ref: TableRef, partitions: Mapping[str, Collection[str]]) -> N
     Without the mark a database that learns of the relocation later would take the deleted files for files that an
     overwrite removed.
     """
-    _create_record_archive(ref)
+    create_record_archive(ref)
     for token, names in partitions.items():
         add_to_marker_set(ref, _cleaning_marker_path(ref, token), names)
 
@@ -170,7 +170,7 @@ def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
 
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
     """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
-    current, earlier = (f"{directory}/{_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
+    current, earlier = (f"{directory}/{RECORD_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
     # The record may be moving from the legacy directory to the present one; it is in one of them at any time.
     return (
         _load_record(ref, current)
@@ -207,8 +207,8 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
     stem = plan_id_of(token) if version_started_ns(token) is not None else token
     for directory in data_dirs(ref):
         for name in (f"{token}.made", f"{stem}.json"):
-            files.remove_own_file(f"{directory}/{_ARCHIVE_DIR}/{name}")
-        remove_marker_set(ref, f"{directory}/{_ARCHIVE_DIR}/{token}.cleaned")
+            files.remove_own_file(f"{directory}/{RECORD_ARCHIVE_DIR}/{name}")
+        remove_marker_set(ref, f"{directory}/{RECORD_ARCHIVE_DIR}/{token}.cleaned")
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:
@@ -231,14 +231,14 @@ def has_lakefold_files(ref: TableRef, version: str) -> bool:
 
 def has_record_archive(ref: TableRef) -> bool:
     """True if the directory of archived records exists. If it does not, the storage itself may be missing."""
-    return file_io_of(ref.location).exists(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
+    return file_io_of(ref.location).exists(f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}")
 
 
 def archive_record(ref: TableRef, version: str) -> None:
     """Archive the record of a version, which a partition names, under the plan's id."""
     files, document = file_io_of(ref.location), _record_path(ref, version)
     try:
-        _create_record_archive(ref)
+        create_record_archive(ref)
         files.link_or_copy(document, _archive_path(ref, plan_id_of(version)))
     except FileExistsError:
         return
@@ -246,7 +246,7 @@ def archive_record(ref: TableRef, version: str) -> None:
         # An INSERT OVERWRITE of the whole table removed the record together with the commit's files.
         log.warning("%s: a partition names version %s, but %s is gone", ref.name, version, document)
         return
-    files.sync(f"{data_dir(ref)}/{_ARCHIVE_DIR}")
+    files.sync(f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}")
     files.remove_own_file(_committed_marker_path(ref, version))
 
 
@@ -289,25 +289,25 @@ def _record_path(ref: TableRef, version: str) -> str:
 
 
 def _archive_path(ref: TableRef, record_id: str) -> str:
-    return f"{data_dir(ref)}/{_ARCHIVE_DIR}/{record_id}.json"
+    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{record_id}.json"
 
 
 def _committed_marker_path(ref: TableRef, version: str) -> str:
-    return f"{data_dir(ref)}/{_ARCHIVE_DIR}/{version}.made"
+    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{version}.made"
 
 
 def _cleaning_marker_path(ref: TableRef, token: str) -> str:
-    return f"{data_dir(ref)}/{_ARCHIVE_DIR}/{token}.cleaned"
+    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{token}.cleaned"
 
 
 def _pruned_tokens_path(ref: TableRef) -> str:
-    return f"{data_dir(ref)}/{_ARCHIVE_DIR}/forgotten"
+    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/forgotten"
 
 
-def _create_record_archive(ref: TableRef) -> None:
+def create_record_archive(ref: TableRef) -> None:
     """Create the directory of archived records, with the owner and permissions of the table's directory."""
     files = file_io_of(ref.location)
-    for directory in (data_dir(ref), f"{data_dir(ref)}/{_ARCHIVE_DIR}"):
+    for directory in (data_dir(ref), f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}"):
         with suppress(FileExistsError):
             files.make_directory(directory)
             files.copy_permissions(directory, ref.location)

@@ -120,9 +120,9 @@ def read_partitions(
     table = load_table(metastore, ref)
     # All partitions of all tables are needed to see whether a directory belongs to only one partition.
     found, names = list(list_partitions(metastore, table)), set(partitions)
-    alone = excluded_partitions(table, found)
+    excluded = excluded_partitions(table, found)
     wanted = [partition for partition in found if partition.name in names]
-    alone = {**shared_partitions(metastore, table, wanted), **alone}
+    excluded = {**shared_partitions(metastore, table, wanted), **excluded}
     seen = {}
     for listing in list_partition_files(ref.name, wanted):
         unfinished = complete_files.incomplete_in(listing)
@@ -130,7 +130,7 @@ def read_partitions(
             partition=listing.partition,
             files={path: one for path, one in file_identities(listing).items() if path not in unfinished},
             incomplete=unfinished,
-            exclusion=alone.get(listing.partition.name) or nested_directory_reason(listing),
+            exclusion=excluded.get(listing.partition.name) or nested_directory_reason(listing),
         )
     return table, seen
 

@@ -2,8 +2,9 @@
 """The directories of all tables of a metastore, and of all partitions outside of their table's own directory.
 
 The index is cached for each metastore. The first load reads every partition of every table, 500 per call. Later loads
-read the tables, the names of their partitions (one call per table), and only partitions with new names. A partition
-that was given another directory under its name is noticed once its table's entry is older than the caller allows.
+read the tables, the names of their partitions (one call per table), and only partitions with new names. If a
+partition keeps its name but gets another directory, the index has the new directory once its table's entry is older
+than the caller allows.
 
 For a partition in its table's own directory, the index keeps only a hash of the name: any directory that overlaps the
 partition's directory also overlaps the table's directory.
@@ -110,12 +111,13 @@ class DirectoryCache:
             began, started = self._watch.elapsed_seconds, time.monotonic()
             recent = began - max_partition_age.total_seconds(), began
             is_old = any(known.name_hashes and not known.is_read_within(recent) for known in self._tables.values())
-            # A clock that was set back makes an index look younger than new.
+            # The age is negative if the clock was set back after the load.
             if is_old or not 0 <= began - self._indexed_at <= max_age.total_seconds():
                 is_full = is_old or not self._tables
                 self._index, self._indexed_at = self._refresh(metastore, began, recent), began
-                if is_full:  # a load may also find only a few tables too old
-                    # A suspension during the load is no part of its duration.
+                if is_full:
+                    # Monotonic: a suspension does not count. If only few entries were too old, the load was short, so
+                    # the estimate at most halves.
                     self._full_load_seconds = max(time.monotonic() - started, self._full_load_seconds / 2)
             return self._index
 

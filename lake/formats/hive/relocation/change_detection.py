@@ -29,7 +29,7 @@ from lake.storage.locations import is_below_table, relative_path, resolve_path
 log = logging.getLogger(__name__)
 
 MAX_PARTITIONS_PER_CHECK = 1_000
-"""The number of partitions that each check reads from the metastore; checks take turns through all partitions."""
+"""The number of partitions that each check reads from the metastore; all partitions are read in rotation."""
 
 MAX_DIRECTORIES_PER_CHECK = 100_000
 """Maximum number of directories that one check lists; the next check continues there. A check of locations counts all
@@ -115,7 +115,7 @@ class HiveChangeDetector:
     def _list_directory(self, directory: str) -> Sequence[FileEntry]:
         try:
             return self._files.list(directory)
-        # A directory that can't be listed, such as a foreign one, shows nothing; all partitions are checked in turn.
+        # A directory that can't be listed shows nothing. The rotation still checks its partitions.
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return ()
 
@@ -123,7 +123,7 @@ class HiveChangeDetector:
         if directory not in self._unreachable:
             self._unreachable.add(directory)
             log.warning(
-                "table %s: %s can't be listed: %s. Late files below it are found in turn only",
+                "table %s: %s can't be listed: %s. Late files below it are found only by the rotation",
                 self._ref.name,
                 directory,
                 error.strerror,

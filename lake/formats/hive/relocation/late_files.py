@@ -6,7 +6,6 @@ import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from hashlib import sha256
 from posixpath import basename, dirname
 
 from lake.errors import CommitUnknown, Conflict, Integrity, Transient
@@ -20,6 +19,7 @@ from lake.formats.hive.catalog.tables import (
 )
 from lake.formats.hive.commit import commit_record, preconditions, version_names
 from lake.formats.hive.files.listing import list_partition_files, to_located_file
+from lake.formats.hive.relocation.arrival_times import record_arrivals, source_digest
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef, partition_label
 from lake.plan import LocatedFile, Relocation
@@ -44,11 +44,6 @@ def target_path(source: LocatedFile, location: str, nonce: str) -> str:
     return f"{location}/{name}" if location else name
 
 
-def source_digest(source: LocatedFile) -> str:
-    """Return the digest of a file's path, bytes and modification time; it is part of the names of the file's copies."""
-    return sha256(f"{source.path}\n{source.bytes}\n{source.modified_ms}".encode()).hexdigest()[:32]
-
-
 def digest_in_copy_name(name: str) -> str | None:
     """Return the ``source_digest`` in the name of a copy. None if the name is not that of a copy."""
     found = _COPY_NAME.match(name)
@@ -71,6 +66,7 @@ def create_location(ref: TableRef, location: str, like: str) -> None:
 def copy_hidden(ref: TableRef, pairs: Sequence[tuple[LocatedFile, str]]) -> Collection[LocatedFile]:
     """Link or copy each file to a hidden name beside its target. Returns the files that are gone."""
     gone, files = set(), file_io_of(ref.location)
+    _record_arrivals(ref, [source for source, _ in pairs])
     for source, name in pairs:
         target = resolve_path(ref.location, name)
         path, directory, scratch = resolve_path(ref.location, source.path), dirname(target), _hidden_path(target)
@@ -128,6 +124,7 @@ def replace_copy(
             raise Conflict(f"{target} or {path} changed meanwhile")
         # A copy that is a link to the file has grown with the file.
         if _size_and_mtime(_stat_file(ref, target)) != _size_and_mtime(source):
+            _record_arrivals(ref, [source])
             files.link_or_copy(path, scratch)
             if _stat_file(ref, path) != source or _size_and_mtime(_stat_file(ref, scratch)) != _size_and_mtime(source):
                 files.remove_own_file(scratch)
@@ -364,6 +361,13 @@ def _plan_id_of_token(ref: TableRef, token: str) -> str | None:
         return version_names.plan_id_of(token)
     record = commit_record.archived_record(ref, token)
     return None if record is None else record.commit.plan_id
+
+
+def _record_arrivals(ref: TableRef, files: Sequence[LocatedFile]) -> None:
+    try:
+        record_arrivals(ref, files)
+    except OSError as error:
+        raise Transient(f"the arrival times of late files of {ref.name} can't be recorded: {error.strerror}") from error
 
 
 def _hidden_path(target: str) -> str:

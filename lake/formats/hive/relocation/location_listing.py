@@ -15,6 +15,7 @@ from lake.formats.hive.commit.commit_record import is_cleaned
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
+from lake.formats.hive.relocation.arrival_times import recorded_arrivals, source_digest
 from lake.formats.hive.relocation.late_files import is_hidden_copy
 from lake.formats.hive.relocation.renamed_partitions import (
     PartitionLookup,
@@ -73,7 +74,7 @@ def list_locations(
     def list_one(location: str) -> LocationState:
         is_previous = location not in current
         until_ms = late_until[location] if is_previous else math.inf
-        return _list_location(ref.location, location, recorded, now, is_previous, until_ms)
+        return _list_location(ref, location, recorded, now, is_previous, until_ms)
 
     seen = dict(zip(listed, _list_each(listed, list_one), strict=True))
     states: dict[str, PartitionState] = {
@@ -196,7 +197,7 @@ def _cleaned_locations(
 
 
 def _list_location(
-    table_location: str,
+    ref: TableRef,
     location: str,
     recorded: Set[LocatedFile],
     now: float,
@@ -207,12 +208,8 @@ def _list_location(
     files: dict[LocatedFile, int] = {}
     copies: list[str] = []
     waits: dict[str, UnreadyReason] = {}
-    storage, directory, changed_ms, is_gone = (
-        file_io_of(table_location),
-        resolve_path(table_location, location),
-        None,
-        False,
-    )
+    table_location, changed_ms, is_gone = ref.location, None, False
+    storage, directory = file_io_of(table_location), resolve_path(table_location, location)
     try:
         for entry in storage.list(directory):
             if is_hidden(entry.name):
@@ -231,6 +228,10 @@ def _list_location(
         if not storage.has_arrival_times:
             # After the listing, so that no listed file arrived later.
             changed_ms = storage.status(directory).modified_ns // 1_000_000
+        elif is_previous and (unknown := files.keys() - recorded):
+            # A database that was lost or restored may lack the copies of these files, and their arrival times.
+            arrived = recorded_arrivals(ref, location)
+            files |= {file: min(files[file], arrived.get(source_digest(file), files[file])) for file in unknown}
     except FileNotFoundError:
         # The directory is gone, or a file was removed during the listing: then the next listing shows the rest.
         if files:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Removes a table's records of relocations on which nothing depends."""
+"""Removes those records of relocations from a table that are no longer needed."""
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 from lake.errors import Transient
@@ -9,8 +9,10 @@ from lake.formats.hive.catalog.tables import list_partitions
 from lake.formats.hive.commit import commit_record, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.version_names import data_dirs, version_of_directory
+from lake.formats.hive.relocation.arrival_times import forget_arrivals
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
+from lake.relocation.owner_moves import is_in_version
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
@@ -54,6 +56,8 @@ def prune_records(
         }
         commit_record.mark_pruned(ref, pruned)
         for token in sorted(pruned):
+            for location in _previous_versions(commit_record.archived_record_of_token(ref, token)):
+                forget_arrivals(ref, location)
             commit_record.remove_archived_record(ref, token)
     except OSError as error:
         raise Transient(f"{ref.name}: archived records can't be removed: {error.strerror or error}") from error
@@ -72,6 +76,13 @@ def _is_prunable(ref: TableRef, token: str, record: CommitRecord | None) -> bool
         for move in record.commit.relocations
     } - {None}
     return not any(_has_version(ref, version) for version in previous_versions if version is not None)
+
+
+def _previous_versions(record: CommitRecord | None) -> Iterator[str]:
+    """Yield the locations in versions that the relocations of a commit left; late files may come to the other ones."""
+    for move in () if record is None else record.commit.relocations:
+        if is_in_version(move.previous_location):
+            yield move.previous_location
 
 
 def _has_version(ref: TableRef, version: str) -> bool:

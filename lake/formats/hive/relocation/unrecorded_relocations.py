@@ -8,7 +8,7 @@ now has another prefix, if the database was lost or restored from a backup, or i
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from posixpath import basename
 
@@ -17,7 +17,8 @@ from lake.formats.hive.commit import commit_record, version_names
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
 from lake.formats.hive.files.listing import is_hidden, to_located_file
-from lake.formats.hive.relocation.late_files import digest_in_copy_name, source_digest
+from lake.formats.hive.relocation.arrival_times import recorded_arrivals, source_digest
+from lake.formats.hive.relocation.late_files import digest_in_copy_name
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
 from lake.plan import LocatedFile, Relocation, SupersededVersion, milliseconds_of
@@ -48,7 +49,9 @@ def find_unrecorded_relocations(
     every = _oldest_first([*before, *made])
     names = {path for one in every for path in _recorded_paths(one)}
     listings = {
-        move.previous_location: _list_files(ref, move.previous_location)
+        move.previous_location: _with_recorded_arrivals(
+            ref, move.previous_location, _list_files(ref, move.previous_location)
+        )
         for one in every
         for move in one.commit.relocations
     }
@@ -230,6 +233,10 @@ def _late_copies(
         ),
         given_up=given_up,
         overwrites=_find_overwrites(records),
+        locations={
+            partition: {location for move in these for location in (move.previous_location, move.location)}
+            for partition, these in moves.items()
+        },
     )
     return {one.commit.instant: tuple(_find_late_copies(ref, one, listings, digests, evidence)) for one in records}
 
@@ -239,20 +246,22 @@ class _HandledEvidence:
     """What shows that a late file is handled: the last commit of each partition, and its ``_find_overwrites``.
 
     ``replaced`` are the files that a commit replaced. ``given_up`` has partitions, each with a relocation's token. In
-    the previous locations of these relocations only files with a copy are handled.
+    the previous locations of these relocations only files with a copy are handled. ``locations`` are all locations that
+    a partition had: another partition may have left the same directory, and copies in its locations are its own.
     """
 
     last_records: Mapping[str, CommitRecord]
     replaced: Set[LocatedFile]
     given_up: Set[tuple[str, str]]
     overwrites: Mapping[str, Sequence[int]]
+    locations: Mapping[str, Set[str]]
 
 
 def _find_overwrites(records: Sequence[CommitRecord]) -> Mapping[str, Sequence[int]]:
     """Return by partition the times, in ms, at which overwrites wrote their first files; ``records`` oldest first.
 
     They are the overwrites of locations that a later commit left: it replaced none of the files that the commit before
-    had published there.
+    had published there. Copies of late files are not files of the overwrite, and may be older than it.
     """
     published: dict[tuple[str, str], frozenset[str]] = {}
     found = defaultdict[str, list[int]](list)
@@ -263,8 +272,9 @@ def _find_overwrites(records: Sequence[CommitRecord]) -> Mapping[str, Sequence[i
         for move in one.commit.relocations:
             before = published.get((move.partition, move.previous_location))
             files = replaced[move.partition]
-            times = [milliseconds_of(file.modified_at) for file in files if file.modified_at is not None]
-            if before and times and len(times) == len(files) and before.isdisjoint(file.path for file in files):
+            written = [file.modified_at for file in files if digest_in_copy_name(basename(file.path)) is None]
+            times = [milliseconds_of(at) for at in written if at is not None]
+            if before and times and len(times) == len(written) and before.isdisjoint(file.path for file in files):
                 found[move.partition].append(min(times))
             published[move.partition, move.location] = frozenset(file.path for file in move.files)
     return found
@@ -289,6 +299,8 @@ def _find_late_copies(
             if file.path in recorded:
                 continue
             target = digests.get(source_digest(file))
+            if target is not None and target.rpartition("/")[0] not in evidence.locations[move.partition]:
+                target = None
             is_late = target is None and final is not record and file not in evidence.replaced
             is_late = is_late and (move.partition, move.token) not in evidence.given_up
             if is_late and (
@@ -338,3 +350,17 @@ def _list_files(ref: TableRef, location: str) -> Sequence[FileEntry]:
     except FileNotFoundError:
         return ()
     return [entry for entry in entries if not (entry.is_directory or is_hidden(entry.name))]
+
+
+def _with_recorded_arrivals(ref: TableRef, location: str, entries: Sequence[FileEntry]) -> Sequence[FileEntry]:
+    """Return the files of a location with their recorded arrival times, if these are earlier."""
+    times = recorded_arrivals(ref, location) if entries else {}
+    if not times:
+        return entries
+    found = []
+    for entry in entries:
+        file = to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
+        arrived_ms = times.get(source_digest(file))
+        arrived_ns = entry.arrived_ns if arrived_ms is None else min(entry.arrived_ns, arrived_ms * 1_000_000)
+        found.append(replace(entry, arrived_ns=arrived_ns))
+    return found

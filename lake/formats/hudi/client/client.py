@@ -10,7 +10,7 @@ takes no lock, since it is called inside a lock section of the lock client.
 The split is a safeguard. If Hudi 1.2 fails to get the lock inside a commit or a clean, it still "releases" the lock.
 With the lock-file provider this deletes the lock of another process.
 
-Failpoint: ``begun_unrecorded`` between Hudi's begin of a rewrite and lakefold's record of it.
+Failpoint: ``begun_unrecorded`` after Hudi has begun a rewrite, before lakefold records this.
 """
 
 import io

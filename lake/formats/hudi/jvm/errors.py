@@ -110,7 +110,7 @@ def is_session_spoiled(trace: str) -> bool:
 
 
 def is_begun_before(error: BaseException) -> bool:
-    """True if Hudi's begin of a plan failed with ``error`` before it made the plan inflight.
+    """True if Hudi failed with ``error`` to begin a plan, before it made the plan inflight.
 
     If the plan is inflight nevertheless, another process has just begun it.
     """

@@ -81,8 +81,8 @@ class LockJournal:
         """
         for path, entry in self._entries():
             if entry.process.is_dead:
-                with _exclusive_entry(path) as alone:
-                    if alone and self._remove_lock_file(entry):
+                with _exclusive_entry(path) as is_exclusive:
+                    if is_exclusive and self._remove_lock_file(entry):
                         path.unlink(missing_ok=True)
                         age = format_duration(max(0.0, time.time() - entry.written_at))
                         return f"{entry.process}, which died {entry.doing}; its lock was {age} old"

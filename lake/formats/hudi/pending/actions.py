@@ -10,8 +10,7 @@ from typing import Any
 from lake.capabilities import PendingAction
 from lake.formats.hudi.files.names import MARKER_DIRECTORY, parse_file_name, relative_path
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT as ATTEMPT_SILENCE
-from lake.formats.hudi.pending.attempt_files import AttemptFile, list_attempts
+from lake.formats.hudi.pending.attempt_files import ATTEMPT_TIMEOUT, AttemptFile, list_attempts
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat, heartbeat_timeout, last_heartbeat
 from lake.formats.hudi.pending.late_files import is_begun_by_writer
 from lake.formats.hudi.pending.rollbacks import rollback_action, rollback_target
@@ -32,8 +31,8 @@ from lake.plan import ClusteringGroup, PlanKind
 #: the limit for clusterings and single writers, which have no heartbeat: only their files show activity, and a task may
 #: write one file for a long time
 WRITER_TIMEOUT = timedelta(minutes=10)
-#: the actions of rewrites that are pending. Completed ones are commits and replacecommits, and up to table version 6 a
-#: pending clustering is a replacecommit as well
+#: the actions that only pending rewrites have: completed ones are commits and replacecommits. Up to table version 6 a
+#: pending clustering is a replacecommit, too, so its rollback is not recognized and may count as an owner's
 _PENDING_REWRITES = frozenset({"clustering", "compaction"})
 
 
@@ -52,11 +51,11 @@ def list_pending_actions(table: TableRef, storage: TableStorage, timeline: Timel
 def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline) -> set[str]:
     """Return the instants whose completed commit an owner may be rolling back now.
 
-    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files. It does
-    not renew a heartbeat, either, that the process left which it continues. So without optimistic concurrency, or
-    without a heartbeat, a rollback may run for ``ATTEMPT_SILENCE`` after its newest file. A rollback that was planned
-    for a pending rewrite is not an owner's: lakefold or a writer withdraws a plan by it, and lakefold may finish it
-    under the table's lock.
+    A single writer keeps no heartbeat, and its rollback writes nothing to the timeline while it deletes files. If it
+    continues the rollback of another process, it does not renew that process's heartbeat. So without optimistic
+    concurrency, or without a heartbeat, a rollback may run for ``ATTEMPT_TIMEOUT`` after its newest file. A rollback
+    that was planned for a pending rewrite is not an owner's: lakefold or a writer withdraws a plan by it, and lakefold
+    may finish it under the table's lock.
     """
     found = set()
     for instant in timeline.pending:
@@ -66,7 +65,7 @@ def _rollback_targets(table: TableRef, storage: TableStorage, timeline: Timeline
         if heartbeat is not None and table.concurrency is Concurrency.OCC:
             is_alive = has_live_heartbeat(table, storage, instant.time)
         else:
-            is_alive = datetime.now(UTC) - _newest_sign(storage, timeline, instant, heartbeat) <= ATTEMPT_SILENCE
+            is_alive = datetime.now(UTC) - _newest_activity(storage, timeline, instant, heartbeat) <= ATTEMPT_TIMEOUT
         if is_alive:
             with suppress(FileNotFoundError):  # the instant ended after the listing
                 plan = timeline.plan(instant)
@@ -84,7 +83,7 @@ def _pending_action(
     attempts_at_instant: Sequence[AttemptFile],
 ) -> PendingAction:
     plan_id = current_plan_id(plan, attempts_at_instant)
-    last_sign, alive = _last_activity(
+    last_activity, alive = _last_activity(
         table, storage, timeline, instant, attempts_at_instant, is_ours=plan_id is not None
     )
     kind = plan_kind(instant, plan)
@@ -95,20 +94,20 @@ def _pending_action(
         action=kind.value if kind else instant.kind,
         is_begun=instant.state is not InstantState.REQUESTED,
         since=instant_datetime(instant.time, timeline.timezone),
-        last_activity=last_sign,
+        last_activity=last_activity,
         is_alive=alive,
         plan_id=plan_id,
         kind=kind,
         groups=groups,
         sort_columns=_sort_columns(plan),
         refusal=_refusal(plan, groups) if plan is not None and kind is not None else None,
-        has_live_owner=any(signed.is_alive for signed in attempts_at_instant),
+        has_live_owner=any(attempt.is_alive for attempt in attempts_at_instant),
         must_execute=plan_id is not None and must_execute(storage, timeline, instant, partitions),
     )
 
 
 def must_execute(storage: TableStorage, timeline: Timeline, instant: Instant, partitions: Collection[str]) -> bool:
-    """True if a requested compaction must be executed, because a log file is named after it or may still be.
+    """True if a requested compaction must be executed, because log files are named after it, or may be from now on.
 
     Up to table version 6 a writer names its logs after the pending compaction. Without the compaction these logs would
     belong to no slice. An upgrade of the table keeps both the names and the pending compaction.
@@ -158,32 +157,34 @@ def _last_activity(
 
     The owner counts as alive if the last activity is recent. Attempts of lakefold show activity by their attempt files.
     For a heartbeat, the limit is Hudi's own, from the heartbeat settings in the table's write options. If only files
-    show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_SILENCE`` for lakefold's instants (``is_ours``).
+    show activity, the limit is ``WRITER_TIMEOUT``, or ``ATTEMPT_TIMEOUT`` for lakefold's instants (``is_ours``).
     """
-    others = (
+    is_writers = (
         (is_ours or bool(attempts_at_instant))
         and instant.state is InstantState.INFLIGHT
         and is_begun_by_writer(storage, timeline, instant.time)
     )
-    if attempts_at_instant and not others:
-        return max(signed.renewed_at for signed in attempts_at_instant), any(
-            signed.is_alive for signed in attempts_at_instant
+    if attempts_at_instant and not is_writers:
+        return max(attempt.renewed_at for attempt in attempts_at_instant), any(
+            attempt.is_alive for attempt in attempts_at_instant
         )
-    limit = ATTEMPT_SILENCE if is_ours and not others else WRITER_TIMEOUT
+    limit = ATTEMPT_TIMEOUT if is_ours and not is_writers else WRITER_TIMEOUT
     heartbeat = last_heartbeat(storage, instant.time)
     if heartbeat is not None:
         last, limit = heartbeat, heartbeat_timeout(table.write_options)
     else:
-        last = _newest_sign(storage, timeline, instant, None)
+        last = _newest_activity(storage, timeline, instant, None)
     return last, datetime.now(UTC) - last <= limit
 
 
-def _newest_sign(storage: TableStorage, timeline: Timeline, instant: Instant, heartbeat: datetime | None) -> datetime:
+def _newest_activity(
+    storage: TableStorage, timeline: Timeline, instant: Instant, heartbeat: datetime | None
+) -> datetime:
     """Return the newest time among the files of ``instant``, its markers and its ``heartbeat``."""
     files = [name for name in (instant.inflight_file, instant.requested_file) if name is not None]
-    signs = [storage.newest_modification(f"{timeline.directory}/{name}") for name in files]
-    signs += [heartbeat, storage.newest_modification(f"{MARKER_DIRECTORY}/{instant.time}")]
-    return max((sign for sign in signs if sign is not None), default=instant_datetime(instant.time, timeline.timezone))
+    times = [storage.newest_modification(f"{timeline.directory}/{name}") for name in files]
+    times += [heartbeat, storage.newest_modification(f"{MARKER_DIRECTORY}/{instant.time}")]
+    return max((time for time in times if time is not None), default=instant_datetime(instant.time, timeline.timezone))
 
 
 def is_executed_by_writer(table: TableRef, storage: TableStorage, timeline: Timeline, instant: Instant) -> bool:

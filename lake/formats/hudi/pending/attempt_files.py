@@ -69,8 +69,8 @@ class AttemptFile:
 def list_attempts(storage: TableStorage) -> dict[str, list[AttemptFile]]:
     """Return the attempts at each instant, sorted by turn."""
     found: dict[str, list[AttemptFile]] = {}
-    for signed in sorted(_read_attempt_files(storage), key=lambda s: (s.attempt.turn, s.path)):
-        found.setdefault(signed.attempt.instant, []).append(signed)
+    for file in sorted(_read_attempt_files(storage), key=lambda s: (s.attempt.turn, s.path)):
+        found.setdefault(file.attempt.instant, []).append(file)
     return found
 
 
@@ -89,16 +89,16 @@ def _read_attempt_files(storage: TableStorage) -> Iterator[AttemptFile]:
 
 def refuse_live_attempts(storage: TableStorage, table: str, instant: str) -> None:
     """Raise Transient if an earlier attempt at ``instant`` may still write under it."""
-    for signed in list_attempts(storage).get(instant, ()):
-        if signed.is_alive:
-            raise Transient(f"{table}: an earlier attempt at {instant} may still be writing ({signed})")
+    for file in list_attempts(storage).get(instant, ()):
+        if file.is_alive:
+            raise Transient(f"{table}: an earlier attempt at {instant} may still be writing ({file})")
 
 
 def delete_ended_attempts(storage: TableStorage, instant: str) -> None:
     """Delete the files of ended attempts at ``instant``; call it under the lock, after their work was rolled back."""
-    for signed in list_attempts(storage).get(instant, ()):
-        if not signed.is_alive:
-            storage.delete(signed.path)
+    for file in list_attempts(storage).get(instant, ()):
+        if not file.is_alive:
+            storage.delete(file.path)
 
 
 class RunningAttempt:
@@ -111,7 +111,7 @@ class RunningAttempt:
         pending = {entry.time for entry in timeline.pending}
         for other in before.keys() - pending - {instant}:
             delete_ended_attempts(storage, other)
-        turn = 1 + max((signed.attempt.turn for signed in before.get(instant, ())), default=0)
+        turn = 1 + max((file.attempt.turn for file in before.get(instant, ())), default=0)
         self.attempt = Attempt(instant=instant, plan_id=plan_id, epoch=epoch, turn=turn, process=process)
         self._storage = storage
         self._path = f"{DIRECTORY}/{instant}-{uuid.uuid4().hex}.json"

@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The heartbeats of writers: one file per write, renewed by the writer's JVM from before the write is on the timeline.
+"""The heartbeats of writers: one file per write, which the writer's JVM renews.
+
+A heartbeat begins before its write is on the timeline.
 
 Only writers under optimistic concurrency keep heartbeats. Interval and tolerance are read from the table's write
 options, which must equal the writers' own settings.

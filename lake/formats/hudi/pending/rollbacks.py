@@ -113,7 +113,7 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
 
 
 def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
-    """True if the archive, which is read, shows that the target of ``left`` was removed and not archived.
+    """True if the target of ``left`` was removed and not archived, by the archive, which is read for this.
 
     Hudi archives the oldest commits first. If no commit is archived, or the archive was deleted, an older commit on the
     active timeline shows the same.

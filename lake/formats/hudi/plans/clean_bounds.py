@@ -226,9 +226,9 @@ def compute_clean_bounds(
     earliest = max(readable, progress.start) or held
     if not apart:
         # Without a bound of its own for the archiver, both bounds are one instant. lakefold deletes files in the order
-        # of their commits. Only if another process deleted out of order do the bounds conflict; then the bound for
-        # readers wins, so that the rows of the newest state are right. It also wins against instants that are not on
-        # the timeline yet if a restore to an earlier instant would need deleted files.
+        # of their commits. Only if another process deleted out of order do the bounds conflict; then the archiver's
+        # bound wins, so that the rows of the newest state are right. The bound for readers wins against instants that
+        # are not on the timeline yet, if a restore to an earlier instant would need deleted files.
         if overlapped and after_last <= replacing:
             held = max(held, after_last)
         earliest = min(earliest, held) if superseded_by <= held else readable
@@ -248,6 +248,17 @@ def compute_clean_bounds(
     if savepoints:
         extra[SAVEPOINTS_KEY] = ",".join(sorted(set(savepoints)))
     return CleanBounds(earliest_retained=earliest, newest_commit=progress.newest_commit, extra=extra)
+
+
+def may_pass_unseen_replacement(table: TableRef, timeline: Timeline, clean: str, superseded_by: str) -> bool:
+    """True if the archiver may archive a replacement too early that is not on the timeline yet; see ``clean_files``.
+
+    A clean has one bound on a table whose cleans can't bound archival, and this bound is later than ``superseded_by``.
+    A replacement that gets an earlier instant must be on the timeline by then.
+    """
+    if table.concurrency is not Concurrency.OCC:  # a single writer does not run meanwhile
+        return False
+    return superseded_by > _long_before(clean) and not can_bound_archival(timeline, table.write_options)
 
 
 def stated_earliest(timeline: Timeline) -> str:

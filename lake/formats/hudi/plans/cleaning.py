@@ -20,6 +20,7 @@ from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.retries import record_failed_try, record_success
 from lake.formats.hudi.plans.clean_bounds import (
     CORRECTION,
+    MAX_PUBLICATION_DELAY,
     NEWEST_DELETED_KEY,
     CleanBounds,
     CleanerProgress,
@@ -27,6 +28,7 @@ from lake.formats.hudi.plans.clean_bounds import (
     compute_clean_bounds,
     find_passed_replacements,
     find_passing_clean,
+    may_pass_unseen_replacement,
     read_cleaner_progress,
 )
 from lake.formats.hudi.plans.preconditions import (
@@ -36,6 +38,7 @@ from lake.formats.hudi.plans.preconditions import (
     unmoved_timeline_check,
 )
 from lake.formats.hudi.timeline.timeline import CLEAN_KEY, Instant, Timeline, extra_metadata, planned_slices
+from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 _CLEANING = "cleaning"
@@ -61,8 +64,21 @@ def clean_files(
     The files were chosen on ``timeline``; raises Transient if the timeline has changed since. ``progress`` is the
     progress of the table's own cleaner after the clean. ``superseded_by`` is the newest commit that superseded one of
     the files, '' if no file is deleted. ``fence`` is the last check that the deletion still belongs to the caller.
+
+    Logs a warning if the files were replaced so recently that a writer's replacement may have an earlier instant and
+    not be on the timeline yet. The archiver then counts the files that this replacement replaces as deleted: if it
+    archives the replacement before the next clean, all their rows are read twice.
     """
     instant = client.new_instant()
+    if may_pass_unseen_replacement(client.table, timeline, instant, superseded_by):
+        log.warning(
+            "%s: files are deleted less than %s after commit %s replaced them; files that a writer is replacing just "
+            "now may be read again later, and their rows twice. Set the table's retention to %s or longer",
+            client.table.name,
+            format_duration(MAX_PUBLICATION_DELAY),
+            superseded_by,
+            format_duration(MAX_PUBLICATION_DELAY),
+        )
     gone = frozenset(path for files in paths.values() for path in files)
     start = compute_clean_bounds(
         client.table, client.storage, timeline, instant, progress, deleted_paths=gone, superseded_by=superseded_by

@@ -9,7 +9,7 @@ from lake.formats.hudi.pending.heartbeats import is_abandoned_write
 from lake.formats.hudi.plans.preconditions import PUBLISHING, unmoved_timeline_check
 from lake.formats.hudi.timeline.timeline import Timeline, write_stats
 
-#: pending actions of a writer; planned table services are compared by their file groups
+#: actions of writers; other checks compare the file groups of pending table services with those of a plan
 _INGEST_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 
 

@@ -143,10 +143,10 @@ def is_work_of_other_attempt(
     """
     if own_attempt is not None and own_attempt.attempt.instant == instant:
         return own_attempt.is_superseded()
-    signed = list_attempts(storage).get(instant)
-    if signed is None:
+    attempts = list_attempts(storage).get(instant)
+    if attempts is None:
         return False
-    last = signed[-1]
+    last = attempts[-1]
     return last.attempt.plan_id != plan_id or (epoch is not None and last.attempt.epoch > epoch and last.is_alive)
 
 

@@ -9,6 +9,7 @@ as from Hudi's reader.
 
 import logging
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from lake.formats.hudi.jvm.errors import is_unanswered
@@ -119,19 +120,28 @@ class _BatchWriteJob:
         return client.spark.sparkContext._jsc.union(rdds)
 
     def _file_partitions(self, group: ClusteringGroup) -> list[Any]:
-        """Return one partition per file: Hudi joins neighbours into as many tasks as output files."""
+        """Return one partition per file, or one per output of a file to split.
+
+        Hudi joins neighbours into as many tasks as output files. A row group belongs to the range with its middle.
+        """
         jvm = self._jvm
         no_values = jvm.org.apache.spark.sql.catalyst.InternalRow.empty()
         no_hosts = self._client.bundle.array(jvm.java.lang.String, [])
-        found = []
-        for number, slice_ in enumerate(group.slices):
+        found: list[Any] = []
+        ranges = group.output_files if group.is_split else 1
+        for slice_ in group.slices:
             # Row groups beyond this length would be skipped, so this is the length in storage, not the one in the plan.
-            size = self._client.input_footers[slice_.path or ""].file_bytes
+            footer = self._client.input_footers[slice_.path or ""]
+            size = footer.file_bytes
             path = jvm.org.apache.spark.paths.SparkPath.fromPathString(f"{self._client.base}/{slice_.path}")
-            file = self._sources.PartitionedFile(no_values, path, 0, size, no_hosts, 0, size, self._empty_map)
-            found.append(
-                self._sources.FilePartition(number, self._client.bundle.array(self._sources.PartitionedFile, [file]))
-            )
+            data_bytes = footer.data_bytes  # row groups come first in a file
+            ends = [*(data_bytes * part // ranges for part in range(ranges)), size]
+            for start, end in pairwise(ends):
+                file = self._sources.PartitionedFile(
+                    no_values, path, start, end - start, no_hosts, 0, size, self._empty_map
+                )
+                files = self._client.bundle.array(self._sources.PartitionedFile, [file])
+                found.append(self._sources.FilePartition(len(found), files))
         return found
 
     def _scala_list(self, items: list[Any]) -> Any:

@@ -65,7 +65,7 @@ class JavaTable:
         return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 
     def existing_delete_file(self, file: DeleteFile) -> Any:
-        """Return a Java ``DeleteFile`` for a file of position or equality deletes, to remove the file."""
+        """Return a Java ``DeleteFile`` for a delete file or a deletion vector, to remove it."""
         is_equality = file.content is DeleteContent.EQUALITY
         document = {
             "spec-id": file.spec_id,
@@ -78,6 +78,10 @@ class JavaTable:
         }
         if is_equality:
             document["equality-ids"] = list(file.equality_ids)
+        if file.content is DeleteContent.VECTOR:
+            document["referenced-data-file"] = file.data_location
+            document["content-offset"] = file.content_offset
+            document["content-size-in-bytes"] = file.content_bytes
         node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
         return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
 

@@ -4,7 +4,7 @@
 from collections.abc import Collection
 
 from lake.formats.iceberg.catalog.tables import LoadedTable
-from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read.delete_files import DeleteFile
 from lake.formats.iceberg.read.live_files import has_delete_files, read_all_files, snapshot_of
 
 
@@ -12,8 +12,9 @@ def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_numb
     """Return the delete files of the branch ``main`` that apply to no data file outside of ``removed``.
 
     ``sequence_number`` is the number of the new files: an equality delete with a later number applies to them. Deletion
-    vectors are left out: Iceberg itself removes the vectors of a removed file, but only from manifests that it rewrites
-    in this commit. A vector that stays applies to no file.
+    vectors are among the delete files. Iceberg would also remove the vectors of removed files by itself. But version
+    1.10.2 (``ManifestFilterManager``) filters manifests in several threads, and skips a manifest if another thread has
+    just removed the first vector.
 
     A delete file with a ``problem`` is left out, since Iceberg would refuse the commit; it stays until Iceberg drops
     it.
@@ -27,12 +28,17 @@ def needless_deletes(table: LoadedTable, removed: Collection[str], sequence_numb
     if snapshot is None or not has_delete_files(table, snapshot):
         return []
     files = read_all_files(table, snapshot)
-    needed = {delete.location for file in files.data if file.path not in removed for delete in file.deletes}
+    # several vectors can be in one file
+    needed = {
+        (delete.location, delete.content_offset)
+        for file in files.data
+        if file.path not in removed
+        for delete in file.deletes
+    }
     return [
         one
         for one in files.deletes
-        if one.content is not DeleteContent.VECTOR
-        and one.sequence_number <= sequence_number
-        and one.location not in needed
+        if one.sequence_number <= sequence_number
+        and (one.location, one.content_offset) not in needed
         and one.problem is None
     ]

@@ -201,7 +201,7 @@ class LivePartitionRow(Base):
     """A locked partition and its holder: a live plan, or for some minutes a ``lake.plan.LockOwner`` (``keeper``).
 
     A partition of a plan may have a second owner, ``guest``: for some minutes the sweep, or the cleaner if no executor
-    runs the plan yet. From the begin of the plan's commit, ``guest`` is the id of the plan itself.
+    runs the plan yet. Once the plan's commit has begun, ``guest`` is the id of the plan itself.
     """
 
     __tablename__ = "live_partition"
@@ -301,7 +301,7 @@ class SupersededRow(Base):
 
 
 class ChargeRow(Base):
-    """A charge for an attempt at a plan: the predicted cost at the begin, or the excess over it at the end."""
+    """A charge for an attempt at a plan: the predicted cost at its start, or the excess over it at its end."""
 
     __tablename__ = "charge"
     __table_args__ = (

@@ -9,7 +9,8 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from sqlalchemy import Connection, Row, func, insert, select, update
+from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
+from sqlalchemy.orm import aliased
 
 from lake.capabilities import RECREATED
 from lake.model import FileSlice, TableRef
@@ -46,6 +47,7 @@ from service.control.store.relocation.journal import (
     record_unrecorded_relocations,
     supersede,
 )
+from service.control.store.repeated_replacements import close_in_other_tables
 from service.control.store.rows import options_document, pack_slices
 from service.control.store.tables import table_values
 
@@ -241,8 +243,26 @@ def _transfer_plan_records(connection: Connection, table: TableRef, plan_id: str
             RelocationRow.table_name == other_name, RelocationRow.partition_path == partition
         )
         if connection.execute(others.limit(1)).one_or_none() is None:
-            late_copies = LateCopyRow.table_name == other_name, LateCopyRow.partition_path == partition
-            connection.execute(update(LateCopyRow).where(*late_copies).values(table_name=table.name))
+            _transfer_late_copies(connection, table, partition, other_name)
+
+
+def _transfer_late_copies(connection: Connection, table: TableRef, partition: str, other_name: str) -> None:
+    """Transfer the records of a partition's late copies from another name of the table.
+
+    Both names may have a record of the same file: a round of the sweep that had begun under one name recorded the copy
+    after the table had got the other name. This name's record stays if it is done, else the other one.
+    """
+    for kept, deleted, is_deletable in (
+        (other_name, table.name, LateCopyRow.done_at_ms.is_(None)),
+        (table.name, other_name, true()),
+    ):
+        row, same = LateCopyRow, aliased(LateCopyRow)
+        is_file = same.source == row.source, same.bytes == row.bytes, same.modified_at_ms == row.modified_at_ms
+        is_recorded = select(same.id).where(same.table_name == kept, *is_file).exists()
+        these = row.table_name == deleted, row.partition_path == partition
+        connection.execute(delete(row).where(*these, is_deletable, is_recorded))
+    these = LateCopyRow.table_name == other_name, LateCopyRow.partition_path == partition
+    connection.execute(update(LateCopyRow).where(*these).values(table_name=table.name))
 
 
 def _lock_names(connection: Connection, table: TableRef, found: Sequence[FoundRelocations]) -> Collection[str]:
@@ -373,6 +393,8 @@ def _insert_relocations(connection: Connection, table: TableRef, found: FoundRel
             by_partition[one.partition, one.instant].append(LocatedFile(path=one.path, bytes=one.bytes, modified_ms=at))
     for (partition, token), files in by_partition.items():
         supersede(connection, table.name, partition, commit.plan_id, token, files)
+    replaced = [file.path for files in by_partition.values() for file in files]
+    close_in_other_tables(connection, table.name, table.location, commit.plan_id, commit.instant, replaced)
     _insert_late_copies(connection, table, found, [one for one in found.late_copies if one.partition not in others])
     if found.deleted_paths:
         row = SupersededRow
@@ -422,6 +444,7 @@ def _finish_late_copy(connection: Connection, table: TableRef, copy: UnrecordedL
     row, source = LateCopyRow, copy.source
     this = (
         row.table_name == table.name,
+        row.partition_path == copy.partition,
         row.source == source.path,
         row.bytes == source.bytes,
         row.modified_at_ms == source.modified_ms,

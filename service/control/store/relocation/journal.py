@@ -13,10 +13,10 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any, Self
 
-from sqlalchemy import Connection, Row, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
-from lake.errors import LeaseLost
+from lake.errors import Integrity, LeaseLost
 from lake.model import TableRef, partition_label
 from lake.plan import Commit, LocatedFile, LockOwner, Relocation
 from lake.relocation.model import LateCopy, ModifiedFile, PreviousLocation, RelocatedPartition, UnreadyReason
@@ -32,6 +32,7 @@ from service.control.store.relocation.relocated_partitions import (
     file_from_json,
     load_relocated,
 )
+from service.control.store.repeated_replacements import close_earlier_replacements
 
 REMOVED_BY_WRITER = "a writer has removed the file"
 """The reason for closing the record of a replaced file that an overwrite, or the table's owner, has removed."""
@@ -130,12 +131,14 @@ class RelocationJournal(StorePart):
         """Record the copies that are about to begin, each as a source and its target.
 
         A copy to the recorded target keeps its state. A copy to another target begins again. ``arrived_ms`` has the
-        arrival time of each source; if a time was recorded before, that time is kept.
+        arrival time of each source; if a time was recorded before, that time is kept. Raises Integrity if a source is
+        recorded for another partition that left the same directory: the two sweeps would copy it again and again.
         """
+        row, label = LateCopyRow, partition_label(partition)
         with self._locked_write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             for source, target in targets:
-                row = dialect.insert(LateCopyRow).values(
+                new = dialect.insert(row).values(
                     table_name=table.name,
                     partition_path=partition,
                     source=source.path,
@@ -145,12 +148,20 @@ class RelocationJournal(StorePart):
                     target=target,
                     begun_at_ms=db_now(),
                 )
-                upsert = row.on_conflict_do_update(
+                upsert = new.on_conflict_do_update(
                     index_elements=("table_name", "source", "bytes", "modified_at_ms"),
                     set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
-                    where=LateCopyRow.target != target,
+                    where=(row.target != target) & (row.partition_path == partition),
                 )
                 connection.execute(upsert)
+                this_source = _is_source(table.name, source)
+                owner = connection.execute(select(row.partition_path).where(*this_source)).scalar_one()
+                if owner != partition:
+                    raise Integrity(
+                        f"{source.path} is a late file of {partition_label(owner)} and of {label}, which both left its "
+                        f"directory, and it is copied for {partition_label(owner)} only: if its rows should be read in "
+                        f"{label} too, copy it there"
+                    )
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
@@ -229,12 +240,7 @@ class RelocationJournal(StorePart):
             entries = connection.execute(with_row_locks(select(relocation_row.files).where(*latest_key))).scalar_one()
             published = {entry[0]: entry for entry in entries}
             for modified, previous, copy in files:
-                key = (
-                    row.table_name == table.name,
-                    row.source == modified.recorded.path,
-                    row.bytes == modified.recorded.bytes,
-                    row.modified_at_ms == modified.recorded.modified_ms,
-                )
+                key = (*_is_source(table.name, modified.recorded), row.partition_path == latest.partition)
                 values = {"bytes": modified.current.bytes, "modified_at_ms": modified.current.modified_ms}
                 connection.execute(update(row).where(*key).values(**values))
                 supersede(
@@ -338,6 +344,13 @@ class RelocationJournal(StorePart):
             connection.execute(update(row).where(*key).values(unsettled_since_ms=since))
             waited = connection.execute(select(db_now() - row.unsettled_since_ms).where(*key)).scalar_one()
             return timedelta(milliseconds=max(0, waited))
+
+
+def _is_source(table: str, file: LocatedFile) -> tuple[ColumnElement[bool], ...]:
+    """Return the conditions of the record of a late copy whose source is ``file``."""
+    row = LateCopyRow
+    is_file = row.source == file.path, row.bytes == file.bytes, row.modified_at_ms == file.modified_ms
+    return row.table_name == table, *is_file
 
 
 def record_relocations(connection: Connection, table: str, commit: Commit) -> None:
@@ -495,7 +508,8 @@ def supersede(
 ) -> None:
     """Record that files wait for deletion. A file replaces the row of an earlier file of the same path.
 
-    Does nothing if the plan was pruned, because lakefold deletes no file without a recorded reason.
+    Closes the rows of these files under other plans. Does nothing if the plan was pruned, because lakefold deletes no
+    file without a recorded reason.
     """
     if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
         return
@@ -513,3 +527,4 @@ def supersede(
         }
         row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **values)
         connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=values))
+    close_earlier_replacements(connection, table, plan_id, token, [file.path for file in files])

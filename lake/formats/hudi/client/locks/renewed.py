@@ -1,14 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""lakefold's own lock without a kernel lock: a record that is replaced only while it has the version that was read.
+"""lakefold's own lock without a kernel lock: a record that is replaced only if it still has the version that was read.
 
 These conditional writes take, renew and release the lock, so that only one of several concurrent processes succeeds.
 Subclasses store the record: see ``object_store`` and ``hdfs``.
 
 No store releases the lock when its holder dies. Another process takes the lock over in two cases: if it verifies that
-the holder is dead, which is possible on the holder's own host, boot and process namespace; or if, by its own clock, the
-record was not renewed for ``TAKEOVER_TIMEOUT``. A holder whose renewals fail does not begin to commit. One risk
-remains: a process that is stopped as a whole, or cut off from the store, inside its commit for longer than
-``TAKEOVER_TIMEOUT``, and then continues.
+the holder is dead, which is possible on the holder's own host, boot and process namespace; or if it has watched the
+record for ``TAKEOVER_TIMEOUT``, by its own clock, without a renewal. A holder whose renewals fail does not begin to
+commit. One risk remains: a process that is stopped as a whole, or cut off from the store, inside its commit for longer
+than ``TAKEOVER_TIMEOUT``, and then continues.
 """
 
 import json
@@ -84,7 +84,7 @@ class RenewedLock(LakefoldLock):
     def _is_free(self, version: str, body: bytes) -> bool:
         """True if the lock may be taken.
 
-        It is free, this process failed to release it, its holder is dead, or it has not been renewed for long.
+        It is free, this process failed to release it, its holder is dead, or its renewal is long overdue.
         """
         try:
             holder = json.loads(body)
@@ -96,9 +96,9 @@ class RenewedLock(LakefoldLock):
         if process and process.is_dead:
             log.warning("%s: taking over the lock of %s, which died", self._table.name, process)
             return True
-        watched, since = _observed_versions.get(self._lock_key(), ("", 0.0))
+        seen_version, since = _observed_versions.get(self._lock_key(), ("", 0.0))
         now = time.monotonic()
-        if watched != version:
+        if seen_version != version:
             _observed_versions[self._lock_key()] = version, now
             return False
         if now - since < TAKEOVER_TIMEOUT.total_seconds():
@@ -129,11 +129,11 @@ class RenewedLock(LakefoldLock):
 
     def _unlock(self) -> None:
         self._renewer.close()
-        tag, self._version = self._version, None
-        if tag is None:
+        version, self._version = self._version, None
+        if version is None:
             return
         try:
-            if self._compare_and_set({"free": True, "token": uuid.uuid4().hex}, tag) is None:
+            if self._compare_and_set({"free": True, "token": uuid.uuid4().hex}, version) is None:
                 log.error("%s: lakefold's own lock was taken over while it was held", self._table.name)
         except Exception as error:
             _unreleased_tokens.add(str(self._owner_record["token"]))
