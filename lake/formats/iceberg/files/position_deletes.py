@@ -104,6 +104,6 @@ def _may_name(group: pq.RowGroupMetaData, wanted: Mapping[str, object]) -> bool:
             bounds = column.statistics
             if bounds is None or not bounds.has_min_max:
                 return True
-            lower, upper = (one.encode() if isinstance(one, str) else one for one in (bounds.min, bounds.max))
-            return any(lower <= location.encode() <= upper for location in wanted)
+            # Bounds may be shortened anywhere, also in the middle of a letter.
+            return any(bounds.min_raw <= location.encode() <= bounds.max_raw for location in wanted)
     return True
