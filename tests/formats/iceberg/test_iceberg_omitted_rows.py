@@ -15,7 +15,6 @@ from iceberg_readers import rows_of_all_readers
 from iceberg_writers import append_file, equality_delete, merge_on_read_delete, position_deletes
 
 from executors.verification import verify_rewrite
-from lake.errors import Conflict
 from lake.model import TableRef
 from lake.plan import Commit, PlanKind
 from lake.storage.locations import canonical_location
@@ -119,19 +118,6 @@ def test_a_partition_all_of_whose_rows_are_deleted_becomes_no_file(case: Iceberg
     assert (case.rows(table), locations(case, table, "0"), delete_files(case, table)) == (rows, [], 0)
 
 
-def rewritten_deletes(case: IcebergCase, table: TableRef) -> None:
-    """Position deletes in new files, as ``rewrite_position_delete_files`` writes them."""
-    before = delete_files(case, table)
-    actions = case.session._jvm.org.apache.iceberg.spark.actions.SparkActions.get()
-    actions.rewritePositionDeletes(case.java_table(table)).option("rewrite-all", "true").execute()
-    assert delete_files(case, table) < before
-
-
-def rewritten_deletes_without_the_old_ones(case: IcebergCase, table: TableRef) -> None:
-    rewritten_deletes(case, table)
-    assert case.forget(table)
-
-
 @pytest.mark.parametrize("moment", ["before the rewrite", "before the commit"])
 @pytest.mark.parametrize(
     ("act", "commits"),
@@ -141,12 +127,9 @@ def rewritten_deletes_without_the_old_ones(case: IcebergCase, table: TableRef) -
         (lambda case, table: case.update(table, "dt=0"), False),
         (lambda case, table: merge_on_read_delete(case, table, "id = 299"), True),
         (lambda case, table: equality_delete(case, table, 9), True),
-        (rewritten_deletes, True),
-        (rewritten_deletes_without_the_old_ones, False),
     ],
     ids=[
         "a delete", "one more in a file", "an update", "a delete in another partition", "an equality delete",
-        "the delete files rewritten", "the delete files rewritten and expired",
     ],
 )  # fmt: skip
 def test_deletes_that_are_committed_meanwhile(case: IcebergCase, table: TableRef, act: Any, commits: bool, moment: str):
@@ -157,20 +140,15 @@ def test_deletes_that_are_committed_meanwhile(case: IcebergCase, table: TableRef
         if moment == "before the rewrite":
             act(case, table)
             rows = case.rows(table)
-        if (act, moment) == (rewritten_deletes_without_the_old_ones, "before the rewrite"):
-            with pytest.raises(Conflict, match="was deleted"):
-                one.writer.rewrite(prepared, lambda progress: None)
-            one.discarded(None)
+        rewrite = one.writer.rewrite(prepared, lambda progress: None)
+        verify_rewrite(rewrite, writer=one.writer)
+        if moment == "before the commit":
+            act(case, table)
+            rows = case.rows(table)
+        if commits:
+            one.writer.commit(rewrite)
         else:
-            rewrite = one.writer.rewrite(prepared, lambda progress: None)
-            verify_rewrite(rewrite, writer=one.writer)
-            if moment == "before the commit":
-                act(case, table)
-                rows = case.rows(table)
-            if commits:
-                one.writer.commit(rewrite)
-            else:
-                one.refused(rewrite)
+            one.refused(rewrite)
     assert case.rows(table) == rows
     with attempt(case, plan_all(case.format, table, "next")) as one:
         rewrite = one.rewritten()
