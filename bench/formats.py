@@ -46,7 +46,7 @@ TABLES = {
     "deletes": ("small", TableKind(deleted=DELETED)),
     "vectors": ("small", TableKind(version=3, deleted=DELETED)),
 }
-#: lakefold never gives files with deletes to an engine, so that ``engine`` makes no difference
+#: of lakefold's engines only ``arrow`` rewrites files with position deletes, and none files with deletion vectors
 WAYS_WITH_DELETES = ("iceberg-auto", "rewrite-2", "rewrite-8", "pyiceberg")
 FORMATS = Page(
     title="Whole plans on Iceberg tables",
@@ -60,9 +60,10 @@ FORMATS = Page(
         "vectors": "vectors: small, in version 3 with deletion vectors",
     },
     notes={
-        "deletes": "lakefold rewrites files with deletes by Iceberg's own reader and writer, one job for each group. "
-        "Its verification reads all values of inputs and outputs once more, which `rewrite_data_files` does not.",
-        "vectors": "As with position delete files; besides, lakefold compares the row ids of all rows.",
+        "deletes": "lakefold rewrites files with position deletes by `arrow`. Its verification reads all values of the "
+        "inputs and outputs once more, which `rewrite_data_files` does not.",
+        "vectors": "lakefold rewrites files with deletion vectors by Iceberg's own reader and writer, one job for each "
+        "group. Its verification reads all values once more, and compares the row ids of all rows.",
     },
     verdicts=format_verdicts,
     reference="rewrite-2",

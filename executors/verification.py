@@ -6,20 +6,22 @@ exact on both sides. This costs next to nothing for Parquet files. The statistic
 values, unless all stripes were copied unchanged. With ``verification = hash`` every value is read again and compared as
 an order-free fingerprint. Two kinds of inputs are always fingerprinted, as a reader of the table sees them, because
 their footers do not show what a reader sees: slices with logs, and files with a column that the table has since dropped
-or given another type.
+or given another type. If a format can read the rows of slices with logs in the order of the new files, both are first
+compared value by value. This takes less time than two fingerprints and misses no difference.
 """
 
 import itertools
 import logging
 import os
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
 from typing import Protocol, cast
 
 import pyarrow as pa
+import pyarrow.types as pat
 from pyarrow import fs
 
 from executors.datafiles import FileFooter, OpenDataFile, collect_statistics, open_data_file
@@ -28,7 +30,7 @@ from executors.datafiles.orc_tail import OrcTail
 from executors.datafiles.parquet import schema_statistics
 from executors.datafiles.statistics import FileStatistics, LeafStatistics, LeafType, render_bound
 from executors.rowhash import Fingerprint
-from lake.capabilities import ReadsMerged
+from lake.capabilities import ReadsInOrder, ReadsMerged
 from lake.errors import Conflict, Integrity, LakefoldError, Rejected, Transient, first_line
 from lake.model import FileSlice
 from lake.plan import OutputFile, Plan, SkippedGroup, VerificationLevel
@@ -116,6 +118,8 @@ def verify_rewrite(
                 if not changed and plan.options.verification is not VerificationLevel.HASH:
                     continue
             files.casts = {} if changed else _widening_casts(expected, found, outputs)
+            if not changed and not added and files.has_rows_in_order(writer, rewrite, part, written):
+                continue
             if part.has_logs or changed:
                 before, columns = files.fingerprint_merged(writer, rewrite, part, evolved=bool(changed))
                 if not changed and not added.keys() <= columns.leaves.keys():
@@ -267,7 +271,7 @@ class _FileReader:
     ) -> None:
         """Without a ``pool``, files are read one after the other."""
         self._location, self._volatile, self._check = location, volatile, check
-        self._map = map if pool is None else pool.map
+        self._pool, self._map = pool, map if pool is None else pool.map
         #: columns to be read as another type, since a widening changes how values are hashed
         self.casts: Mapping[str, pa.DataType] = {}
 
@@ -345,6 +349,30 @@ class _FileReader:
             self._add(total, batch)
         return total, columns
 
+    def has_rows_in_order(
+        self, writer: TableWriter, rewrite: Rewrite, partition: _PartitionRewrite, written: Sequence[_Source]
+    ) -> bool:
+        """True if the new files have exactly the rows of the partition's slices with logs, in their order.
+
+        False does not mean that rows differ: the order may, or the way in which equal values are stored.
+        """
+        if not (partition.has_logs and isinstance(writer, ReadsInOrder) and isinstance(writer, ReadsMerged)):
+            return False
+        merged = writer.read_inputs(rewrite.prepared, partition.name)
+        with ExitStack() as opened:
+            before = opened.enter_context(closing(_read_ahead(self._pool, self._without_volatile(merged))))
+            after = opened.enter_context(closing(_read_ahead(self._pool, self._read_rows(written))))
+            return _equal_in_order(before, after, self._check)
+
+    def _without_volatile(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+        for batch in batches:
+            yield batch.drop_columns([name for name in batch.schema.names if name in self._volatile])
+
+    def _read_rows(self, sources: Sequence[_Source]) -> Generator[pa.RecordBatch, None, None]:
+        for source in sources:
+            with self._open(source) as file:
+                yield from file.read_batches(self._volatile)
+
     def _fingerprint_file(self, source: _Source) -> Fingerprint:
         total = Fingerprint()
         with self._open(source) as file:
@@ -362,6 +390,68 @@ class _FileReader:
 
     def _open(self, source: _Source) -> "_OpenedFile":
         return _OpenedFile(*filesystem_of_file(self._location, source[1]), source)
+
+
+def _read_ahead(
+    pool: ThreadPoolExecutor | None, batches: Generator[pa.RecordBatch, None, None]
+) -> Generator[pa.RecordBatch, None, None]:
+    """Yield ``batches``, of which ``pool`` reads the next one meanwhile."""
+    if pool is None:
+        yield from batches
+        return
+    pending: Future[pa.RecordBatch | None] = pool.submit(next, batches, None)
+    try:
+        while (batch := pending.result()) is not None:
+            pending = pool.submit(next, batches, None)
+            yield batch
+    finally:
+        # A generator can't be closed while it runs.
+        wait([pending])
+        batches.close()
+
+
+def _equal_in_order(
+    expected: Iterator[pa.RecordBatch], found: Iterator[pa.RecordBatch], check: Callable[[], None]
+) -> bool:
+    """True if both have the same rows in the same order, whatever the sizes of their batches."""
+    left: pa.RecordBatch | None = None
+    right: pa.RecordBatch | None = None
+    while True:
+        check()
+        left = left if left is not None and left.num_rows else next((one for one in expected if one.num_rows), None)
+        right = right if right is not None and right.num_rows else next((one for one in found if one.num_rows), None)
+        if left is None or right is None:
+            return left is None and right is None
+        rows = min(left.num_rows, right.num_rows)
+        if not _equal_rows(left.slice(0, rows), right.slice(0, rows)):
+            return False
+        left, right = left.slice(rows), right.slice(rows)
+
+
+def _equal_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+    names = sorted(left.schema.names)
+    if names != sorted(right.schema.names) or len(set(names)) < len(names):
+        return False
+    return all(_equal_columns(left.column(name), right.column(name)) for name in names)
+
+
+def _equal_columns(left: pa.Array, right: pa.Array) -> bool:
+    left, right = (one.dictionary_decode() if pat.is_dictionary(one.type) else one for one in (left, right))
+    for kind, is_kind in ((pa.large_string(), _STRINGS), (pa.large_binary(), _BINARIES)):
+        if left.type != right.type and left.type in is_kind and right.type in is_kind:
+            left, right = left.cast(kind), right.cast(kind)
+    if left.type != right.type:
+        return False
+    if pat.is_floating(left.type):
+        # Bit by bit, since NaN does not equal itself.
+        bits = _INTEGERS[left.type.bit_width]
+        left, right = left.view(bits), right.view(bits)
+    return bool(left.equals(right))
+
+
+_STRINGS = (pa.string(), pa.large_string())
+_BINARIES = (pa.binary(), pa.large_binary())
+_INTEGERS = {16: pa.int16(), 32: pa.int32(), 64: pa.int64()}
 
 
 class _OpenedFile:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from types import MappingProxyType
-from typing import Protocol, runtime_checkable
+from typing import Literal, Protocol, runtime_checkable
 
 import pyarrow as pa
 
@@ -163,6 +163,18 @@ class ReadsMerged(Protocol):
         columns with current names and types; in newer columns, older rows have the value that readers see. Called after
         ``rewrite`` and before ``commit``.
         """
+
+
+@runtime_checkable
+class ReadsInOrder(Protocol):
+    """A ``ReadsMerged`` whose ``read_inputs`` is cheap and yields rows in the order in which engines write them.
+
+    This is the order of the live groups, of their slices, and of the rows in a file. The outputs of a ``Rewrite`` are
+    in this order too. The verification then compares the rows one by one, and needs their hashes only after a rewrite
+    that has changed their order, such as a sort.
+    """
+
+    reads_in_order: Literal[True]
 
 
 @runtime_checkable

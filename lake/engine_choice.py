@@ -9,7 +9,14 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from lake.engines import ChecksManyTasks, RewriteEngine, RewriteTask, slice_paths_in_conflicts
+from lake.engines import (
+    NO_OMISSIONS,
+    ChecksManyTasks,
+    OmitsRows,
+    RewriteEngine,
+    RewriteTask,
+    slice_paths_in_conflicts,
+)
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import AUTO, OutputFile, Plan, RewriteOptions, RewriteProgress, SkippedGroup, sum_if_known
@@ -52,6 +59,32 @@ def choose_engines(
     return chosen
 
 
+def split_by_engine(
+    tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions
+) -> tuple[dict[int, ChosenEngine], dict[int, str]]:
+    """Return the engine of each group that one of ``engines`` can rewrite, and why none can rewrite each other group.
+
+    The setting ``engine`` restricts the choice. For formats that can rewrite a group without an engine.
+    """
+    is_auto = options.engine == AUTO
+    allowed = [engine for engine in engines if is_auto or engine.name == options.engine]
+    chosen: dict[int, ChosenEngine] = {}
+    refused: dict[int, str] = {}
+    for task, (engine, obstacles) in zip(tasks, _first_able(tasks, allowed, options), strict=True):
+        before = _describe_obstacles(allowed, obstacles)
+        if engine is None:
+            refused[task.group] = before or f"engine = {options.engine} is not available"
+        else:
+            chosen[task.group] = ChosenEngine(
+                engine=engine, reason=(before or "the fastest engine available") if is_auto else "as set"
+            )
+    return chosen, refused
+
+
+def _describe_obstacles(engines: Sequence[RewriteEngine], obstacles: Sequence[str]) -> str:
+    return "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
+
+
 def _first_able(
     tasks: Sequence[RewriteTask], engines: Sequence[RewriteEngine], options: RewriteOptions
 ) -> list[tuple[RewriteEngine | None, list[str]]]:
@@ -72,9 +105,15 @@ def _first_able(
 def _unsupported_reasons(
     engine: RewriteEngine, tasks: Sequence[RewriteTask], options: RewriteOptions
 ) -> Sequence[str | None]:
+    asked = [task for task in tasks if task.omissions is None or isinstance(engine, OmitsRows)]
     if isinstance(engine, ChecksManyTasks):
-        return engine.unsupported_reasons(tasks, options)
-    return [engine.unsupported_reason(task, options) for task in tasks]
+        reasons = iter(engine.unsupported_reasons(asked, options))
+    else:
+        reasons = (engine.unsupported_reason(task, options) for task in asked)
+    # An engine that does not know of omissions would return deleted rows to the table.
+    return [
+        next(reasons) if task.omissions is None or isinstance(engine, OmitsRows) else NO_OMISSIONS for task in tasks
+    ]
 
 
 def _choose_automatically(
@@ -84,7 +123,7 @@ def _choose_automatically(
         raise Rejected(f"{table}: there is no engine to rewrite its files")
     chosen, left_out = {}, []
     for task, (engine, obstacles) in zip(tasks, _first_able(tasks, engines, options), strict=True):
-        before = "; ".join(f"{one.name} can't: {why}" for one, why in zip(engines, obstacles, strict=False))
+        before = _describe_obstacles(engines, obstacles)
         if engine is not None:
             chosen[task.group] = ChosenEngine(engine=engine, reason=before or "the fastest engine available")
         elif options.sort_columns and _first_able([task], engines, replace(options, sort_columns=()))[0][0] is not None:

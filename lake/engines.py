@@ -2,9 +2,10 @@
 """Engines rewrite files that a format names. They are independent of tables, and formats are independent of engines.
 
 The caller passes the engines to a format (``TableFormat.writer``), since engines are part of the executors. The format
-determines the input and output files; ``lake.engine_choice`` chooses the engine of each group. Engines read whole data
-files and ignore deltas: a row that a deletion vector or a log removes or changes would be in the output as it was. A
-format whose slices have deltas rewrites these slices itself, or makes no task of them.
+determines the input and output files; ``lake.engine_choice`` chooses the engine of each group. Engines ignore deltas: a
+row that a deletion vector or a log removes or changes would be in the output as it was. If deltas only delete rows, the
+format can name these rows (``RowOmissions``). Other slices with deltas are rewritten by the format itself, or it makes
+no task of them.
 """
 
 import threading
@@ -12,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Literal, Protocol, runtime_checkable
 
 from lake.errors import Conflict, Rejected
 from lake.model import TableRef
@@ -112,6 +113,26 @@ class FileSchema:
     entries: Mapping[str, str]
 
 
+class RowOmissions(Protocol):
+    """The rows of a task's inputs that the new files leave out, such as rows that are deleted.
+
+    The format reads its deletes in whatever form it stores them, and an engine gets one bit for each row of an input.
+    Spark's tasks receive the object with their ``RewriteTask``, so it can be pickled, and its module is sent to the
+    executors. An output that would have no rows is not written.
+    """
+
+    def read_remaining(self, rows: Mapping[str, int]) -> "Mapping[str, pa.BooleanArray]":
+        """Return the rows of each input that remain, as one value for each row in the order of the file.
+
+        ``rows`` has the number of rows of each input, by the input's path. An input all of whose rows remain may be
+        left out. Called once for each attempt at a task. Raises Conflict if the deletes are gone, Transient if they
+        can't be read now.
+        """
+
+
+NO_OMISSIONS = "it can't leave out deleted rows"
+"""The reason for which an engine without ``OmitsRows`` does not rewrite a task with ``omissions``."""
+
 NO_ADDITIONS = "it can't make the additions of the table's format to each file"
 """The reason for which an engine that ignores additions does not rewrite a task with them."""
 
@@ -126,7 +147,8 @@ class RewriteTask:
     in a field's metadata. An engine that matches by names compares them with the files' ids and writes them to new
     files. With ``additions`` each attempt writes to paths of its own instead of ``outputs``. With ``file_schema`` an
     engine that decodes rows accepts inputs with other schemas, see ``FileSchema``. An engine that copies row groups
-    ignores ``file_schema``.
+    ignores ``file_schema``. With ``omissions`` some rows of the inputs are left out. Only an engine with ``OmitsRows``
+    gets such a task.
     """
 
     group: int
@@ -136,15 +158,26 @@ class RewriteTask:
     schema: str | None = None
     additions: FileAdditions | None = None
     file_schema: FileSchema | None = None
+    omissions: RowOmissions | None = None
 
 
 def build_task(
-    table: TableRef, index: int, group: ClusteringGroup, outputs: Sequence[str], *, schema: str | None = None
+    table: TableRef,
+    index: int,
+    group: ClusteringGroup,
+    outputs: Sequence[str],
+    *,
+    schema: str | None = None,
+    omissions: RowOmissions | None = None,
 ) -> RewriteTask:
-    """Return the task of the ``index``-th group of its plan. Raises Rejected if a slice of it is not one data file."""
+    """Return the task of the ``index``-th group of its plan.
+
+    ``omissions`` name all rows that the deltas of the slices delete. Raises Rejected if a slice has deltas and there
+    are no ``omissions``, or if a slice has no data file.
+    """
     for item in group.slices:
         which = f"{table.name}: slice {item.file_id} of partition {item.partition!r}"
-        if item.log_files:
+        if item.log_files and omissions is None:
             raise Rejected(f"{which} has deltas ({', '.join(item.log_files)}), which engines do not read")
         if item.path is None:
             raise Rejected(f"{which} has no data file, and engines read only data files")
@@ -154,6 +187,7 @@ def build_task(
         outputs=tuple(outputs),
         bytes=group.bytes,
         schema=schema,
+        omissions=omissions,
     )
 
 
@@ -188,6 +222,13 @@ class RewriteEngine(Protocol):
         If an input can't be read, the Conflict also has the skipped groups (``SkippedGroup``), with the paths that the
         tasks have. The format replaces these paths by its own names, which the planner uses.
         """
+
+
+@runtime_checkable
+class OmitsRows(Protocol):
+    """An engine that leaves out the rows that ``RewriteTask.omissions`` name."""
+
+    omits_rows: Literal[True]
 
 
 @runtime_checkable

@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Commits to an Iceberg table that Spark SQL does not make and other writers do, made by Iceberg's Java API."""
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -25,6 +27,52 @@ def equality_delete(case: IcebergCase, table: TableRef, value: int, partition: s
         parser = jvm.org.apache.iceberg.SingleValueParser
         builder.withPartition(parser.fromJson(java.spec().partitionType(), f'{{"1000": "{partition}"}}'))
     java.newRowDelta().addDeletes(builder.build()).commit()
+
+
+_POSITION_DELETES = pa.schema(
+    [
+        pa.field("file_path", pa.string(), nullable=False, metadata={b"PARQUET:field_id": b"2147483546"}),
+        pa.field("pos", pa.int64(), nullable=False, metadata={b"PARQUET:field_id": b"2147483545"}),
+        pa.field(
+            "row",
+            pa.struct([pa.field("id", pa.int64(), metadata={b"PARQUET:field_id": b"1"})]),
+            metadata={b"PARQUET:field_id": b"2147483544"},
+        ),
+    ]
+)
+
+
+def position_deletes(
+    case: IcebergCase, table: TableRef, deleted: Sequence[tuple[str, int]], partition: str, *, rows: bool = False
+) -> str:
+    """Commit a position delete file for a partition: names and positions in this order, without bounds of the names.
+
+    With ``rows`` it has the optional column of deleted rows. Returns its path.
+    """
+    java, iceberg = case.java_table(table), case.session._jvm.org.apache.iceberg
+    folder = Path(table.location) / "data"
+    path = folder / f"deletes-{len(list(folder.glob('deletes-*')))}.parquet"
+    listed = [{"file_path": name, "pos": position, "row": {"id": position}} for name, position in deleted]
+    columns = _POSITION_DELETES.names[: 3 if rows else 2]
+    pq.write_table(pa.Table.from_pylist(listed, _POSITION_DELETES).select(columns), path, row_group_size=5)
+    builder = iceberg.FileMetadata.deleteFileBuilder(java.spec()).ofPositionDeletes().withPath(f"file:{path}")
+    builder = builder.withFileSizeInBytes(path.stat().st_size).withRecordCount(len(deleted)).withFormat("PARQUET")
+    java.newRowDelta().addDeletes(_in_partition(case, java, builder, partition).build()).commit()
+    return str(path)
+
+
+def append_file(case: IcebergCase, table: TableRef, path: Path, rows: pa.Table, partition: str, **options: Any) -> None:
+    """Append a data file with ``rows``, which is written by pyarrow with ``options``."""
+    pq.write_table(rows, path, **options)
+    java, iceberg = case.java_table(table), case.session._jvm.org.apache.iceberg
+    builder = iceberg.DataFiles.builder(java.spec()).withPath(f"file:{path}").withFormat("PARQUET")
+    builder = builder.withFileSizeInBytes(path.stat().st_size).withRecordCount(rows.num_rows)
+    java.newFastAppend().appendFile(_in_partition(case, java, builder, partition).build()).commit()
+
+
+def _in_partition(case: IcebergCase, java: Any, builder: Any, partition: str) -> Any:
+    parser = case.session._jvm.org.apache.iceberg.SingleValueParser
+    return builder.withPartition(parser.fromJson(java.spec().partitionType(), f'{{"1000": "{partition}"}}'))
 
 
 def merge_on_read_delete(case: IcebergCase, table: TableRef, where: str) -> None:

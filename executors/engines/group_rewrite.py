@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The rewrite of one group: the rows of its inputs, distributed over its outputs batch by batch.
 
-The rows keep their order, or are sorted.
+The rows keep their order, or are sorted. Rows that the task omits are left out as soon as they are read.
 """
 
 import uuid
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -23,7 +23,7 @@ from executors.engines.inputs import (
 from executors.engines.int96 import verify_int96
 from executors.engines.layout.ordering import LINEAR
 from executors.engines.layout.sorting import sort_column_names, sorted_rows
-from executors.engines.outputs import ParquetOutput, ParquetWriteSettings
+from executors.engines.outputs import ParquetOutput, ParquetWriteSettings, without_unused_values
 from lake.engines import EngineOutput, FileAddition, RewriteTask
 from lake.errors import Conflict, LakefoldError, Rejected, Transient, first_line
 from lake.plan import RewriteOptions, SkippedGroup
@@ -55,12 +55,48 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
         most_rows = row_group_rows(inputs, len(task.outputs))
         names = sort_column_names(shape, options.sort_columns)
         writing = write_settings(shape, options, names, most_rows)
-    read = partial(_batches, task, shape, check)
+        if task.omissions is not None:
+            require_filterable(shape.schema)
+    remaining = _read_remaining(task, inputs)
+    rows = [remaining[one.path].true_count if one.path in remaining else one.metadata.num_rows for one in inputs]
+    read = partial(_batches, task, shape, check, remaining)
     if names:
-        with sorted_rows(read, inputs, names, task, options, check) as (counts, batches):
+        with sorted_rows(read, inputs, sum(rows), names, task, options, check) as (counts, batches):
             return _write_outputs(task, writing, counts, batches, most_rows)
-    counts = rows_per_output([(one.metadata.num_rows, one.size) for one in inputs], len(task.outputs))
+    sizes = [
+        one.size if one.path not in remaining else one.size * left // max(1, one.metadata.num_rows)
+        for one, left in zip(inputs, rows, strict=True)
+    ]
+    counts = rows_per_output(list(zip(rows, sizes, strict=True)), len(task.outputs))
     return _write_outputs(task, writing, counts, read(inputs), most_rows)
+
+
+def require_filterable(schema: pa.Schema) -> None:
+    """Raise UnsupportedInput if pyarrow can't leave out rows of a column."""
+    for column in schema:
+        try:
+            pa.array([], column.type).filter(pa.array([], pa.bool_()))
+        except pa.ArrowException as error:
+            raise UnsupportedInput(
+                f"pyarrow can't leave out rows with column {column.name}: {first_line(error)}"
+            ) from error
+
+
+def _read_remaining(task: RewriteTask, inputs: Sequence[ParquetInput]) -> Mapping[str, pa.BooleanArray]:
+    """Return which rows of each input remain; inputs all of whose rows remain may be missing."""
+    if task.omissions is None:
+        return {}
+    try:
+        found = task.omissions.read_remaining({one.path: one.metadata.num_rows for one in inputs})
+    except Conflict as error:
+        left_out = SkippedGroup(group=task.group, reason=str(error.args[0]))
+        raise Conflict(left_out.reason, (left_out,)) from error
+    for one in inputs:
+        if one.path in found and len(found[one.path]) != one.metadata.num_rows:
+            raise Rejected(
+                f"{one.path} has {one.metadata.num_rows} rows, and the format names {len(found[one.path])} of them"
+            )
+    return found
 
 
 def _write_outputs(
@@ -74,7 +110,7 @@ def _write_outputs(
     return [
         _write(task, path, writing, source.take(count), most_rows)
         for path, count in zip(task.outputs, counts, strict=True)
-        if count or task.additions is None
+        if count or (task.additions is None and task.omissions is None)
     ]
 
 
@@ -96,6 +132,8 @@ def _write(
         # An abandoned task may still be writing, so each task writes to its own path; the process that collects the
         # results renames only the files of tasks whose results it uses.
         path = attempt_path(path)
+    if task.omissions is not None:
+        batches = map(without_unused_values, batches)
     output = write_rows(path, writing, batches, most_rows, addition)
     return EngineOutput(group=task.group, path=path, bytes=output.bytes, rows=output.rows)
 
@@ -164,11 +202,43 @@ def _batches(
     task: RewriteTask,
     shape: CommonLayout,
     check: Callable[[], None],
+    remaining: Mapping[str, pa.BooleanArray],
     inputs: Sequence[ParquetInput],
     columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     for one in inputs:
-        yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check, columns)
+        if one.path in remaining:
+            yield from _remaining_rows(task, one, shape, check, remaining[one.path], columns)
+        else:
+            yield from read_row_groups(task, one, shape, range(one.metadata.num_row_groups), check, columns)
+
+
+def _remaining_rows(
+    task: RewriteTask,
+    one: ParquetInput,
+    shape: CommonLayout,
+    check: Callable[[], None],
+    remains: pa.BooleanArray,
+    columns: Sequence[str] | None,
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an input for which ``remains`` is true. Row groups without such rows are not decoded."""
+    start, numbers, parts = 0, [], []
+    for number in range(one.metadata.num_row_groups):
+        part = remains.slice(start, one.metadata.row_group(number).num_rows)
+        start += len(part)
+        if part.true_count:
+            numbers.append(number)
+            parts.append(part)
+    if not numbers:
+        return
+    decoded, start = pa.concat_arrays(parts), 0
+    for batch in read_row_groups(task, one, shape, numbers, check, columns):
+        chosen = decoded.slice(start, batch.num_rows)
+        start += batch.num_rows
+        if chosen.true_count == batch.num_rows:
+            yield batch
+        elif chosen.true_count:
+            yield batch.filter(chosen)
 
 
 def read_row_groups(

@@ -211,6 +211,25 @@ def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Tabl
     return rows.unify_dictionaries() if any(map(pat.is_dictionary, rows.schema.types)) else rows
 
 
+def without_unused_values(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Return ``batch`` with dictionaries that have only values of its rows.
+
+    pyarrow writes whole dictionaries, so values of deleted rows would stay in new files.
+    """
+    for index, column in enumerate(batch.columns):
+        if pat.is_dictionary(column.type):
+            indices = column.indices
+            used = pc.unique(indices.drop_null())
+            if len(used) < len(column.dictionary):
+                compact = pa.DictionaryArray.from_arrays(
+                    pc.index_in(indices, used).cast(indices.type),
+                    column.dictionary.take(used),
+                    ordered=column.type.ordered,
+                )
+                batch = batch.set_column(index, batch.schema.field(index).with_type(compact.type), compact)
+    return batch
+
+
 def _verify_categories(rows: pa.Table, limits: Mapping[int, int]) -> None:
     """Raise ``pa.ArrowInvalid`` if a leaf column has more values than ``limits``, see ``CommonLayout``."""
     number = 0

@@ -83,7 +83,9 @@ class TaskEngine:
             if by_group[group].additions is not None:
                 yield from ended
                 continue
-            for file, path in zip(ended, by_group[group].outputs, strict=True):
+            # Without the rows that the task omits, there may be fewer files than planned.
+            is_complete = by_group[group].omissions is None
+            for file, path in zip(ended, by_group[group].outputs, strict=is_complete):
                 yield _in_place(file, path)
         if cancelled.is_set():
             raise CancelRequested("cancelled during the rewrite")

@@ -76,7 +76,8 @@ def measured(inputs: Sequence[str], folder: Path) -> tuple[int, int]:
 def test_spark_is_sent_all_that_tasks_import_and_no_library_of_the_service(tmp_path: Path):
     pack_code(tmp_path / "tasks.zip")
     imports = "import sys; sys.path.insert(0, sys.argv[1]); import executors.engines.spark_tasks; "
-    additions = "import lake.formats.hudi.files.additions; "  # as the arguments of a task import it
+    # As the arguments of a task import them.
+    additions = "import lake.formats.hudi.files.additions, lake.formats.iceberg.files.position_deletes; "
     ours = "[m for n, m in sys.modules.items() if n.split('.')[0] in ('executors', 'lake', 'planner', 'service')]"
     others = "{'pyspark', 'py4j', 'sqlalchemy', 'fastavro', 'hudi'} & set(sys.modules)"
     told = f"print({{m.__file__.split('.zip')[0] for m in {ours}}}, {others})"

@@ -75,6 +75,7 @@ def sort_column_names(shape: CommonLayout, wanted: Sequence[str]) -> list[str]:
 def sorted_rows(
     read: Read,
     inputs: Sequence[ParquetInput],
+    count: int,
     names: Sequence[str],
     task: RewriteTask,
     options: RewriteOptions,
@@ -82,10 +83,11 @@ def sorted_rows(
 ) -> Iterator[tuple[Sequence[int], Iterator[pa.RecordBatch]]]:
     """Yield the number of rows of each output of ``task``, and all rows of ``inputs`` in the order of ``options``.
 
-    ``names`` are the sort columns. The rows can be read within the ``with`` block. ``check`` is called between batches
-    and may raise to end the work. Raises Transient if the local disk can't be written.
+    ``count`` is the number of rows that ``read`` yields for all ``inputs``. ``names`` are the sort columns. The rows
+    can be read within the ``with`` block. ``check`` is called between batches and may raise to end the work. Raises
+    Transient if the local disk can't be written.
     """
-    count, files = sum(one.metadata.num_rows for one in inputs), len(task.outputs)
+    files = len(task.outputs)
     sample, order = KeySample(count), InputOrder()
     is_linear = options.layout == LINEAR or len(names) == 1
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 from lake.engine_choice import ChosenEngine
 from lake.engines import FileSchema, RewriteTask
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.files.position_deletes import DeletesOfFile, PositionDeletes
 from lake.formats.iceberg.read import footers, refusals, sort_orders
+from lake.formats.iceberg.read.delete_files import DeleteContent
 from lake.formats.iceberg.read.live_files import DataFile, read_live_files, snapshot_of
 from lake.formats.iceberg.read.row_ids import first_row_ids
 from lake.plan import ClusteringGroup, Plan, SkippedGroup
@@ -105,6 +107,20 @@ def read_inputs(table: LoadedTable, plan: Plan) -> tuple[RewriteInputs, tuple[Sk
         },
     )
     return inputs, tuple(skipped[index] for index in sorted(skipped))
+
+
+def position_deletes(files: Sequence[DataFile]) -> PositionDeletes | None:
+    """Return the position deletes that may apply to ``files``; None without any, or if there are other deletes."""
+    deletes = [one for file in files for one in file.deletes]
+    if not deletes or any(one.content is not DeleteContent.POSITIONS for one in deletes):
+        return None
+    return PositionDeletes(
+        by_input={
+            file.path: DeletesOfFile(location=file.location, delete_paths=file.delete_paths)
+            for file in files
+            if file.deletes
+        }
+    )
 
 
 def _stale_reason(

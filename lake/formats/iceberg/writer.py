@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writer of an Iceberg table: new files are written, and one replace snapshot exchanges them for the old ones.
 
-Engines write the new files. Only Iceberg's own reader and writer rewrite files with row-level deletes, and files of
-tables whose rows have a lineage.
+Engines write the new files, without the rows that position deletes name. Only Iceberg's own reader and writer rewrite
+files with other row-level deletes, and files of tables whose rows have a lineage.
 """
 
 import os
@@ -14,17 +14,17 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import cast
+from typing import Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from lake.capabilities import recreated_reason
-from lake.engine_choice import choose_engines, engine_notes, rewrite_groups
+from lake.engine_choice import choose_engines, engine_notes, rewrite_groups, split_by_engine
 from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
-from lake.formats.iceberg.inputs import RewriteInputs, read_inputs
+from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
 from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
@@ -52,9 +52,11 @@ _WITHDRAWALS = 10
 class IcebergWriter:
     """The writer of one Iceberg table.
 
-    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged`` and
-    ``UsesRetention``.
+    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged``, ``ReadsInOrder``
+    and ``UsesRetention``.
     """
+
+    reads_in_order: Literal[True] = True
 
     #: A commit replaces exactly the metadata that was checked, so a withdrawal always prevents a late commit.
     max_commit_duration = timedelta()
@@ -126,7 +128,10 @@ class IcebergWriter:
     def _with_engines(
         self, java_table: JavaTable, inputs: RewriteInputs, plan: Plan, epoch: int, token: str
     ) -> RewriteInputs:
-        """Return ``inputs`` with the tasks and engines of the groups that engines rewrite."""
+        """Return ``inputs`` with the tasks and engines of the groups that engines rewrite.
+
+        Groups with deleted rows that no engine can leave out are rewritten by Iceberg.
+        """
         locations: dict[str, str] = {}
         tasks = []
         with translated_errors(self._ref.name, "naming new files"):
@@ -139,13 +144,26 @@ class IcebergWriter:
                 placed = [java_table.new_location(inputs.files[index][0], name) for name in names]
                 paths = [canonical_location(location) for location in placed]
                 locations.update(zip(paths, placed, strict=True))
-                task = build_task(self._ref, index, plan.groups[index], paths)
+                omissions = position_deletes(inputs.files[index])
+                task = build_task(self._ref, index, plan.groups[index], paths, omissions=omissions)
                 tasks.append(replace(task, file_schema=inputs.file_schema))
         if not tasks:
             return inputs
         with slice_paths_in_conflicts(self._ref, plan, tasks):
-            choices = choose_engines(tasks, self._engines, plan.options, self._ref.name)
-        return replace(inputs, tasks=tasks, choices=choices, locations=locations)
+            omitting = [task for task in tasks if task.omissions is not None]
+            choices, refused = split_by_engine(omitting, self._engines, plan.options)
+            plain = [task for task in tasks if task.omissions is None]
+            if plain:
+                choices |= choose_engines(plain, self._engines, plan.options, self._ref.name)
+        tasks = [task for task in tasks if task.group in choices]
+        by_iceberg = {index: f"position deletes may apply to its files ({why})" for index, why in refused.items()}
+        return replace(
+            inputs,
+            tasks=tasks,
+            choices=choices,
+            locations={path: locations[path] for task in tasks for path in task.outputs},
+            by_iceberg={**inputs.by_iceberg, **by_iceberg},
+        )
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""
@@ -167,6 +185,9 @@ class IcebergWriter:
         )
         # An Iceberg table leaves its files behind when its location changes: all paths are absolute.
         written = tuple(replace(one, path=resolve_path(self._ref.location, one.path)) for one in outputs)
+        # The order in which `read_inputs` yields the rows: groups end in any order.
+        order = {path: number for number, path in enumerate(path for task in inputs.tasks for path in task.outputs)}
+        written = tuple(sorted(written, key=lambda output: order[output.path]))
         if self._staged is not None:
 
             def report_staged(progress: RewriteProgress) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from contract.attempts import attempt, run, staged_on
@@ -16,9 +17,15 @@ from iceberg_readers import live_paths, rows_of_all_readers
 from iceberg_writers import equality_delete, merge_on_read_delete, order_writes
 from pyiceberg.table import StaticTable
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from executors.engines.spark_tasks import SparkTasks
+from executors.engines.stitch.engine import ParquetStitchEngine
 from executors.verification import verify_rewrite
+from lake.engines import NO_OMISSIONS
 from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import load_table
+from lake.formats.iceberg.files import position_deletes
 from lake.formats.iceberg.jvm.iceberg_engine import StagedRewrite
 from lake.formats.iceberg.read import refusals
 from lake.model import TableRef
@@ -38,6 +45,15 @@ def by_pyiceberg(case: IcebergCase, table: TableRef) -> list[dict[str, Any]]:
     """All rows by ``id``; PyIceberg applies position deletes and deletion vectors."""
     static = StaticTable.from_metadata(load_table(case.format._settings, table).metadata_location)
     return sorted(static.scan().to_arrow().to_pylist(), key=lambda row: row["id"])
+
+
+def delete_for_iceberg(case: IcebergCase, table: TableRef, *ids: int) -> None:
+    """Delete rows in a way that only Iceberg's own reader applies: by value, or in version 3 by deletion vectors."""
+    if case.version > 2:
+        merge_on_read_delete(case, table, f"id IN ({', '.join(map(str, ids))})")
+        return
+    for one in ids:
+        equality_delete(case, table, one, str(one // 150))
 
 
 def delete_files(case: IcebergCase, table: TableRef) -> list[str]:
@@ -166,8 +182,8 @@ def test_a_delete_file_stays_as_long_as_a_file_needs_it(case: IcebergCase, table
     assert delete_files(case, table) == []
 
 
-def test_new_files_are_in_one_directory_that_the_journal_names(case: IcebergCase, table: TableRef):
-    merge_on_read_delete(case, table, "id IN (7, 299)")
+def test_new_files_of_iceberg_are_in_one_directory_that_the_journal_names(case: IcebergCase, table: TableRef):
+    delete_for_iceberg(case, table, 7, 299)
     stored, rows = dict(case.stored(table)), case.rows(table)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
@@ -193,7 +209,7 @@ def test_new_files_are_in_one_directory_that_the_journal_names(case: IcebergCase
 
 
 def test_a_file_that_a_task_writes_after_the_commit_is_named_and_never_read(case: IcebergCase, table: TableRef):
-    merge_on_read_delete(case, table, "id IN (7, 299)")
+    delete_for_iceberg(case, table, 7, 299)
     rows = case.rows(table)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         commit = one.committed()
@@ -225,7 +241,7 @@ def test_a_commit_that_was_made_is_found_and_its_directory_never_withdrawn(case:
 def test_a_rewrite_that_restores_deleted_rows_is_not_committed(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    merge_on_read_delete(case, table, "id = 7")
+    delete_for_iceberg(case, table, 7)
     parent, plan = case.java_table(table).currentSnapshot().parentId(), StagedRewrite.plan
     monkeypatch.setattr(StagedRewrite, "plan", lambda self, _, groups: plan(self, parent, groups))
     with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
@@ -236,15 +252,95 @@ def test_a_rewrite_that_restores_deleted_rows_is_not_committed(
         one.discarded(None)
 
 
-def test_an_engine_never_gets_a_file_with_deletes(case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch):
+@pytest.mark.parametrize(
+    ("defect", "found"),
+    [
+        (lambda positions: positions[:0], 150),
+        (lambda positions: positions + 1, 149),
+        (lambda positions: np.append(positions, positions + 1), 148),
+    ],
+    ids=["no deleted row", "another row", "one row more"],
+)
+def test_an_engine_that_leaves_out_other_rows_does_not_commit(
+    new_case: NewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, defect: Any, found: int
+):
+    case = new_case("hadoop", merge_on_read=True)
+    table = case.create(tmp_path / "lake" / "t", name="t")
     merge_on_read_delete(case, table, "id = 7")
+    stored, rows = dict(case.stored(table)), case.rows(table)
+    read = position_deletes._read
+    monkeypatch.setattr(
+        position_deletes, "_read", lambda *some: ((name, defect(positions)) for name, positions in read(*some))
+    )
+    with attempt(case, plan_all(case.format, table, "p", partitions=["dt=0"])) as one:
+        rewrite = one.rewritten()
+        assert sum(output.rows for output in rewrite.outputs) == found
+        with pytest.raises(Integrity, match="rows: expected 149" if found != 149 else "hash of its values"):
+            verify_rewrite(rewrite, writer=one.writer)
+        one.discarded(None)
+    assert (dict(case.stored(table)), case.rows(table)) == (stored, rows)
+
+
+@pytest.mark.parametrize("where", ["this process", "tasks of Spark"])
+def test_position_deletes_for_whole_partitions_and_for_single_files_are_applied_by_an_engine(
+    new_case: NewCase, spark: Any, tmp_path: Path, where: str
+):
+    backend = InProcessBackend() if where == "this process" else SparkTasks(lambda: spark)
+    properties = {"write.delete.granularity": "partition"}
+    case = new_case("hadoop", merge_on_read=True, properties=properties, engines=(ArrowEngine(backend),))
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    merge_on_read_delete(case, table, "id % 3 = 0")
+    shared = delete_files(case, table)
+    case.append(table, "dt=0", 300, 310)
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('write.delete.granularity' = 'file')")
+    merge_on_read_delete(case, table, "id IN (1, 298, 303)")
+    rows = case.rows(table)
+    slices = case.format.snapshot(table).slices.to_pylist()
+    assert len(shared) == 2 < len(slices)
+    plan = plan_all(case.format, table, "p")
+    with attempt(case, plan) as one:
+        prepared = one.prepared()
+        assert prepared.notes == ("engine arrow (2 groups): the fastest engine available",)
+        rewrite = one.writer.rewrite(prepared, lambda progress: None)
+        verify_rewrite(rewrite, writer=one.writer)
+        one.writer.commit(rewrite)
+    left = [one for one in range(300) if one % 3 and one not in (1, 298)]
+    same_for_all_readers(case, table, rows, [*left, *(one for one in range(300, 310) if one != 303)])
+    assert delete_files(case, table) == []
+
+
+@pytest.mark.parametrize("engine", ["stitch", "arrow"])
+def test_files_with_position_deletes_go_to_iceberg_if_no_engine_can_rewrite_them(
+    new_case: NewCase, tmp_path: Path, engine: str
+):
+    backend = InProcessBackend()
+    engines = (ParquetStitchEngine(backend),) + ((ArrowEngine(backend),) if engine == "stitch" else ())
+    case = new_case("hadoop", merge_on_read=True, engines=engines)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    merge_on_read_delete(case, table, "id IN (7, 299)")
+    rows = case.rows(table)
+    with attempt(case, plan_all(case.format, table, "p", engine=engine)) as one:
+        prepared = one.prepared()
+        (note,) = prepared.notes
+        why = f"{engine} can't: {NO_OMISSIONS}" if engine == "stitch" else "engine = arrow is not available"
+        assert note == f"engine iceberg (2 groups): position deletes may apply to its files ({why})"
+        rewrite = one.writer.rewrite(prepared, lambda progress: None)
+        verify_rewrite(rewrite, writer=one.writer)
+        one.writer.commit(rewrite)
+    same_for_all_readers(case, table, rows, [one for one in range(300) if one not in (7, 299)])
+
+
+def test_an_engine_never_gets_a_file_with_other_deletes(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    delete_for_iceberg(case, table, 7)
     monkeypatch.setattr(refusals, "needs_iceberg", lambda table, file: None)
     with attempt(case, plan_all(case.format, table, "p")) as one, pytest.raises(Rejected, match="has deltas"):
         one.prepared()
 
 
 def test_a_layout_that_iceberg_can_t_write_is_refused_by_its_setting(case: IcebergCase, table: TableRef):
-    merge_on_read_delete(case, table, "id = 7")
+    delete_for_iceberg(case, table, 7)
     plan = plan_all(case.format, table, "p", sort_columns=("id", "value"), layout="zorder")
     with attempt(case, plan) as one, pytest.raises(Rejected, match="layout = zorder is not available"):
         one.prepared()
@@ -265,7 +361,7 @@ def test_a_table_keeps_its_codec_target_and_places(case: IcebergCase, tmp_path: 
 
 
 def test_files_lost_from_the_staging_directory_before_the_commit_are_a_conflict(case: IcebergCase, table: TableRef):
-    merge_on_read_delete(case, table, "id = 7")
+    delete_for_iceberg(case, table, 7)
     with attempt(case, plan_all(case.format, table, "p")) as one:
         rewrite = one.rewritten()
         shutil.rmtree(one.journal[0].paths[-1])
@@ -400,7 +496,7 @@ def test_a_group_becomes_as_many_files_as_planned(case: IcebergCase, table: Tabl
 def test_a_rewrite_that_is_cancelled_leaves_nothing(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    merge_on_read_delete(case, table, "id IN (7, 299)")
+    delete_for_iceberg(case, table, 7, 299)
     stored, write = dict(case.stored(table)), StagedRewrite._write_group
     with attempt(case, plan_all(case.format, table, "p")) as one:
 

@@ -114,18 +114,18 @@ def _is_row_id_or_one_of(field_ids: Collection[int], name: str, field_id: int | 
 
 def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str, Positions]:
     """Return the deleted positions of the ``wanted`` data files, by their names."""
+    found: dict[str, list[Positions]] = defaultdict(list)
     with _translated(delete.path):
         if delete.content is DeleteContent.VECTOR:
             return _read_vectors(delete.path)
         with pq.ParquetFile(delete.path) as opened:
-            table = opened.read(columns=["file_path", "pos"], use_threads=False)
-    found: dict[str, list[Positions]] = defaultdict(list)
-    for batch in table.to_batches():
-        locations = batch.column("file_path").dictionary_encode()
-        codes, positions = locations.indices.to_numpy(), batch.column("pos").to_numpy()
-        for code, location in enumerate(locations.dictionary.to_pylist()):
-            if location in wanted:
-                found[location].append(positions[codes == code].astype(np.int64))
+            # Each row has the whole name of its data file: a table of all rows would take a hundred bytes for each.
+            for batch in opened.iter_batches(_BATCH_ROWS, columns=["file_path", "pos"], use_threads=False):
+                locations = batch.column("file_path").dictionary_encode()
+                codes, positions = locations.indices.to_numpy(), batch.column("pos").to_numpy()
+                for code, location in enumerate(locations.dictionary.cast(pa.string()).to_pylist()):
+                    if location in wanted:
+                        found[location].append(positions[codes == code].astype(np.int64))
     return {location: np.concatenate(parts) for location, parts in found.items()}
 
 

@@ -84,4 +84,5 @@ def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:
     """Return why only Iceberg's own reader and writer can rewrite a file; None if engines can."""
     if has_lineage(table):
         return f"tables of format version {table.metadata.format_version} keep the lineage of rows"
-    return "row-level deletes may apply to its files" if file.deletes else None
+    other = next((one.content for one in file.deletes if one.content is not DeleteContent.POSITIONS), None)
+    return None if other is None else f"an {other} may apply to its files"
