@@ -43,6 +43,7 @@ from pyiceberg.transforms import (
 from pyiceberg.typedef import Record
 from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
 
+from lake.capabilities import with_identity
 from lake.errors import Rejected, TableGone, Transient
 from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import load_table
@@ -518,6 +519,18 @@ def test_a_staged_file_counts_as_left_until_a_snapshot_lists_it(tmp_path: Path, 
     staged = [StagedWork(token=str(n), paths=(str(path),)) for n, path in enumerate([live, other, tmp_path / "none"])]
     assert list(format_.remaining_staged(ref, staged)) == ["1"]
     assert format_.verify(ref, (), rows=True).rows == 300
+
+
+def test_a_recreated_table_does_not_show_which_files_its_predecessor_has(tmp_path: Path, owner: Any, orders: Any):
+    """A renamed table keeps its location, where a new table with the former name may be created."""
+    format_ = observing(jdbc_settings(tmp_path))
+    ref = with_identity(format_, only_table(format_))
+    live = format_.snapshot(ref).slices.to_pylist()[0]["path"]
+    staged = [StagedWork(token="0", paths=(str(live),))]
+    owner.rename_table("sales.orders", "sales.former_orders")
+    owner.create_table("sales.orders", orders.schema(), location=orders.location())
+    assert format_.remaining_staged(ref, staged) == []
+    assert format_.remaining_staged(replace(ref, identity=None), staged) == ["0"], "without an identity, it can't tell"
 
 
 def test_dates_as_partition_values_are_given_in_iceberg_s_json(tmp_path: Path, owner: Any):
