@@ -368,6 +368,9 @@ class IcebergWriter:
         def check(base: BaseMetadata, new: NewSnapshot) -> None:
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
                 raise _Moved
+            # An attempt may have committed and been rolled back: the table still has the snapshot and its files.
+            if not set(tokens).isdisjoint(base.summaries(TOKEN)):
+                raise _Moved
 
         java_table = self._open()
         with translated_errors(self._ref.name, "withdrawing an attempt"):
