@@ -403,9 +403,8 @@ class IcebergWriter:
             if reason is not None:
                 raise Conflict(f"{self._ref.name}: {reason}")
         now_ms = require_storage_clock(table, "expiring snapshots")
-        java_table = self._open()
         self.fence()
-        return expiry.expire(table, java_table, versions, self.retention, now_ms)
+        return expiry.expire(self._load, self._open, versions, self.retention, now_ms)
 
     # Helpers.
 
