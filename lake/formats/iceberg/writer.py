@@ -403,6 +403,7 @@ class IcebergWriter:
             if reason is not None:
                 raise Conflict(f"{self._ref.name}: {reason}")
         now_ms = require_storage_clock(table, "expiring snapshots")
+        self.start()  # a session may take long to start
         self.fence()
         return expiry.expire(self._load, self._open, versions, self.retention, now_ms)
 

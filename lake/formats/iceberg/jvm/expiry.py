@@ -101,7 +101,7 @@ def expire(
     paths = [resolve_path(location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
     for _ in range(_TRIES):
-        kept_by = _expire_once(load, open_table(), versions, retention, now_ms)
+        kept_by = _expire_once(load, open_table, versions, retention, now_ms)
         if kept_by is not None:
             break
     else:
@@ -115,7 +115,7 @@ def expire(
 
 def _expire_once(
     load: Callable[[], LoadedTable],
-    java_table: JavaTable,
+    open_table: Callable[[], JavaTable],
     versions: Sequence[SupersededVersion],
     retention: timedelta,
     now_ms: int,
@@ -130,15 +130,25 @@ def _expire_once(
     oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
     if limit is None or oldest is None:
         return kept_by
-    with translated_errors(table.ref.name, "expiring snapshots"):
+    java_table = open_table()
+
+    def is_current() -> bool:
+        location = str(java_table.operations.current().metadataFileLocation())
+        return canonical_location(location) == canonical_location(table.metadata_location)
+
+    def new_update() -> Any:
         update = java_table.table.expireSnapshots().expireOlderThan(limit)
         # By a time limit alone, Iceberg deletes replaced files only once the snapshot that replaced them expires
         # too. If the call also names a snapshot, Iceberg deletes all files that no remaining snapshot lists.
-        update = update.expireSnapshotId(oldest).cleanExpiredFiles(True)
+        return update.expireSnapshotId(oldest).cleanExpiredFiles(True)
+
+    with translated_errors(table.ref.name, "expiring snapshots"):
+        # Iceberg takes some settings from the metadata that is loaded now, others from what `apply` loads.
+        if not is_current():
+            return None
         # A branch's own maximum age takes precedence over `expireOlderThan`, even if it is shorter.
-        expiring = {int(one.snapshotId()): int(one.timestampMillis()) for one in update.apply()}
-        applied_to = str(java_table.operations.current().metadataFileLocation())
-        if canonical_location(applied_to) != canonical_location(table.metadata_location):
+        expiring = {int(one.snapshotId()): int(one.timestampMillis()) for one in new_update().apply()}
+        if not is_current():
             return None
         if too_young := sorted(one for one, at in expiring.items() if at >= limit):
             return (
@@ -149,7 +159,8 @@ def _expire_once(
             return (
                 f"{_max_age(table)[0]} is shorter than {_MAX_AGE}, which keeps snapshot {promised[0]} outside of {MAIN}"
             )
-        update.commit()
+        # An update that was applied once would expire the same snapshots, even if the table keeps them by now.
+        new_update().commit()
     return kept_by
 
 
