@@ -153,7 +153,7 @@ NESTED = (
 )
 NESTED_VALUES = (
     "id",
-    "concat('', repeat(chr(1114111), 20), lpad(id, 3, '0')) AS u",
+    "concat('', repeat('\U0010ffff', 20), lpad(id, 3, '0')) AS u",
     f"IF(id % 11 = 0, NULL, named_struct('n', CAST(id - 60 AS int), 's', concat('{LONG} ', lpad(id, 3, '0')), "
     "'d', CAST((id - 60) / 8.0D AS decimal(12,3)))) AS a",
     "IF(id % 4 = 0, NULL, array(named_struct('k', CAST(id AS int)), named_struct('k', CAST(-id AS int)))) AS l",
@@ -175,8 +175,8 @@ NESTED_PREDICATES = (
     "a.n IS NULL",
     "l[0].k > 100",
     "m['k1'] > 60",
-    "u > repeat(chr(1114111), 20)",
-    "u <= concat(repeat(chr(1114111), 20), '005')",
+    "u > repeat('\U0010ffff', 20)",
+    "u <= concat(repeat('\U0010ffff', 20), '005')",
     f"s >= '{LONG} \U0001f980 110'",
     f"s LIKE '{LONG} \U0001f980 10%'",
     "b > X'FFFF70'",
