@@ -143,6 +143,7 @@ class _TableCleaning:
             for d in due:
                 self._record_kept(d, reasons[d.version.path])
             if self._dry_run:
+                deletable = self._keep_unswept(deletable)
                 self._rows_still_due.update(d.row_id for d in deletable)
                 self._deleted += [d.version for d in deletable]
                 self._bytes_freed += sum(d.version.bytes for d in deletable)
@@ -278,10 +279,23 @@ class _TableCleaning:
             self._locks.renew(partitions)
             self._unswept |= self._awaiting_sweep(partitions)
         if unswept := partitions & self._unswept.keys():
-            raise Conflict(f"the sweep comes first: {self._unswept[min(unswept)]}")
+            raise Conflict(_sweep_first(self._unswept[min(unswept)]))
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
+
+    def _keep_unswept(self, deletable: Sequence[SupersededRecord]) -> list[SupersededRecord]:
+        """Keep the versions of plans whose partitions the sweep has to process first, and return the others."""
+        unswept = self._awaiting_sweep({d.version.partition for d in deletable})
+        others: list[SupersededRecord] = []
+        for plan in _by_plan(deletable):
+            waiting = {d.version.partition for d in plan} & unswept.keys()
+            if not waiting:
+                others += plan
+                continue
+            for d in plan:
+                self._record_kept(d, _sweep_first(unswept[min(waiting)]))
+        return others
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
         return partitions_awaiting_sweep(
@@ -304,6 +318,10 @@ class _TableCleaning:
         self._deleted += [d.version for d in deleted]
         self._bytes_freed += deletion.bytes_freed
         self._observer.files_deleted(self._table, len(deleted), deletion.bytes_freed)
+
+
+def _sweep_first(reason: str) -> str:
+    return f"the sweep comes first: {reason}"
 
 
 def _by_plan(due: Sequence[SupersededRecord]) -> Iterator[list[SupersededRecord]]:

@@ -294,6 +294,9 @@ def milliseconds_of(moment: datetime) -> int:
 RELOCATED_BACK = "back-"
 """The beginning of the token of a relocation that the sweep makes, not a plan."""
 
+UNDONE = "undone-"
+"""The beginning of the token that records that a writer undid a relocation, whose token follows."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relocation:

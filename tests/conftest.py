@@ -298,6 +298,16 @@ def metastore() -> Iterator[MetastoreServer]:
         yield server_
 
 
+@pytest.fixture(autouse=True)
+def _no_hive_tables_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Drop the tables of a test: lakefold lists all tables, so each one that stays makes later tests slower."""
+    yield
+    if "metastore" in request.fixturenames:
+        from hive_case import drop_tables
+
+        drop_tables(request.getfixturevalue("metastore").uri)
+
+
 @pytest.fixture(scope="session")
 def hive(metastore: MetastoreServer) -> MetastoreServer:
     """The metastore with the tables of ``hive_tables.py``."""

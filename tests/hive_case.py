@@ -82,9 +82,9 @@ class Owner(MetastoreClient):
         }
         self._call("create_table", {1: (STRUCT, raw)})
 
-    def drop_table(self, name: str) -> None:
+    def drop_table(self, name: str, database: str = DATABASE) -> None:
         """Drop a table; of an external one its files stay."""
-        self._call("drop_table", {1: (STRING, DATABASE), 2: (STRING, name), 3: (BOOL, False)})
+        self._call("drop_table", {1: (STRING, database), 2: (STRING, name), 3: (BOOL, False)})
 
     def add(self, name: str, value: str, location: AnyPath) -> None:
         """Add a partition at a directory."""
@@ -254,6 +254,13 @@ class WholeCase(HiveCase):
         assert found is not None
         assert found.storage.spark_path in (None, found.storage.location)
         return {"": found}
+
+
+def drop_tables(uri: str, database: str = DATABASE) -> None:
+    """Drop all tables of a database; of external ones their files stay."""
+    with Owner(uri) as owner:
+        for name in owner.table_names(database) if database in owner.databases() else ():
+            owner.drop_table(name, database)
 
 
 def table_name(table: TableRef) -> str:

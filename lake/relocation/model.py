@@ -90,6 +90,8 @@ class RelocatedPartition:
     earlier_locations: frozenset[tuple[str, str | None]] = frozenset()
     #: the identity that the table had then, see ``TableRef``
     table_identity: str | None = None
+    #: the other names under which lakefold has moved the partition between two of its relocations
+    other_names: frozenset[str] = frozenset()
 
     @property
     def partition(self) -> str:
@@ -116,7 +118,7 @@ class RelocatedPartition:
     def former_names(self) -> Collection[str]:
         """Other names under which lakefold has moved the partition, as far as its previous locations show them."""
         names = {partition_of_version_directory(previous.location) for previous in self.previous_locations}
-        return {name for name in names if name not in (None, self.partition)}
+        return {name for name in names if name not in (None, self.partition)} | self.other_names
 
     @property
     def recorded_files(self) -> Iterator[LocatedFile]:
@@ -176,7 +178,9 @@ class RelocationHistory:
         missing, or if that location is the own directory, or another one to which the owner had moved the partition,
         and an earlier and a later relocation left it as well. Of consecutive prunable relocations the last one stays
         and stands for the earlier ones. A relocation before which the owner had moved the partition stays, since only
-        it shows that locations were given up, see ``find_owner_moves``. If a relocation that no plan made stays, the
+        it shows that locations were given up, see ``find_owner_moves``. A relocation to a location in no version stays
+        if the next one did not leave that location: only it shows that lakefold, and not the owner, had moved the
+        partition there, if the partition was renamed afterwards. If a relocation that no plan made stays, the
         relocations before and after it stay as well, because only they show in a table that it was made.
         """
         relocations, original = self.relocations, self.relocations[0].previous_location
@@ -193,6 +197,12 @@ class RelocationHistory:
         ]
         goes = {index for index in range(len(relocations) - 1) if may_go[index] and may_go[index + 1]}
         goes -= set(find_owner_moves([(one.previous_location, one.location) for one in relocations]).moves)
+        goes = {
+            index
+            for index in goes
+            if is_in_version(relocations[index].location)
+            or relocations[index].location == relocations[index + 1].previous_location
+        }
         # From the last to the first: a relocation that stays because of a later one may need its predecessors.
         for index in range(len(relocations) - 1, 0, -1):
             if index not in goes and not relocations[index].is_by_plan:

@@ -3,7 +3,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime
+from datetime import UTC, date, datetime
 from random import Random
 from typing import Any
 
@@ -67,9 +67,11 @@ def _filled(drawn: Batch, rows: pa.Table, shape: str) -> pa.Table:
 
 
 def _fill(values: pa.Array, kind: Any) -> pa.Array:
-    if pa.types.is_timestamp(values.type) and values.type.tz is None:
-        # The engine ``spark`` refuses earlier values of pyarrow's files, which Spark reads by another calendar.
-        values = pc.max_element_wise(values, pa.scalar(datetime(1900, 1, 1), values.type), skip_nulls=False)
+    # The engine ``spark`` refuses earlier values of pyarrow's files, which Spark reads by another calendar.
+    if pa.types.is_temporal(values.type):
+        day = date(1582, 10, 15) if pa.types.is_date(values.type) else datetime(1900, 1, 1, tzinfo=UTC)
+        first = pa.scalar(day, values.type)
+        values = pc.if_else(pc.less(values, first), first, values)
     known = values.drop_null()
     return pc.fill_null(values, known[0] if len(known) else kind.array([kind.draw(Random(0))])[0])
 

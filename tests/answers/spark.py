@@ -158,18 +158,34 @@ class Written:
             for number, counts in enumerate(sizes)
         }
 
-    def rewritten(self, kind: str, engines: Sequence[RewriteEngine], folder: Path) -> Files:
-        """The new files of each table that one of ``engines`` can rewrite, with the next one first for each."""
+    def rewritten(
+        self,
+        kind: str,
+        engines: Sequence[RewriteEngine],
+        folder: Path,
+        files: Files | None = None,
+        outputs_each: Sequence[int] = (1, 2),
+        first_engine: str = "",
+    ) -> Files:
+        """The new files of each table that one of ``engines`` can rewrite, with the next one first for each.
+
+        They replace ``files``, else those before any rewrite; tables take ``outputs_each`` in turn.
+        ``first_engine`` is first for all of them.
+        """
         made: dict[int, TableFiles] = {}
         tasks: dict[str, list[RewriteTask]] = {}
-        for number, old in self._files[kind].items():
+        for number, old in (self._files[kind] if files is None else files).items():
             own = folder / str(number)
             own.mkdir(parents=True)
-            outputs = tuple(str(own / f"{output}.{kind}") for output in range(1 + number % 2))
+            count = outputs_each[number % len(outputs_each)]
+            outputs = tuple(str(own / f"{output}.{kind}") for output in range(count))
             task = RewriteTask(
                 group=number, inputs=tuple(old.paths), outputs=outputs, bytes=1, schema=self.schema.json()
             )
-            first = (number + number // 4) % len(engines)  # so that each meets files of several writers
+            # So that each meets files of several writers.
+            first = (number + number // 4) % len(engines)
+            if first_engine:
+                first = [one.name for one in engines].index(first_engine)
             turned = (*engines[first:], *engines[:first])
             engine = next((one for one in turned if one.unsupported_reason(task, OPTIONS) is None), None)
             if engine is not None:

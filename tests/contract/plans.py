@@ -1,12 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Plans over all files that a format lists, made without the planner."""
+"""Plans over all files that a format lists: one that is made without the planner, one that splits each file."""
 
 from collections.abc import Collection
+from datetime import timedelta
 from typing import Any
+
+import pyarrow.compute as pc
 
 from lake.model import FileSlice, TableRef
 from lake.plan import ClusteringGroup, Plan, PlanKind, RewriteOptions, VerificationLevel
 from lake.ports import TableFormat
+from planner.planner import plan_table
+from planner.policy.policy import SizingPolicy
 
 _SLICE = ("partition", "file_id", "path", "bytes", "rows", "log_bytes")
 
@@ -37,3 +42,18 @@ def plan_all(
         options=RewriteOptions(target_file_max_bytes=1 << 30, verification=receipt, **options),
         snapshot_instant=snapshot.instant,
     )
+
+
+def plan_split(format_: TableFormat, table: TableRef, plan_id: str) -> Plan:
+    """Return the planner's plan for files that are all at least twice as large as the target."""
+    snapshot = format_.snapshot(table)
+    target = pc.min(snapshot.slices["bytes"]).as_py() // 2
+    policy = SizingPolicy(
+        small_file_limit_bytes=1,
+        target_file_max_bytes=target,
+        split_file_limit_bytes=2 * target,
+        quiet_period=timedelta(),
+    )
+    plan = plan_table(snapshot, policy, now=snapshot.taken_at, plan_id=plan_id).plan
+    assert plan is not None
+    return plan

@@ -18,14 +18,13 @@ from toys.bench import Bench, Flaky
 from uuid_utils import uuid7
 
 from contract.attempts import Attempt, attempt, staged_on
+from contract.plans import plan_split
 from executors import cleaner
 from executors.outcome import RunResult
 from lake.capabilities import with_identity
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Transient
 from lake.plan import Claim, Plan
 from lake.ports import Capability, Rewrite
-from planner.planner import plan_table
-from planner.policy.policy import SizingPolicy
 from service.control.store import PartitionsLocked
 
 MOMENTS = ("before_prepare", "before_rewrite", "before_commit", "after_commit")
@@ -124,14 +123,7 @@ class WholeTables:
         bench.request()
         assert bench.run().result is RunResult.COMPLETED
         merged = pc.min(bench.format.snapshot(bench.table).slices["bytes"]).as_py()
-        policy = SizingPolicy(
-            small_file_limit_bytes=1,
-            target_file_max_bytes=merged // 2,
-            split_file_limit_bytes=merged // 2 * 2,
-            quiet_period=timedelta(),
-        )
-        snapshot = bench.format.snapshot(bench.table)
-        plan = plan_table(snapshot, policy, now=snapshot.taken_at, plan_id=str(uuid7())).plan
+        plan = plan_split(bench.format, bench.table, str(uuid7()))
         assert [(group.is_split, len(group.slices)) for group in plan.groups] == [(True, 1)] * len(bench.case.parts)
         bench.requested(plan)
         outcome = bench.run()

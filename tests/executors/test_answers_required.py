@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Spark, DuckDB and pyarrow answer the same over required columns that each engine wrote as over those before."""
+"""Spark, DuckDB and pyarrow answer the same over required columns that each engine wrote and split as before."""
 
 import threading
 from collections.abc import Iterator, Mapping, Sequence
@@ -39,7 +39,7 @@ def session(spark: Any) -> Iterator[Any]:
 
 
 def engines_of(session: Any) -> Sequence[RewriteEngine]:
-    """The engines in an order in which each one rewrites what another one wrote, ``stitch`` what ``spark`` wrote."""
+    """The engines in an order in which each one splits what another one wrote, ``stitch`` what ``spark`` wrote."""
     backend = InProcessBackend(1)
     return ArrowEngine(backend), SparkEngine(lambda: session), ParquetStitchEngine(backend), HybridEngine(backend)
 
@@ -73,19 +73,29 @@ class Case:
             self.inputs[number] = written_by_pyarrow(random, own, required(some, shape_of(number)))
 
     def rewritten(self, old: Paths, turn: int) -> dict[int, tuple[str, Sequence[str]]]:
-        """The engine and the new files of each table: the first engine that can, from another one at each turn."""
+        """The engine and the two new files of each table: the first engine that can, from another one at each turn."""
         new = {}
         for number, paths in old.items():
-            own = self.folder / f"turn-{turn}" / str(number)
-            own.mkdir(parents=True)
-            outputs = tuple(str(own / f"{output}.parquet") for output in range(2))
-            task = RewriteTask(group=0, inputs=tuple(paths), outputs=outputs, bytes=1, schema=self.schema.json())
             first = (number // len(SHAPES) + turn) % len(self.engines)
             turned = (*self.engines[first:], *self.engines[:first])
-            engine = next(one for one in turned if one.unsupported_reason(task, OPTIONS) is None)
-            list(engine.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
-            new[number] = engine.name, outputs
+            new[number] = self._rewritten(number, paths, turned, f"turn-{turn}", 2)
         return new
+
+    def merged(self, old: Paths) -> Paths:
+        """Each table as one file with the row groups of ``old``, without which copying engines can't split it."""
+        copying = [engine for engine in self.engines if isinstance(engine, ParquetStitchEngine)]
+        return {number: self._rewritten(number, paths, copying, "merged", 1)[1] for number, paths in old.items()}
+
+    def _rewritten(
+        self, number: int, paths: Sequence[str], engines: Sequence[RewriteEngine], name: str, count: int
+    ) -> tuple[str, Sequence[str]]:
+        own = self.folder / name / str(number)
+        own.mkdir(parents=True)
+        outputs = tuple(str(own / f"{output}.parquet") for output in range(count))
+        task = RewriteTask(group=0, inputs=tuple(paths), outputs=outputs, bytes=1, schema=self.schema.json())
+        engine = next(one for one in engines if one.unsupported_reason(task, OPTIONS) is None)
+        list(engine.rewrite([task], OPTIONS, lambda _: None, threading.Event()))
+        return engine.name, outputs
 
     def answered(self, tables: Paths) -> Mapping[str, Sequence[Answer]]:
         """What each reader answers of the files of all tables."""
@@ -144,8 +154,8 @@ def test_every_reader_answers_over_required_columns_of_every_engine_as_before(
     monkeypatch.setattr(group_rewrite, "_ROW_GROUP_BYTES", 1 if seed % 2 else 8 << 20)
     before = case.answered(case.inputs)
     first = case.rewritten(case.inputs, 0)
-    second = case.rewritten({number: paths for number, (_, paths) in first.items()}, 1)
-    for new in (first, second):
+    split = case.rewritten(case.merged({number: paths for number, (_, paths) in first.items()}), 1)
+    for new in (first, split):
         assert {(engine, shape_of(number)) for number, (engine, _) in new.items()} >= {
             (engine.name, shape) for engine in case.engines for shape in ("values", "everything")
         }

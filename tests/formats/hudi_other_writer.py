@@ -19,6 +19,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+#: a JVM that has run for so long since its lock file was seen deleted has returned from the release of the lock; the
+#: states at which it is stopped without a lock last for about a second of running
+_PAST_RELEASE_SECONDS = 0.1
+
 
 class OtherWriters:
     """The writer's process for one test after another: a new one where the last test left it dead or at work."""
@@ -101,23 +105,43 @@ class OtherWriter:
 
         It goes on in small steps and stands still while it is looked at: what a JVM that has done it before goes
         through in a few milliseconds would be over before a busy machine has looked.
+
+        With ``lock``, this has to be so at several stops in a row, between which the process has run. Hudi's
+        ``LockManager.unlock()`` deletes the lock file twice: in the provider's ``unlock()``, and again in its
+        ``close()``, which does not check whose file it is. A process stopped in between would later delete the lock of
+        its next holder.
         """
         assert self._is_up.wait(seconds), "the writer's Spark did not start"  # nothing to look for yet, all the time
         deadline = time.monotonic() + seconds
         # Who looks may have to wait for a core meanwhile: then the writer shall not have one either.
         self._give_way(5)
+        stops, ran_before = 0, 0.0
         while True:
             os.killpg(self._process.pid, signal.SIGSTOP)
             self._is_stopped = True
-            if reached() and not (lock and lock.exists()):
+            is_there = reached() and not (lock and lock.exists())
+            if is_there:
                 time.sleep(0.05)  # a thread may have been in a system call
-                if reached() and not (lock and lock.exists()):
-                    self._give_way(0)
-                    return
+                is_there = reached() and not (lock and lock.exists())
+            stops = stops + 1 if is_there else 0
+            if stops == 1:
+                ran_before = self._cpu_seconds()
+            if is_there and (lock is None or (stops > 2 and self._cpu_seconds() - ran_before >= _PAST_RELEASE_SECONDS)):
+                self._give_way(0)
+                return
             self.go_on()
             assert self._answers.empty(), f"the write ended before it could be stopped: {self._answers.get()}"
             assert time.monotonic() < deadline, "the write never came so far"
             time.sleep(0.002)
+
+    def _cpu_seconds(self) -> float:
+        """The time for which the process and its JVM have run on a core."""
+        ticks = 0
+        for path in Path("/proc").glob("[0-9]*/stat"):
+            with suppress(OSError):  # another process that has just ended
+                fields = path.read_text().rpartition(")")[2].split()
+                ticks += (int(fields[11]) + int(fields[12])) * (int(fields[2]) == self._process.pid)
+        return ticks / os.sysconf("SC_CLK_TCK")
 
     def _give_way(self, nice: int) -> None:
         """Let Linux give the process's session less time than others; only root may take that back."""

@@ -43,7 +43,10 @@ KINDS: Mapping[str, tuple[TableKind, Sequence[str]]] = {
     "cow": (TableKind(merge_on_read=False, options={}), ("spark", "stitch", "arrow", "hybrid", "sorted")),
     "cow-stats": (TableKind(merge_on_read=False, options=STATS), ("spark", "stitch", "arrow", "hybrid")),
     "mor": (TableKind(merge_on_read=True, options={}), ("compaction", "hybrid", "spark", "arrow")),
-    "mor-stats": (TableKind(merge_on_read=True, options=STATS), ("compaction", "hybrid", "spark", "arrow")),
+    "mor-stats": (
+        TableKind(merge_on_read=True, options=STATS),
+        ("compaction", "hybrid", "spark", "arrow", "arrow split"),
+    ),
 }
 
 
@@ -121,6 +124,10 @@ def rewritten(table: Table, engine: str) -> None:
         table.run(table.compaction())
     elif engine == "sorted":
         table.run(table.plan(engine="spark", sort_columns=("double",)))
+    elif engine.endswith(" split"):
+        split = table.plan("0198-split", engine=engine.removesuffix(" split"), outputs=2)
+        assert all(group.is_split for group in split.groups)
+        table.run(split)
     else:
         table.run(plan_of(table, engine, f"0198-{engine}"))
 

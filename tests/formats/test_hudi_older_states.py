@@ -1,9 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Older states of a table after cleans: Hudi answers them with all of their rows, or refuses; the archiver agrees."""
 
+from typing import Any
+
 import pytest
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, delete, insert
 
+from executors.engines.arrow import ArrowEngine
+from executors.engines.backends import InProcessBackend
+from executors.engines.stitch.engine import HybridEngine
 from lake.errors import Conflict
 
 pytestmark = pytest.mark.spark
@@ -11,9 +16,14 @@ ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 REFUSED = "Cleaner cleaned up the timestamp of interest"
 
 
+def state(trips: Table, time: str) -> Any:
+    """The table as it was at ``time``, as Spark reads it."""
+    return trips.spark.read.format("hudi").option("as.of.instant", time).load(str(trips.base))
+
+
 def as_of(trips: Table, time: str) -> int:
-    """How many rows Spark reads of the table as it was at ``time``."""
-    return int(trips.spark.read.format("hudi").option("as.of.instant", time).load(str(trips.base)).count())
+    """How many rows it had."""
+    return int(state(trips, time).count())
 
 
 def since(trips: Table, time: str) -> set[int]:
@@ -52,6 +62,38 @@ def test_a_state_whose_files_a_clean_deleted_is_refused_to_queries_and_savepoint
     trips.upsert(0, 60, 9)
     restore(trips, commit.instant)
     assert trips.rows() == found
+
+
+@pytest.mark.parametrize("engine", ["spark", "arrow", "hybrid"])
+@pytest.mark.crossed
+def test_states_from_before_a_split_have_the_same_rows_until_the_split_file_is_deleted(
+    table: NewTable, engine: str
+) -> None:
+    trips = table()
+    trips.engines = (ArrowEngine(InProcessBackend()), HybridEngine(InProcessBackend()))
+    # By a copy: a file is split at its row groups.
+    trips.run(trips.plan("0198-merge", engine="stitch"))
+
+    def states() -> dict[str, list[str]]:
+        """The rows of each commit so far, with Hudi's meta columns except the file name."""
+        return {
+            instant.time: sorted(map(repr, state(trips, instant.time).drop("_hoodie_file_name").collect()))
+            for instant in trips.timeline().commits
+        }
+
+    before = states()
+    plan = trips.plan("0198-split", engine=engine, outputs=3, min_row_group_bytes=1)
+    assert all(group.is_split for group in plan.groups)
+    commit = trips.run(plan)
+    assert len(commit.outputs) == 3 * len(plan.groups)
+    trips.upsert(0, 60, 5, "id % 11 = 0")
+    after = states()
+    assert {time: after[time] for time in before} == before
+    assert after[commit.instant] == before[max(before)]
+    delete(trips, commit)
+    with pytest.raises(Exception, match=REFUSED):
+        as_of(trips, max(before))
+    assert as_of(trips, max(after)) == len(after[max(after)]), "the newest commit is never refused"
 
 
 def test_an_older_state_is_refused_after_a_compactions_inputs_were_deleted(table: NewTable) -> None:

@@ -20,7 +20,7 @@ from relocation_states import (
     two_files,
 )
 
-from lake.plan import LocatedFile
+from lake.plan import LocatedFile, Relocation
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
@@ -30,7 +30,7 @@ from lake.relocation.decide import (
 )
 from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS
 from lake.relocation.model import LocationState, PartitionState, PreviousLocation, RelocatedPartition, UnreadyReason
-from lake.relocation.owner_moves import find_owner_moves
+from lake.relocation.owner_moves import RenamedHistory, find_owner_moves
 
 V1, V2, V3, V4 = (f".lakefold/v{number}/p" for number in range(1, 5))
 OWN, OTHER = "p", "/elsewhere/p"
@@ -73,6 +73,51 @@ def test_relocations_show_where_the_owner_had_moved_the_partition(
 ):
     found = find_owner_moves(relocations)
     assert (found.location, dict(found.moved_before)) == (location, moved_before)
+
+
+def move(partition: str, previous_location: str, location: str, created_at: int = 1) -> Relocation:
+    return Relocation(
+        partition=partition,
+        token=f"{previous_location}:{location}",
+        previous_location=previous_location,
+        location=location,
+        files=(),
+        partition_created_at=created_at,
+    )
+
+
+Q1, Q2, Q3 = (f".lakefold/v{number}/q" for number in range(1, 4))
+
+
+@pytest.mark.parametrize(
+    ("moves", "inserted", "given_up"),
+    [
+        ([move("p", OWN, V1), move("q", V1, Q2), move("q", Q2, "q"), move("p", "q", V3)], 2, set()),
+        ([move("p", OWN, V1), move("q", V1, Q2), move("p", "q", V3)], 0, {V1}),
+        ([move("p", OWN, V1), move("q", "q", Q2, 2), move("q", Q2, "q", 2), move("p", "q", V3)], 0, {V1}),
+        ([move("p", OWN, V1), move("q", "q", Q2), move("q", Q2, "q"), move("p", "q", V3)], 0, {V1}),
+        ([move("p", OWN, V1), move("q", V1, Q2), move("q", Q3, "q"), move("p", "q", V3)], 2, set()),
+        ([move("p", OWN, V1), move("q", V1, Q2), move("q", OTHER, Q3), move("p", Q3, V4)], 2, {V1}),
+        ([move("p", OWN, V1), move("q", V1, Q2), move("p", V3, V4)], 0, set()),
+    ],
+    ids=[
+        "restored under another name",
+        "moved by its owner after it was renamed back",
+        "given the directory of a partition of another age",
+        "given the directory of a partition of the same age",
+        "with a pruned relocation",
+        "moved by its owner under another name",
+        "moved on under its own name",
+    ],
+)
+def test_rule_2_a_restore_under_another_name_is_no_move_by_the_owner(
+    moves: list[Relocation], inserted: int, given_up: set[str]
+):
+    history = RenamedHistory(moves).of_partition("p")
+    found = find_owner_moves([(one.previous_location, one.location) for one in history]).moved_before
+    own = [one for one in moves if one.partition == "p"]
+    assert len(history) == len(own) + inserted
+    assert {history[index].location for index in found if history[index].partition == "p"} == given_up
 
 
 def there(*files: LocatedFile, reader: str | None = None, **others: LocationState) -> PartitionState:

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 from databases import sqlite_at
 from harness import hive_installation, stop_group
+from hive_case import drop_tables
 from hive_metastore import MetastoreServer
 from hive_race.ledger import BOUND, Judge, Ledger, Read, in_short
 from hive_race.readers import FreshReader, read_table
@@ -161,3 +162,4 @@ def test_every_row_that_a_reader_has_seen_stays_until_an_overwrite_while_partiti
         stop_group(writer.process)
         if daemon is not None:
             stop_group(daemon)
+        drop_tables(metastore.uri, "race")

@@ -3,11 +3,16 @@
 
 import os
 import shutil
+import sqlite3
+from contextlib import closing
 from datetime import timedelta
 
 import pytest
-from hudi_cli import ONE, on_disk
+from hudi_cli import ONE, TWO, on_disk
 
+from executors.context import RunContext
+from executors.engines import create_engines
+from executors.worker import Worker
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import FileSlice, TableRef
@@ -88,6 +93,28 @@ def test_c4_clean_closes_files_without_a_replacement_on_the_timeline_and_reports
     assert (lakefold.base / path).exists()
     assert lakefold.json("clean", "-n") == []
     assert lakefold.json("status")[0]["superseded_files"] == 0
+
+
+def test_clean_waits_for_older_files_that_are_not_due_in_a_dry_run_as_in_a_round(lakefold, spark):
+    """A rewrite that was recorded late, as after a crash, is the older one and due later."""
+    lakefold.config.write_text(lakefold.config.read_text().replace("[defaults]", '[defaults]\nretention = "0s"'))
+    store = lakefold.store
+    for partition in (ONE, TWO):
+        lakefold("plans", "request", "orders", "-p", partition)
+        context = RunContext(store=store, spark=lambda: spark, engines=create_engines(lambda: spark))
+        Worker(context).run_once()
+    store.close()
+    assert [entry["is_due"] for entry in lakefold.json("clean", "-n")] == [True] * 4
+    with closing(sqlite3.connect(lakefold.home / "lakefold.db")) as database, database:
+        later = "superseded_at_ms + 3600000"
+        database.execute(f"UPDATE superseded_version SET superseded_at_ms = {later} WHERE path LIKE '{ONE}/%'")
+    entries = lakefold.json("clean", "-n")
+    (report,) = lakefold.json("clean", "orders", expect=3)
+    kept = {one["version"]["path"]: one["reason"] for one in report["retained"]}
+    assert report["deleted_files"] == 0
+    assert all("was superseded earlier" in reason for reason in kept.values())
+    assert {e["path"]: e["retained_reason"] for e in entries if e["path"].startswith(TWO)} == kept
+    assert [entry["is_due"] for entry in entries] == [False] * 4
 
 
 def test_repair_finds_nothing_on_a_sound_table(lakefold):

@@ -76,17 +76,31 @@ def _cleaner_busy_error(run: CommandRun) -> ProblemError:
 
 
 def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]]:
-    """Return the superseded files of a table, each with the end of its retention and any other reason to keep it."""
+    """Return the superseded files of a table, each with the end of its retention and any other reason to keep it.
+
+    A dry run of the cleaner decides on the files whose retention has passed, because a round may have to keep such a
+    file only for an older one whose retention has not.
+    """
+    from executors.cleaner import clean_table
+    from executors.context import RunContext
     from lake.formats import load_format
+    from service.control.wiring import start_spark
 
     now = run.store.figures().taken_at
     found = run.store.awaiting_deletion(job.table)
     versions = [due.version for due in found]
-    reasons = load_format(job.table.format).deletion_blockers(job.table, versions, job.retention)
+    table_format = load_format(job.table.format)
+    reasons = table_format.deletion_blockers(job.table, versions, job.retention)
+    context = RunContext(store=run.store, spark=lambda: start_spark(run.config, job.table))
+    report = clean_table(job, context, format=table_format, dry_run=True)
+    stays = {kept.version: kept.reason for kept in (*report.kept, *report.no_longer_awaiting)}
+    deleted = set(report.deleted)
     entries = []
     for due in found:
         at = due.superseded_at + job.retention
-        kept = job.skip_reason or reasons.get(due.version.path)
+        kept = job.skip_reason or stays.get(due.version)
+        if kept is None and due.version not in deleted:
+            kept = reasons.get(due.version.path)
         entries.append(
             both_names(
                 "superseded file",
@@ -98,7 +112,7 @@ def _superseded_entries(run: CommandRun, job: "CleanJob") -> list[dict[str, Any]
                     "instant": due.version.instant,
                     "superseded_at": due.superseded_at,
                     "deletable_at": at,
-                    "is_due": at <= now and kept is None,
+                    "is_due": due.version in deleted,
                     "retained_reason": kept,
                     "in_seconds": max(0.0, (at - now).total_seconds()),
                 },

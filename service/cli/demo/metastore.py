@@ -41,7 +41,9 @@ def server_command(home: Path, port: int, warehouse: Path) -> list[str]:
     jars = Path(str(wheel.origin)).parent / "jars"
     return [
         *(str(java_home() / "bin" / "java"), "-Xmx512m", "-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC"),
-        *(f"-Dderby.stream.error.file={home}/derby.log", "-cp", f"{home}:{jars}/*", _CLASS, "-p", str(port)),
+        # Derby resolves a deadlock of two transactions after 20 s by default; every other client waits meanwhile.
+        *("-Dderby.locks.deadlockTimeout=1", f"-Dderby.stream.error.file={home}/derby.log"),
+        *("-cp", f"{home}:{jars}/*", _CLASS, "-p", str(port)),
     ]
 
 

@@ -5,23 +5,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from hive_case import DATABASE, HiveCase, Owner
+from hive_case import HiveCase, Owner
 from hive_metastore import MetastoreServer
+from other_table import OTHER
 from toys.bench import Bench, bench_at
 
 from executors.outcome import RunResult
 from lake.capabilities import with_identity
-
-
-@pytest.fixture(autouse=True)
-def _no_tables_are_left(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Drop the tables of a test: lakefold lists all tables, so each one that stays makes later tests slower."""
-    yield
-    if "metastore" not in request.fixturenames:
-        return
-    with Owner(request.getfixturevalue("metastore").uri) as owner:
-        for name in owner.table_names(DATABASE) if DATABASE in owner.databases() else ():
-            owner.drop_table(name)
 
 
 @pytest.fixture
@@ -53,3 +43,11 @@ def known(unmoved: Bench) -> Bench:
     bench.request()
     assert bench.run().result is RunResult.COMPLETED
     return bench
+
+
+@pytest.fixture
+def other(metastore: MetastoreServer, tmp_path: Path) -> Iterator[Owner]:
+    """A connection for the owner of another partitioned table in the same metastore."""
+    with Owner(metastore.uri) as owner:
+        owner.make_table(OTHER, tmp_path / "other")
+        yield owner

@@ -59,6 +59,16 @@ def wait_a_tick(place: Path) -> None:
     wait_for(lambda: time.time_ns() // 1_000_000 > newest + 20, "time stands still", every=0.005)
 
 
+def overwritten_after_a_late_file(bench: Bench, place: Path | None = None) -> list[str]:
+    """Write a late file, then overwrite the partition, in ``place`` if it is given; returns the new rows."""
+    write(home(bench), 900, 910)
+    wait_a_tick(home(bench))
+    place = place or here(bench)
+    written = sorted(overwrite(place, 500, 520))
+    wait_a_tick(place)
+    return written
+
+
 def data_files(place: Path) -> list[Path]:
     return [path for path in place.iterdir() if not path.name.startswith((".", "_"))]
 

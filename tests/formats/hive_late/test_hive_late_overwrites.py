@@ -19,6 +19,7 @@ from late_writing import (
     home,
     in_partition,
     overwrite,
+    overwritten_after_a_late_file,
     resolved,
     swept,
     true_counts,
@@ -234,10 +235,8 @@ def test_rule_4_a_person_chooses_the_location_and_the_other_ones_files_stay_unti
 def test_rule_2_a_relocation_waits_for_a_late_file_of_a_moment_ago_that_an_overwrite_has_replaced(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
     place = here(bench)
-    theirs = [*overwrite(place, 700, 720), *write(place, 720, 730, "part-more.parquet")]
+    theirs = [*overwritten_after_a_late_file(bench), *write(place, 720, 730, "part-more.parquet")]
     with monkeypatch.context() as patched:
         patched.setattr("lake.formats.hive.files.incomplete.STABLE_AFTER", timedelta(minutes=1))
         bench.request(partitions=[PARTITION])

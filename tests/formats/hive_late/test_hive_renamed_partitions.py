@@ -24,10 +24,10 @@ from late_writing import (
     killed_before_it_records,
     killed_in_sweep,
     overwrite,
+    overwritten_after_a_late_file,
     resolved,
     rows_in,
     swept,
-    wait_a_tick,
     write,
 )
 from toys.bench import Bench
@@ -153,20 +153,11 @@ def test_rule_2_late_files_are_found_although_the_renamed_partition_was_moved_mo
         assert (rows_in(place_of(bench)), halted(bench)) == (sorted([*rows, *late]), None)
 
 
-def overwritten_after_a_late_file(bench: Bench, partition: str) -> list[str]:
-    """Write a late file to the directory that the partition had first, then overwrite it; returns its rows."""
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = sorted(overwrite(place_of(bench, partition), 500, 510))
-    wait_a_tick(place_of(bench, partition))
-    return rows
-
-
 def test_rule_2_a_late_file_that_an_overwrite_of_the_renamed_partition_followed_is_not_read(bench: Bench):
     """Its copy in the version that the renamed partition had left was taken for a file that arrived afterwards."""
     renamed(bench)
     moved_by_a_plan(bench, RENAMED, 700)
-    rows = overwritten_after_a_late_file(bench, RENAMED)
+    rows = overwritten_after_a_late_file(bench, place_of(bench, RENAMED))
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench)), halted(bench)) == (rows, None)
     bench.clean()
@@ -180,7 +171,7 @@ def test_rule_2_an_overwrite_counts_also_if_the_sweep_died_while_it_copied_a_lat
 ):
     renamed(bench)
     moved_by_a_plan(bench, RENAMED, 700)
-    rows = overwritten_after_a_late_file(bench, RENAMED)
+    rows = overwritten_after_a_late_file(bench, place_of(bench, RENAMED))
     if died == "afterwards":
         with killed_in_sweep("carry_copied"):
             swept(bench)
@@ -228,7 +219,7 @@ def test_rule_2_an_overwrite_counts_also_if_the_partition_was_renamed_again_afte
     moved_by_a_plan(bench, RENAMED, 700)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
         owner.rename(table_name(bench.table), "9", last)
-    rows = overwritten_after_a_late_file(bench, f"dt={last}")
+    rows = overwritten_after_a_late_file(bench, place_of(bench, f"dt={last}"))
     swept_to_the_end(bench)
     assert (rows_in(place_of(bench, f"dt={last}")), halted(bench)) == (rows, None)
 
@@ -593,10 +584,8 @@ def test_rule_2_a_plan_of_a_renamed_partition_waits_until_the_sweep_of_its_forme
     bench.request(partitions=[RENAMED])
     assert bench.run().result is RunResult.COMPLETED
     swept_to_the_end(bench)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
     place = place_of(bench)
-    rows = sorted([*overwrite(place, 500, 510), *write(place, 510, 520, "part-more.parquet")])
+    rows = sorted([*overwritten_after_a_late_file(bench, place), *write(place, 520, 530, "part-more.parquet")])
     bench.request(partitions=[RENAMED])
     outcome = bench.run()
     assert (outcome.result, outcome.reason) == (RunResult.CANCELLED, "Conflict")

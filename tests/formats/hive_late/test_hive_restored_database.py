@@ -28,6 +28,7 @@ from late_writing import (
     killed_at,
     killed_in_sweep,
     overwrite,
+    overwritten_after_a_late_file,
     swept,
     wait_a_tick,
     write,
@@ -307,6 +308,36 @@ def test_rule_2_both_commits_of_a_plan_are_recorded_if_the_first_one_was_undone(
     assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
 
 
+@pytest.mark.parametrize("died", ["before it marked the commit", "afterwards"])
+def test_rule_2_a_late_file_in_the_version_of_an_undone_commit_is_read_if_the_database_is_lost(
+    unmoved: Bench, died: str
+):
+    """No relocation left that version, so the file stayed invisible for good."""
+    bench = unmoved
+    before, plan = bench.case.partitions(bench.table), bench.request(partitions=[PARTITION])  # type: ignore[attr-defined]
+    if died == "afterwards":
+        point = mock.patch("executors.run.failpoint", side_effect=lambda name: killed_at(name, "before_record"))
+    else:
+        point = mock.patch("lake.formats.hive.writer.commit_record.mark_committed", side_effect=Killed)
+    with point, pytest.raises(Killed):
+        bench.run()
+    first = here(bench)
+    alter_partitions(bench, [before[PARTITION]])
+    bench.expire()
+    assert bench.rescue() is not None
+    assert bench.run().result is RunResult.COMPLETED
+    place, rows = here(bench), in_partition(bench)
+    assert place not in (first, home(bench))
+    lose_database(bench)
+    late = [*write(first, 900, 910), *write(home(bench), 910, 920)]
+    for _ in range(3):
+        bench.sweep()
+    assert (bench.state(plan), here(bench), halted(bench)) == ("completed", place, None)
+    assert in_partition(bench) == sorted([*rows, *late])
+    bench.clean()
+    assert (in_partition(bench), swept(bench), halted(bench)) == (sorted([*rows, *late]), SweepReport(), None)
+
+
 @pytest.mark.parametrize("first", ["the search", "the take-over"])
 def test_rule_2_a_commit_that_followed_a_plan_which_ran_at_the_backup_stays_the_last_one(known: Bench, first: str):
     """The plan's own commit was recorded behind it, and the partition was moved to where the plan had moved it."""
@@ -436,10 +467,8 @@ def test_rule_4_an_overwrite_that_a_commit_had_followed_is_not_waited_for(
 @pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
 def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_aside(known: Bench, is_lost: bool):
     """The check of the commit may have met the file or not, but the commits show the overwrite that followed it."""
-    bench, to, left = known, backup(known), here(known)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = [*overwrite(left, 700, 720), *write(left, 720, 730, "part-more.parquet")]
+    bench, to = known, backup(known)
+    rows = [*overwritten_after_a_late_file(bench), *write(here(bench), 720, 730, "part-more.parquet")]
     assert swept(bench).superseded == 1
     compact(bench)
     if is_lost:
@@ -456,11 +485,7 @@ def test_rule_2_a_late_file_that_was_kept_aside_seconds_before_the_commit_stays_
 
 def test_rule_2_a_copy_with_an_old_time_does_not_hide_that_an_overwrite_followed_another_late_file(known: Bench):
     """The overwrite seemed to have begun when the copied file was written, so the database's loss returned old rows."""
-    bench, left = known, here(known)
-    write(home(bench), 900, 910)
-    wait_a_tick(home(bench))
-    rows = overwrite(left, 700, 720)
-    wait_a_tick(left)
+    bench, rows = known, overwritten_after_a_late_file(known)
     rows += write(home(bench), 910, 920, "part-staged.parquet")
     os.utime(home(bench) / "part-staged.parquet", (time.time() - 3600, time.time() - 3600))
     report = swept(bench)

@@ -1,16 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which snapshots lakefold lets Iceberg expire if a branch has settings of its own."""
+"""Which snapshots lakefold lets Iceberg expire: none within the retention, none that a branch's settings keep."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
 import pytest
 from contract.attempts import run
-from contract.plans import plan_all
+from contract.plans import plan_all, plan_split
 from iceberg_case import IcebergCase
 from iceberg_readers import rows_of_all_readers
+from pyiceberg.table import StaticTable
 
 from lake.formats.iceberg import writer as iceberg_writer
+from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
 from lake.plan import Commit
 from lake.ports import DeletionResult
@@ -32,6 +35,39 @@ def delete(case: IcebergCase, table: TableRef, commit: Commit, retention: timede
 
 def keep(case: IcebergCase, table: TableRef, age_ms: int, branch: str = "main") -> None:
     case.java_table(table).manageSnapshots().setMaxSnapshotAgeMs(branch, age_ms).commit()
+
+
+def rows_by_snapshot(case: IcebergCase, table: TableRef) -> Mapping[int, Sequence[str]]:
+    """What Spark and PyIceberg, which agree, read of each snapshot."""
+    static = StaticTable.from_metadata(load_table(case.format._settings, table).metadata_location)
+    found = {}
+    for snapshot in snapshots(case, table):
+        frame = case.session.read.option("snapshot-id", str(snapshot)).table(case.name(table))
+        found[snapshot] = sorted(repr(row.asDict(recursive=True)) for row in frame.collect())
+        assert sorted(map(repr, static.scan(snapshot_id=snapshot).to_arrow().to_pylist())) == found[snapshot]
+    return found
+
+
+def test_snapshots_from_before_a_split_have_the_same_rows_until_the_retention_has_passed(
+    case: IcebergCase, table: TableRef
+):
+    run(case, plan_all(case.format, table, "p"))
+    case.append(table, "dt=0", 1000, 1010)
+    case.update(table, "dt=1")
+    run(case, plan_all(case.format, table, "q"))
+    before = rows_by_snapshot(case, table)
+    split = plan_split(case.format, table, "r")
+    assert [group.is_split for group in split.groups] == [True, True]
+    commit = run(case, split)
+    assert len(commit.outputs) == sum(group.output_files for group in split.groups) >= 4
+    case.append(table, "dt=1", 2000, 2010)
+    newest = case.rows(table)
+    assert len(delete(case, table, commit, timedelta(hours=1)).retained) == 2
+    after = rows_by_snapshot(case, table)
+    assert {snapshot: after[snapshot] for snapshot in before} == before
+    assert delete(case, table, commit, timedelta()).retained == {}
+    assert not before.keys() & snapshots(case, table)
+    assert case.rows(table) == newest
 
 
 def test_nothing_younger_than_the_retention_expires_by_an_age_of_main_that_is_shorter(

@@ -164,7 +164,7 @@ def _is_shown_by_table(metastore: MetastoreClient, table: MetastoreTable, ref: T
     A writer may undo the call by writing back the partition that it had read before, as Hive does at the end of an
     INSERT. A writer writes into the version only after it has read the new location.
     """
-    return _is_named_by_partition(metastore, table, record) or _has_foreign_files(ref, record)
+    return _is_named_by_partition(metastore, table, record) or has_foreign_files(ref, record)
 
 
 def _is_applied_and_dropped(
@@ -197,7 +197,8 @@ def _is_applied_and_dropped(
     return any(not files.exists(resolve_path(ref.location, move.location)) for move in dropped)
 
 
-def _has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
+def has_foreign_files(ref: TableRef, record: CommitRecord) -> bool:
+    """True if a writer has written into the version of a commit: it has read the location that the call had set."""
     files = file_io_of(ref.location)
     for move in record.commit.relocations:
         try:

@@ -9,11 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from functools import cache, partial
+from itertools import pairwise
 from posixpath import basename
 
 from lake.formats.hive.catalog.tables import list_partitions
 from lake.formats.hive.commit import commit_record, version_names
+from lake.formats.hive.commit.commit_lookup import has_foreign_files
 from lake.formats.hive.commit.commit_record import CommitRecord
 from lake.formats.hive.commit.preconditions import MAX_CHECK_AGE
 from lake.formats.hive.files.listing import is_hidden, to_located_file
@@ -21,9 +24,9 @@ from lake.formats.hive.relocation.arrival_times import recorded_arrivals, source
 from lake.formats.hive.relocation.late_files import digest_in_copy_name
 from lake.metastore import MetastoreClient, MetastoreTable
 from lake.model import TableRef
-from lake.plan import LocatedFile, Relocation, SupersededVersion, milliseconds_of
+from lake.plan import UNDONE, Commit, LocatedFile, Relocation, SupersededVersion, milliseconds_of
 from lake.relocation.model import FoundRelocations, UnrecordedLateCopy
-from lake.relocation.owner_moves import find_owner_moves
+from lake.relocation.owner_moves import RenamedHistory, find_owner_moves
 from lake.storage.files import FileEntry
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
@@ -46,6 +49,7 @@ def find_unrecorded_relocations(
     before = [
         one for one in _unknown_records(ref, ()) if one.commit.instant in known and _is_of_table(one, table, named)
     ]
+    made = _with_undone_relocations(ref, before, made)
     every = _oldest_first([*before, *made])
     names = {path for one in every for path in _recorded_paths(one)}
     listings = {
@@ -119,10 +123,18 @@ def _is_applied(
             commit_record.mark_committed(ref, token)
         return True
     if is_version:
-        return commit_record.is_marked_committed(ref, token)
-    new_locations = {(move.partition, move.location) for move in record.commit.relocations}
+        # The executor may have been killed before it marked the commit, and a writer may have undone the call since.
+        return commit_record.is_marked_committed(ref, token) or has_foreign_files(ref, record)
+    # The partition may have been renamed since; then its creation time is the same.
+    new_locations = {
+        (key, move.location)
+        for move in record.commit.relocations
+        for key in (move.partition, move.partition_created_at)
+        if key
+    }
     return any(
         (move.partition, move.previous_location) in new_locations
+        or (move.partition_created_at, move.previous_location) in new_locations
         for other in others
         if other.written_ns > record.written_ns
         for move in other.commit.relocations
@@ -135,6 +147,57 @@ def _oldest_first(records: Sequence[CommitRecord]) -> Sequence[CommitRecord]:
     The times in the names of versions are of the executors' clocks, which differ.
     """
     return sorted(records, key=lambda one: one.written_ns)
+
+
+def _with_undone_relocations(
+    ref: TableRef, before: Sequence[CommitRecord], made: Sequence[CommitRecord]
+) -> Sequence[CommitRecord]:
+    """Return ``made`` with a record for each commit that a writer has undone: a relocation back from its version.
+
+    The partition's next commit left the same location as the undone one, and the version is still there: a writer that
+    had read the partition before it was undone may write late files there.
+    """
+    moves = defaultdict[str, list[tuple[CommitRecord, Relocation]]](list)
+    for one in _oldest_first([*before, *made]):
+        for move in one.commit.relocations:
+            moves[move.partition].append((one, move))
+    unknown, found = {one.commit.instant for one in made}, list[CommitRecord]()
+    for one, move, after in (
+        (one, move, after) for these in moves.values() for (one, move), (_, after) in pairwise(these)
+    ):
+        is_undone = move.location != after.previous_location == move.previous_location
+        if not is_undone or version_names.version_started_ns(move.token) is None or move.token not in unknown:
+            continue
+        if entries := _list_files(ref, move.location):
+            found.append(_undone_record(ref, one, move, entries))
+    return _oldest_first([*made, *found])
+
+
+def _undone_record(ref: TableRef, record: CommitRecord, move: Relocation, entries: Sequence[FileEntry]) -> CommitRecord:
+    """Return the record of a relocation that undid ``move``; its commit's files in the version await their deletion."""
+    undo = replace(
+        move,
+        token=f"{UNDONE}{move.token}",
+        previous_location=move.location,
+        location=move.previous_location,
+        files=(),
+    )
+    there = {to_located_file(ref.location, one.path, one.bytes, one.modified_ns) for one in entries}
+    replaced = tuple(
+        SupersededVersion(
+            partition=move.partition,
+            path=file.path,
+            bytes=file.bytes,
+            instant=undo.token,
+            modified_at=datetime.fromtimestamp(file.modified_ms / 1000, UTC),
+        )
+        for file in move.files
+        if file in there
+    )
+    commit = Commit(
+        plan_id=record.commit.plan_id, instant=undo.token, outputs=(), superseded=replaced, relocations=(undo,)
+    )
+    return replace(record, commit=commit, partitions=(move.partition,))
 
 
 def _recorded_paths(record: CommitRecord) -> Iterator[str]:
@@ -214,15 +277,16 @@ def _late_copies(
     if the commits show such an overwrite. Neither holds for locations that the owner moved the partition away from: the
     files there may be those of another partition or table.
     """
+    every = [move for one in records for move in one.commit.relocations]
     moves = defaultdict[str, list[Relocation]](list)
-    for one in records:
-        for move in one.commit.relocations:
-            moves[move.partition].append(move)
-    given_up = frozenset(
-        (partition, these[index].token)
-        for partition, these in moves.items()
-        for index in find_owner_moves([(move.previous_location, move.location) for move in these]).moved_before
-    )
+    for move in every:
+        moves[move.partition].append(move)
+    history = RenamedHistory(every)
+    given_up = set[tuple[str, str]]()
+    for partition in moves:
+        these = history.of_partition(partition)
+        before = find_owner_moves([(move.previous_location, move.location) for move in these]).moved_before
+        given_up |= {(partition, these[index].token) for index in before if these[index].partition == partition}
     evidence = _HandledEvidence(
         last_records={move.partition: one for one in records for move in one.commit.relocations},
         replaced=frozenset(

@@ -17,7 +17,7 @@ class RelocationRow(Base):
     A row remains as long as the location that the partition left exists, since late files may arrive there. Such files
     wait for deletion under the row's plan, so the plan is not pruned before the row. Earlier releases pruned the plan.
     If a writer recreates a pruned location, a row records the location without a relocation (``RECREATED_PREFIX`` in
-    ``service.control.store.relocation.journal``). A relocation that was begun and discarded becomes such a row.
+    ``service.control.store.relocation.tokens``). A relocation that was begun and discarded becomes such a row.
 
     ``made_at_ms`` is None until it is known that the catalog has the new location. ``files`` are the files in the new
     location; only the last relocation of a partition keeps them.

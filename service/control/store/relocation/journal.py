@@ -18,20 +18,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 
 from lake.errors import Integrity, LeaseLost
 from lake.model import TableRef, partition_label
-from lake.plan import Commit, LocatedFile, LockOwner, Relocation
+from lake.plan import UNDONE, Commit, LocatedFile, LockOwner, Relocation
 from lake.relocation.model import LateCopy, ModifiedFile, PreviousLocation, RelocatedPartition, UnreadyReason
 from service.control.store.audit import record_audit
 from service.control.store.base import StorePart, insert_if_absent, with_row_locks
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
 from service.control.store.partition_locks import renew_locks
-from service.control.store.relocation.relocated_partitions import (
-    DISCARDED_PREFIX,
-    RECREATED_PREFIX,
-    RELEASED_PREFIX,
-    file_from_json,
-    load_relocated,
-)
+from service.control.store.relocation.relocated_partitions import file_from_json, load_relocated
+from service.control.store.relocation.tokens import DISCARDED_PREFIX, RECREATED_PREFIX, RELEASED_PREFIX
 from service.control.store.repeated_replacements import close_earlier_replacements
 
 REMOVED_BY_WRITER = "a writer has removed the file"
@@ -412,7 +407,7 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
         elif later[0].left_place != move.location:
             next_start = later[0].left_place
             undo = replace(
-                move, token=f"undone-{move.token}", previous_location=move.location, location=next_start, files=()
+                move, token=f"{UNDONE}{move.token}", previous_location=move.location, location=next_start, files=()
             )
             insert_if_absent(
                 connection, row, **_relocation_values(table, undo, commit.plan_id, ()), made_at_ms=db_now()

@@ -15,13 +15,8 @@ from lake.relocation.model import PastRelocation, RelocatedPartition, Relocation
 from service.control.store.base import StorePart, insert_if_absent
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import PlanRow, RelocationRow, SupersededRow
-from service.control.store.relocation.relocated_partitions import (
-    DISCARDED_PREFIX,
-    RECREATED_PREFIX,
-    RELEASED_PREFIX,
-    is_recreated,
-    load_relocated_by_number,
-)
+from service.control.store.relocation.relocated_partitions import load_relocated_by_number
+from service.control.store.relocation.tokens import DISCARDED_PREFIX, RECREATED_PREFIX, RELEASED_PREFIX, is_recreated
 
 T = TypeVar("T")
 

@@ -5,6 +5,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import timedelta
+from itertools import pairwise
 from operator import attrgetter
 from typing import Any
 
@@ -15,27 +16,8 @@ from lake.relocation.model import LateCopy, PreviousLocation, RelocatedPartition
 from lake.relocation.owner_moves import find_owner_moves
 from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
-
-RECREATED_PREFIX = "again-"
-"""The prefix of the token of a row that records a location without a relocation.
-
-There are three cases: a writer has recreated a location whose record was pruned, a relocation to the location was
-begun and discarded (see ``DISCARDED_PREFIX``), or the location is released (see ``RELEASED_PREFIX``).
-"""
-
-DISCARDED_PREFIX = f"{RECREATED_PREFIX}discarded-"
-"""The prefix of the token of a discarded relocation, which the catalog may still apply."""
-
-RELEASED_PREFIX = f"{RECREATED_PREFIX}released-"
-"""The prefix of the token of a row which records that the files in a location are not the partition's.
-
-The token of the last relocation that left the location follows, see ``PreviousLocation.is_released``.
-"""
-
-
-def is_recreated(token: str) -> bool:
-    """True if the row of ``token`` records a location, not a relocation; see ``RECREATED_PREFIX``."""
-    return token.startswith(RECREATED_PREFIX)
+from service.control.store.relocation.renamed_history import complete_histories
+from service.control.store.relocation.tokens import DISCARDED_PREFIX, RELEASED_PREFIX, is_recreated
 
 
 def load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
@@ -86,10 +68,13 @@ def _load(
     copies = select(late_copies.__table__).where(*of_partitions, *chosen_copies)
     for row in connection.execute(copies.order_by(late_copies.id)):
         copied[row.partition_path].append(_late_copy(row))
+    applied = {partition: these for partition, rows in by_partition.items() if (these := _applied_rows(rows))}
+    histories = complete_histories(connection, table, applied)
     return [
-        _relocated_partition(rows, recorded, tuple(copied[partition]))
-        for partition, rows in sorted(by_partition.items())
-        if any(_is_applied(row) for row in rows)
+        _relocated_partition(
+            by_partition[partition], applied[partition], histories[partition], recorded, tuple(copied[partition])
+        )
+        for partition in sorted(applied)
     ]
 
 
@@ -103,24 +88,38 @@ def _is_applied(row: Row[Any]) -> bool:
     return row.made_at_ms is not None and not is_recreated(row.token)
 
 
-def _relocated_partition(
-    rows: Sequence[Row[Any]], recorded: Mapping[tuple[str, str], Sequence[Row[Any]]], late_copies: tuple[LateCopy, ...]
-) -> RelocatedPartition:
+def _applied_rows(rows: Sequence[Row[Any]]) -> Sequence[Row[Any]]:
+    """Return the rows of applied relocations. Those of an earlier table of the same name do not concern this one."""
     applied = [row for row in rows if _is_applied(row)]
-    last = applied[-1]
-    # Relocations of an earlier table of the same name do not concern this one.
-    applied = [row for row in applied if None in (row.identity, last.identity) or row.identity == last.identity]
+    return [
+        row for row in applied if None in (row.identity, applied[-1].identity) or row.identity == applied[-1].identity
+    ]
+
+
+def _relocated_partition(
+    rows: Sequence[Row[Any]],
+    applied: Sequence[Row[Any]],
+    history: Sequence[Relocation],
+    recorded: Mapping[tuple[str, str], Sequence[Row[Any]]],
+    late_copies: tuple[LateCopy, ...],
+) -> RelocatedPartition:
+    last, name = applied[-1], applied[-1].partition_path
     # If a location was left several times, the last of these relocations counts.
     by_location = {row.left_place: row for row in applied}
     recreated = {row.left_place: row for row in rows if is_recreated(row.token)}
-    owner_moves = find_owner_moves([(row.left_place, row.place) for row in applied])
-    moved_ms = {applied[left].id: _made_ms(applied[move]) for left, move in owner_moves.moved_before.items()}
+    owner_moves = find_owner_moves([(move.previous_location, move.location) for move in history])
+    by_token = {row.token: row for row in applied}
+    moved_ms = {
+        history[left].token: _made_ms(by_token[next(one.token for one in history[move:] if one.partition == name)])
+        for left, move in owner_moves.moved_before.items()
+        if history[left].partition == name
+    }
     released = {row.token for row in rows if row.token.startswith(RELEASED_PREFIX)}
     previous_locations = tuple(
         _previous_location(
             row,
             recorded.get((row.partition_path, row.token), ()),
-            owner_moved_ms=moved_ms.get(row.id),
+            owner_moved_ms=moved_ms.get(row.token),
             is_released=f"{RELEASED_PREFIX}{row.token}" in released,
         )
         for location, row in (recreated | by_location).items()
@@ -139,7 +138,8 @@ def _relocated_partition(
         owner_location=str(last.partition_path) if owner_moves.location is None else owner_moves.location,
         since_relocation=timedelta(milliseconds=last.age_ms),
         table_identity=last.identity,
-        earlier_locations=_earlier_locations(applied) | _discarded_locations(rows),
+        earlier_locations=_earlier_locations(applied) | _discarded_locations(rows) | _locations_before(history, name),
+        other_names=frozenset(move.partition for move in history) - {name},
     )
 
 
@@ -176,6 +176,15 @@ def _earlier_locations(applied: Sequence[Row[Any]]) -> frozenset[tuple[str, str 
         if last is None or (last.place, last.partition_made_at) != (row.left_place, row.partition_made_at)
     ]
     return frozenset(by_relocation | {(row.left_place, None) for row in by_owner})
+
+
+def _locations_before(history: Sequence[Relocation], name: str) -> frozenset[tuple[str, str | None]]:
+    """Return the locations that relocations under ``name`` left, each with its token from one under another name."""
+    return frozenset(
+        (before.location, before.token)
+        for before, after in pairwise(history)
+        if before.partition != name == after.partition and before.location == after.previous_location
+    )
 
 
 def _previous_location(
