@@ -474,6 +474,6 @@ def test_a_late_commit_that_is_rolled_back_during_the_withdrawal_keeps_its_files
 
         monkeypatch.setattr(iceberg_writer, "require_storage_clock", late)
         assert one.discarded(None) == 0
-    state = case.sql(f"SELECT * FROM {case.name(table)} VERSION AS OF {made[0]}").collect()
+    state = case.session.read.option("snapshot-id", made[0]).table(case.name(table)).collect()
     assert sorted(repr(row.asDict(recursive=True)) for row in state) == rows
     assert case.rows(table) == rows

@@ -74,7 +74,8 @@ def test_files_of_a_commit_before_a_rename_are_left_alone(bench: Bench, by: str)
     renamed = replace_table(case, bench.table)
     bench.expire()
     if by == "sweep":
-        bench.execute(f"UPDATE plan SET state = 'cancelled' WHERE id = '{plan.plan_id}'")
+        ended = "state = 'cancelled', finalized_at_ms = claimed_at_ms, lease_until_ms = NULL"
+        bench.execute(f"UPDATE plan SET {ended} WHERE id = '{plan.plan_id}'")
         bench.table = with_identity(bench.format, bench.table)
         bench.store.register_table(bench.table, "compact")
     else:
