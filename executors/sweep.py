@@ -4,6 +4,8 @@
 import logging
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
+from dataclasses import replace
 
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
@@ -21,7 +23,7 @@ from lake.capabilities import (
 )
 from lake.model import TableRef
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, StagedWork
-from lake.plan_store import PlanStore
+from lake.plan_store import OrphanedStaging, PlanStore
 from lake.ports import SparkProvider, TableFormat
 
 log = logging.getLogger(__name__)
@@ -107,14 +109,32 @@ def _withdraw_orphaned_stagings(table: TableRef, format_: TableFormat, store: Pl
 
     Partitions of a live plan are skipped: a run of that plan withdraws its earlier attempts' work, and the work of
     other plans waits until that plan has ended. Files that a plan has replaced were part of the table, even if the
-    table no longer has a record of their commit; they are not withdrawn, and await deletion.
+    table no longer has a record of their commit; they are not withdrawn, and await deletion. The same holds for files
+    that were written for an earlier table of this name: it may have been renamed, and still have them.
     """
     if not isinstance(format_, FindsStaged):
         return 0
-    known = store.orphaned_stagings(table)
-    if not known:
-        return 0
-    left, withdrawn = frozenset(format_.remaining_staged(table, [entry.staged for entry in known])), 0
+    by_identity: dict[str | None, list[OrphanedStaging]] = defaultdict(list)
+    for entry in store.orphaned_stagings(table):
+        by_identity[entry.table_identity].append(entry)
+    withdrawn = 0
+    for identity, known in by_identity.items():
+        planned = table if identity is None else replace(table, identity=identity)
+        left = frozenset(format_.remaining_staged(planned, [entry.staged for entry in known]))
+        withdrawn += _withdraw_stagings(planned, known, left, format_, store, spark)
+    return withdrawn
+
+
+def _withdraw_stagings(
+    table: TableRef,
+    known: Sequence[OrphanedStaging],
+    left: AbstractSet[str],
+    format_: TableFormat,
+    store: PlanStore,
+    spark: SparkProvider,
+) -> int:
+    """Withdraw those of ``known`` that are ``left``, and clear expired ones. Returns the number of withdrawn ones."""
+    withdrawn = 0
     if left:
         replaced = [due.version.path for due in store.awaiting_deletion(table)]
         left -= {

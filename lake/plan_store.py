@@ -40,13 +40,15 @@ class SupersededRecord:
 class OrphanedStaging:
     """The staged files of an attempt on which no executor works, and the partitions of its plan.
 
-    ``is_expired``: no process can be expected to write to them now.
+    ``is_expired``: no process can be expected to write to them now. ``table_identity`` is the identity of the table at
+    the time of planning, see ``TableRef``.
     """
 
     plan_id: str
     partitions: Collection[str]
     staged: StagedWork
     is_expired: bool
+    table_identity: str | None = None
 
 
 class PlanStore(Protocol):

@@ -46,6 +46,7 @@ class JournalParts:
                 partitions=row.plan.partitions,
                 staged=one.staged,
                 is_expired=one.at <= self.now() - self.settings.watched_for,
+                table_identity=row.plan.table.identity,
             )
             for row, one in self._left(table)
             if not (row.state is PlanState.INFLIGHT and row.epoch == one.epoch)

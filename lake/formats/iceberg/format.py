@@ -2,10 +2,11 @@
 """The adapter of Iceberg tables: everything that reads tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from lake.capabilities import capabilities_of
+from lake.capabilities import capabilities_of, recreated_reason
 from lake.engines import RewriteEngine
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
 from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, table_identity
@@ -81,7 +82,10 @@ class IcebergFormat:
 
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """See ``FindsStaged``."""
-        return commits.remaining_staged(self._load(table), staged)
+        loaded = self._load(table)
+        if recreated_reason(replace(table, identity=table_identity(loaded)), table.identity) is not None:
+            return []
+        return commits.remaining_staged(loaded, staged)
 
     def deletion_blockers(
         self, table: TableRef, versions: Sequence[SupersededVersion], retention: timedelta = timedelta()

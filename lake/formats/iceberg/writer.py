@@ -358,10 +358,16 @@ class IcebergWriter:
         staged: Collection[StagedWork] = (),
         epoch: int | None = None,
     ) -> int:
-        """See ``TableWriter``. The withdrawal is a snapshot without changes that names the tokens."""
+        """See ``TableWriter``. The withdrawal is a snapshot without changes that names the tokens.
+
+        If the table was created again, nothing is withdrawn: the earlier table may exist under another name and have
+        committed the files, and the new table can't show this.
+        """
         wanted = [one for one in staged if instants is None or one.token in instants]
         for _ in range(_WITHDRAWALS):
             table = self._load()
+            if self._recreated_reason(table_identity(table)) is not None:
+                return 0
             tokens = remaining_staged(table, wanted)
             if not tokens:
                 return 0
@@ -382,6 +388,9 @@ class IcebergWriter:
 
         def check(base: BaseMetadata, new: NewSnapshot) -> None:
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
+                raise _Moved
+            # An attempt may have committed and been rolled back: the table still has the snapshot and its files.
+            if not set(tokens).isdisjoint(base.summaries(TOKEN)):
                 raise _Moved
 
         java_table = self._open()
@@ -415,9 +424,9 @@ class IcebergWriter:
             if reason is not None:
                 raise Conflict(f"{self._ref.name}: {reason}")
         now_ms = require_storage_clock(table, "expiring snapshots")
-        java_table = self._open()
+        self.start()  # a session may take long to start
         self.fence()
-        return expiry.expire(table, java_table, versions, self.retention, now_ms)
+        return expiry.expire(self._load, self._open, versions, self.retention, now_ms)
 
     # Helpers.
 
@@ -429,9 +438,11 @@ class IcebergWriter:
 
     def _require_identity(self, identity: str) -> None:
         """Raise Conflict if the table has the UUID ``identity`` because it was created again after the plan."""
-        reason = recreated_reason(replace(self._ref, identity=identity), self._ref.identity)
-        if reason is not None:
+        if (reason := self._recreated_reason(identity)) is not None:
             raise Conflict(reason)
+
+    def _recreated_reason(self, identity: str) -> str | None:
+        return recreated_reason(replace(self._ref, identity=identity), self._ref.identity)
 
 
 def _iceberg_notes(inputs: RewriteInputs) -> list[str]:

@@ -43,7 +43,7 @@ class StagedJournal(StorePart):
         left = StagedRow.table_name == table.name, StagedRow.cleared_at_ms.is_(None), ~worked_on
         is_old = StagedRow.staged_at_ms <= db_now() - timedelta_to_ms(STAGED_WATCH_PERIOD)
         query = (
-            select(StagedRow.plan_id, StagedRow.token, StagedRow.paths, is_old.label("is_old"))
+            select(StagedRow.plan_id, StagedRow.token, StagedRow.paths, is_old.label("is_old"), PlanRow.identity)
             .join(PlanRow, PlanRow.id == StagedRow.plan_id)
             .where(*left)
             .order_by(StagedRow.staged_at_ms, StagedRow.token)
@@ -67,6 +67,7 @@ class StagedJournal(StorePart):
                 partitions=partitions[row.plan_id],
                 staged=_staged(row.token, row.paths),
                 is_expired=bool(row.is_old),
+                table_identity=row.identity,
             )
             for row in rows
         ]

@@ -22,6 +22,7 @@ from executors.engines.arrow import ArrowEngine
 from executors.engines.backends import InProcessBackend
 from executors.engines.stitch.engine import ParquetStitchEngine
 from lake.errors import Conflict, LakefoldError, Rejected
+from lake.formats.iceberg import writer as iceberg_writer
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.jvm import exact_commit
 from lake.formats.iceberg.jvm.java_table import JavaTable
@@ -453,3 +454,26 @@ def test_a_commit_that_took_effect_keeps_its_files_after_any_answer_of_the_catal
     case.sql(f"REFRESH TABLE {case.name(table)}")
     assert case.rows(table) == rows_before
     assert case.format.find_commit(table, "p") is not None
+
+
+def test_a_late_commit_that_is_rolled_back_during_the_withdrawal_keeps_its_files(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    """The table still has the snapshot, and reads of this state need the files."""
+    rows, first = case.rows(table), case.java_table(table).currentSnapshot().snapshotId()
+    asked = iceberg_writer.require_storage_clock
+    made: list[str] = []
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+
+        def late(loaded: Any, doing: str) -> int:
+            if doing == "withdrawing an attempt" and not made:
+                made.append(one.writer.commit(rewrite).instant)
+                case.java_table(table).manageSnapshots().rollbackTo(first).commit()
+            return asked(loaded, doing)
+
+        monkeypatch.setattr(iceberg_writer, "require_storage_clock", late)
+        assert one.discarded(None) == 0
+    state = case.session.read.option("snapshot-id", made[0]).table(case.name(table)).collect()
+    assert sorted(repr(row.asDict(recursive=True)) for row in state) == rows
+    assert case.rows(table) == rows

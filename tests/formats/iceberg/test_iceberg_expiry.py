@@ -3,6 +3,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from contract.attempts import run
@@ -11,6 +12,7 @@ from iceberg_case import IcebergCase
 from iceberg_readers import rows_of_all_readers
 from pyiceberg.table import StaticTable
 
+from lake.formats.iceberg import writer as iceberg_writer
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
 from lake.plan import Commit
@@ -109,3 +111,38 @@ def test_a_branch_with_a_shorter_age_keeps_its_young_snapshots(case: IcebergCase
     before = snapshots(case, table)
     assert "a branch has its own max-snapshot-age-ms" in delete(case, table, commit, timedelta()).retained[0]
     assert snapshots(case, table) == before
+
+
+def test_a_shorter_age_of_main_expires_no_snapshot_outside_of_main_that_the_table_keeps(
+    case: IcebergCase, table: TableRef
+):
+    """Such a snapshot may be staged (``write.wap.enabled``): its files are not yet part of any branch."""
+    name = case.name(table)
+    case.sql(f"ALTER TABLE {name} SET TBLPROPERTIES ('history.expire.max-snapshot-age-ms' = '{HOUR_MS}')")
+    keep(case, table, 1)
+    case.java_table(table).newFastAppend().stageOnly().set("wap.id", "w").commit()
+    commit = run(case, plan_all(case.format, table, "p"))
+    before = snapshots(case, table)
+    assert set(delete(case, table, commit, timedelta()).retained) == set(range(6))
+    assert snapshots(case, table) == before
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("history.expire.min-snapshots-to-keep", "100"), ("history.expire.max-snapshot-age-ms", str(HOUR_MS))],
+)
+def test_settings_that_the_owner_changes_right_before_the_expiry_are_kept(
+    case: IcebergCase, table: TableRef, key: str, value: str, monkeypatch: pytest.MonkeyPatch
+):
+    commit = run(case, plan_all(case.format, table, "p"))
+    before, rows, stored = snapshots(case, table), rows_of_all_readers(case, table), case.stored(table)
+    asked = iceberg_writer.require_storage_clock
+
+    def changed(*arguments: Any) -> int:
+        case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('{key}' = '{value}')")
+        return asked(*arguments)
+
+    monkeypatch.setattr(iceberg_writer, "require_storage_clock", changed)
+    assert f"{key} = {value}" in delete(case, table, commit, timedelta()).retained[0]
+    assert (snapshots(case, table), case.stored(table)) == (before, stored)
+    assert rows_of_all_readers(case, table) == rows

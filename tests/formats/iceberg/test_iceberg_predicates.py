@@ -145,3 +145,72 @@ def _agree(found: Found) -> bool:
     """True if some rows but not all fit, and every reader finds the same ones."""
     by_spark, by_duckdb, by_pyiceberg = found
     return 0 < len(by_spark) < 120 and by_duckdb == by_spark and by_pyiceberg in (None, by_spark)
+
+
+NESTED = (
+    "id bigint, u string, a struct<n: int, s: string, d: decimal(12,3)>, l array<struct<k: int>>, "
+    "m map<string, bigint>, p decimal(9,2), q decimal(30,4), s string, t timestamp, b binary, d date, g smallint"
+)
+NESTED_VALUES = (
+    "id",
+    "concat('', repeat('\U0010ffff', 20), lpad(id, 3, '0')) AS u",
+    f"IF(id % 11 = 0, NULL, named_struct('n', CAST(id - 60 AS int), 's', concat('{LONG} ', lpad(id, 3, '0')), "
+    "'d', CAST((id - 60) / 8.0D AS decimal(12,3)))) AS a",
+    "IF(id % 4 = 0, NULL, array(named_struct('k', CAST(id AS int)), named_struct('k', CAST(-id AS int)))) AS l",
+    "IF(id % 4 = 1, NULL, map(concat('k', id % 3), id, 'z', -id)) AS m",
+    "IF(id % 9 = 3, NULL, CAST((id - 60) / 8.0D AS decimal(9,2))) AS p",
+    "IF(id % 9 = 4, NULL, CAST((id - 60) * 1000000000000000000BD AS decimal(30,4))) AS q",
+    f"IF(id % 5 = 1, NULL, concat('{LONG} \U0001f980 ', lpad(id, 3, '0'))) AS s",
+    "IF(id % 9 = 0, NULL, timestamp_micros((id - 60) * 1000001)) AS t",
+    "IF(id % 9 = 5, NULL, unhex(concat('FFFF', lpad(hex(id), 2, '0')))) AS b",
+    "date_add(DATE'1969-12-01', CAST(id AS int)) AS d",
+    "CAST(id - 60 AS smallint) AS g",
+)
+NESTED_PREDICATES = (
+    "a.n < -55",
+    "a.n >= 55",
+    f"a.s > '{LONG} 100'",
+    "a.d < 0",
+    "a IS NULL",
+    "a.n IS NULL",
+    "l[0].k > 100",
+    "m['k1'] > 60",
+    "u > repeat('\U0010ffff', 20)",
+    "u <= concat(repeat('\U0010ffff', 20), '005')",
+    f"s >= '{LONG} \U0001f980 110'",
+    f"s LIKE '{LONG} \U0001f980 10%'",
+    "b > X'FFFF70'",
+    "d < DATE'1969-12-05'",
+    "g < -50",
+)
+BOUNDED = ("id", "u", "a.n", "a.s", "a.d", "p", "q", "s", "t", "b", "d", "g")
+AGGREGATES = ("count(1)", *(f"{function}({column})" for column in BOUNDED for function in ("min", "max", "count")))
+
+
+@pytest.mark.parametrize("mode", ["full", "truncate(16)", "counts"])
+@pytest.mark.parametrize("engine", ["arrow", "stitch", "hybrid"])
+def test_predicates_of_nested_columns_and_aggregates_by_bounds_have_the_same_answers(
+    new_case: NewCase, tmp_path: Path, engine: str, mode: str
+):
+    """Spark takes ``min`` and ``max`` from bounds in the mode ``full``, and counts from those of values and nulls."""
+    case = new_case("jdbc", properties={"write.metadata.metrics.default": mode})
+    case.engines = (engines(case.session)[engine](),)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    name = case.name(table)
+    case.sql(f"CREATE OR REPLACE TABLE {name} ({NESTED}) USING iceberg")
+    for low in range(0, 120, 40):
+        case.session.range(low, low + 40, 1, 1).selectExpr(*NESTED_VALUES).writeTo(name).append()
+
+    def answers() -> dict[str, Any]:
+        found: dict[str, Any] = {
+            one: sorted(row["id"] for row in case.sql(f"SELECT id FROM {name} WHERE {one}").collect())
+            for one in NESTED_PREDICATES
+        }
+        for one in AGGREGATES:
+            found[one] = case.sql(f"SELECT {one} FROM {name}").collect()[0][0]
+        return found
+
+    before = answers()
+    run(case, plan_all(case.format, table, "p", engine=case.engines[0].name, min_row_group_bytes=1 << 12))
+    assert len(live_paths(case, table)) == 1
+    assert answers() == before

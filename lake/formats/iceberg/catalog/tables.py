@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
+from lake.capabilities import recreated_reason
 from lake.errors import LakefoldError, Rejected, TableGone, Transient, first_line
 from lake.formats.iceberg.catalog import hadoop, hive, jdbc, rest
 from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
@@ -75,16 +76,20 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
 
 
 def load_table(settings: Mapping[str, str], ref: TableRef) -> LoadedTable:
-    """Return the present metadata of ``ref``.
+    """Return the present metadata of ``ref``. A table with the identity of ``ref`` may have another location now.
 
-    Raises TableGone if the catalog no longer has it, Rejected if it can't be read or has moved, Transient if it can't
-    be reached.
+    Raises TableGone if the catalog no longer has it, or has another table at another location under its name, Rejected
+    if it can't be read, or if its location differs and ``ref`` has no identity, Transient if it can't be reached.
     """
     if ref.catalog is None:
         raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
     opened = read_settings(settings, ref.catalog.name)
     found = _load_once(opened, ref.catalog, ref.name)
     if found.ref.location != ref.location:
+        if (reason := recreated_reason(replace(ref, identity=table_identity(found)), ref.identity)) is not None:
+            raise TableGone(reason)
+        if ref.identity is not None:
+            return replace(found, ref=ref)  # metadata names all files by whole paths
         raise Rejected(f"{ref.name}: its location is {found.ref.location} now, and was {ref.location}; scan it again")
     return replace(found, ref=ref)
 

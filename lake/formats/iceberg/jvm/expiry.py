@@ -2,21 +2,23 @@
 """Deletes superseded files by Iceberg's own expiry, which removes the files that no remaining snapshot lists."""
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read.live_files import MAIN, snapshot_of
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
-from lake.storage.locations import resolve_path
+from lake.storage.locations import canonical_location, resolve_path
 
 _MAX_AGE, _MAX_AGE_DEFAULT_MS = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
 _GC = "gc.enabled"
+_TRIES = 5
 
 
 def expiry_limit_ms(
@@ -42,7 +44,11 @@ def _max_age(table: LoadedTable) -> tuple[str, int]:
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.max_snapshot_age_ms is not None:
         return f"max-snapshot-age-ms of {MAIN}", int(main.max_snapshot_age_ms)
-    return _MAX_AGE, int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
+    return _MAX_AGE, _table_max_age(table)
+
+
+def _table_max_age(table: LoadedTable) -> int:
+    return int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
 
 
 def _min_kept(table: LoadedTable) -> tuple[str, int]:
@@ -80,40 +86,94 @@ def _ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[An
 
 
 def expire(
-    table: LoadedTable,
-    java_table: JavaTable,
+    load: Callable[[], LoadedTable],
+    open_table: Callable[[], JavaTable],
     versions: Sequence[SupersededVersion],
     retention: timedelta,
     now_ms: int,
 ) -> DeletionResult:
-    """Expire the states before the commits that superseded ``versions``, and no later ones. Raises Transient.
+    """Expire the states before the commits that superseded ``versions``, and no later ones.
 
-    ``now_ms`` is the present time in ms since 1970, by a clock that is not ahead of the storage's.
+    ``now_ms`` is the present time in ms since 1970, by a clock that is not ahead of the storage's. Raises Transient,
+    also if other commits change the table all the time.
     """
-    paths = [resolve_path(table.ref.location, version.path) for version in versions]
+    location = load().ref.location
+    paths = [resolve_path(location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
-    limit, kept_by = expiry_limit_ms(table, versions, retention, now_ms), _kept_by(table)
-    oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
-    if limit is not None and oldest is not None:
-        with translated_errors(table.ref.name, "expiring snapshots"):
-            update = java_table.table.expireSnapshots().expireOlderThan(limit)
-            # By a time limit alone, Iceberg deletes replaced files only once the snapshot that replaced them expires
-            # too. If the call also names a snapshot, Iceberg deletes all files that no remaining snapshot lists.
-            update = update.expireSnapshotId(oldest).cleanExpiredFiles(True)
-            # A branch's own maximum age takes precedence over `expireOlderThan`, even if it is shorter.
-            too_young = sorted(one.snapshotId() for one in update.apply() if one.timestampMillis() >= limit)
-            if too_young:
-                kept_by = (
-                    f"a branch has its own max-snapshot-age-ms, which would also expire snapshot {too_young[0]}, "
-                    "earlier than the retention or the table allow"
-                )
-            else:
-                update.commit()
+    for _ in range(_TRIES):
+        kept_by = _expire_once(load, open_table, versions, retention, now_ms)
+        if kept_by is not None:
+            break
+    else:
+        raise Transient(f"{load().ref.name}: expiring snapshots waits: the table changed {_TRIES} times meanwhile")
     left = {index for index, path in enumerate(paths) if os.path.exists(path)}
     return DeletionResult(
         bytes_freed=sum(size for index, size in enumerate(sizes) if size is not None and index not in left),
         retained=dict.fromkeys(sorted(left), f"left to the table's own expiry ({kept_by})"),
     )
+
+
+def _expire_once(
+    load: Callable[[], LoadedTable],
+    open_table: Callable[[], JavaTable],
+    versions: Sequence[SupersededVersion],
+    retention: timedelta,
+    now_ms: int,
+) -> str | None:
+    """Expire snapshots, and return the reason why files may remain. Returns None if the table changed meanwhile.
+
+    The limits come from the metadata to which Iceberg applies them, so they follow settings that the owner has just
+    changed.
+    """
+    table = load()
+    limit, kept_by = expiry_limit_ms(table, versions, retention, now_ms), _kept_by(table)
+    oldest = None if limit is None else oldest_expiring_snapshot(table, limit)
+    if limit is None or oldest is None:
+        return kept_by
+    java_table = open_table()
+
+    def is_current() -> bool:
+        location = str(java_table.operations.current().metadataFileLocation())
+        return canonical_location(location) == canonical_location(table.metadata_location)
+
+    def new_update() -> Any:
+        update = java_table.table.expireSnapshots().expireOlderThan(limit)
+        # By a time limit alone, Iceberg deletes replaced files only once the snapshot that replaced them expires
+        # too. If the call also names a snapshot, Iceberg deletes all files that no remaining snapshot lists.
+        return update.expireSnapshotId(oldest).cleanExpiredFiles(True)
+
+    with translated_errors(table.ref.name, "expiring snapshots"):
+        # Iceberg takes some settings from the metadata that is loaded now, others from what `apply` loads.
+        if not is_current():
+            return None
+        # A branch's own maximum age takes precedence over `expireOlderThan`, even if it is shorter.
+        expiring = {int(one.snapshotId()): int(one.timestampMillis()) for one in new_update().apply()}
+        if not is_current():
+            return None
+        if too_young := sorted(one for one, at in expiring.items() if at >= limit):
+            return (
+                f"a branch has its own max-snapshot-age-ms, which would also expire snapshot {too_young[0]}, "
+                "earlier than the retention or the table allow"
+            )
+        if promised := sorted(expiring.keys() & _kept_outside_main(table, now_ms)):
+            return (
+                f"{_max_age(table)[0]} is shorter than {_MAX_AGE}, which keeps snapshot {promised[0]} outside of {MAIN}"
+            )
+        # An update that was applied once would expire the same snapshots, even if the table keeps them by now.
+        new_update().commit()
+    return kept_by
+
+
+def _kept_outside_main(table: LoadedTable, now_ms: int) -> set[int]:
+    """Return the snapshots outside of ``main`` that the table's own maximum age keeps.
+
+    ``expireOlderThan`` also applies to them, but the maximum age of ``main`` does not. They are snapshots of other
+    branches, and staged snapshots that a writer has not published yet (``write.wap.enabled``).
+    """
+    by_id, newest = {one.snapshot_id: one for one in table.metadata.snapshots}, snapshot_of(table)
+    main = set() if newest is None else {one.snapshot_id for one in _ancestors(by_id, newest.snapshot_id)}
+    earliest = now_ms - _table_max_age(table)
+    return {key for key, one in by_id.items() if key not in main and one.timestamp_ms >= earliest}
 
 
 def _kept_by(table: LoadedTable) -> str:
