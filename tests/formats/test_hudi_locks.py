@@ -3,6 +3,7 @@
 
 import socket
 import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -90,6 +91,41 @@ def test_trap_a_streaming_writer_in_the_middle_of_its_metadata_is_waited_for(
     assert [row for row in trips.rows() if row in set(rows_before)] == rows_before
     assert len(trips.rows()) == len(rows_before) + 50
     assert {output.path for output in commit.outputs} <= set(trips.data_files())
+
+
+TAKE_WHEN_FREE = """
+import os, sys
+for line in sys.stdin:
+    print("waiting", flush=True)
+    while True:
+        try:
+            os.close(os.open(sys.argv[1], os.O_CREAT | os.O_EXCL))
+        except FileExistsError:
+            continue
+        break
+    print("taken", flush=True)
+"""
+
+
+def test_a_release_deletes_the_lock_file_once_and_leaves_that_of_the_next_holder(table: NewTable) -> None:
+    """Hudi's own release deletes the file again, perhaps when a writer has already taken the lock."""
+    trips = table(**LOCK)
+    lock, client = trips.base / ".hoodie/lock", HudiClient(trips.ref, trips.spark)
+    command = [sys.executable, "-c", TAKE_WHEN_FREE, str(lock)]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1) as next_holder:
+        assert next_holder.stdin is not None
+        assert next_holder.stdout is not None
+        for _ in range(20):
+            with client.locked("testing"):
+                next_holder.stdin.write("\n")
+                assert next_holder.stdout.readline() == "waiting\n"
+            assert next_holder.stdout.readline() == "taken\n"
+            assert lock.exists()
+            lock.unlink()
+    with client.locked("testing"):
+        assert lock.exists()
+    client.close()
+    assert not lock.exists()
 
 
 @pytest.mark.parametrize("state", ["requested", "inflight"])

@@ -216,6 +216,19 @@ class Bundle:
         """Release the table's lock."""
         self._transaction_manager(client).endStateChange(owner)
 
+    def release_lock_file(self, client: Any, owner: Any) -> None:
+        """Release the table's lock, which is a lock file, and delete the file once.
+
+        ``release_lock`` deletes the file twice, see ``LockManager.unlock()``: the second time without a check of whose
+        file it is. In between, a writer may have taken the lock.
+        """
+        manager, nothing = self._transaction_manager(client), self.jvm.org.apache.hudi.common.util.Option.empty()
+        if self.call_private(manager, "reset", owner, nothing, nothing):
+            lock_manager = self.private_field(manager, "lockManager")
+            lock_manager.getLockProvider().close()
+            # Otherwise the lock manager would close the same provider again, with another deletion.
+            self._find_private_field(lock_manager, "lockProvider").set(lock_manager, None)
+
     def lock_provider(self, client: Any) -> Any:
         """Return Hudi's provider of the lock that ``acquire_lock`` took: a separate object for each acquisition."""
         return self.private_field(self._transaction_manager(client), "lockManager").getLockProvider()
@@ -339,12 +352,15 @@ class Bundle:
 
     def private_field(self, target: Any, name: str) -> Any:
         """Return the value of a private or protected field of ``target``."""
+        return self._find_private_field(target, name).get(target)
+
+    def _find_private_field(self, target: Any, name: str) -> Any:
         java_class = target.getClass()
         while java_class is not None:
             for candidate in java_class.getDeclaredFields():
                 if candidate.getName() == name:
                     candidate.setAccessible(True)
-                    return candidate.get(target)
+                    return candidate
             java_class = java_class.getSuperclass()
         raise Rejected(f"Hudi bundle {self.version} has no field {name} in {target.getClass().getName()}")
 

@@ -135,12 +135,14 @@ class TableLock:
 
     def _release_hudi_lock(self, owner: Any, entry: OpenLockEntry | None, hudi_lock: HudiLock | None) -> None:
         """Release the lock that the writers share."""
-        lost = has_lock_file_provider(self.table) and hudi_lock is not None and hudi_lock.loss_reason() is not None
+        is_file = has_lock_file_provider(self.table)
+        lost = is_file and hudi_lock is not None and hudi_lock.loss_reason() is not None
         if lost or (entry is not None and not entry.is_held):
             self._has_foreign_holder = True  # Hudi would delete the file of the current holder
         else:
+            release = self._bundle.release_lock_file if is_file else self._bundle.release_lock
             try:
-                self._bundle.release_lock(self._lock_client, owner)
+                release(self._lock_client, owner)
             except Exception:
                 # Some of Hudi's locks can be released only by the thread that took them, which may have ended.
                 if hudi_lock is None or not hudi_lock.force_release():
