@@ -131,6 +131,24 @@ class RelocatedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRelocation:
+    """The relocation that a partition names as its last one in the catalog, and where the partition is now.
+
+    A partition that was renamed since then names a relocation that lakefold made under the former name.
+    """
+
+    token: str
+    location: str
+    #: the time at which the catalog's partition was created, in seconds
+    partition_created_at: int
+
+    @property
+    def former_name(self) -> str | None:
+        """The name that the partition had at the relocation; None if its location does not show the name."""
+        return partition_of_version_directory(self.location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VacatedLocation:
     """A location that a partition has left; ``relocation_id`` is the relocation's id in the database."""
 
