@@ -159,7 +159,7 @@ def _expire_once(
             return (
                 f"{_max_age(table)[0]} is shorter than {_MAX_AGE}, which keeps snapshot {promised[0]} outside of {MAIN}"
             )
-        # An update that was applied once would expire the same snapshots, even if the table keeps them by now.
+        # An update that was applied once would expire the same snapshots, even if the table's settings keep them now.
         new_update().commit()
     return kept_by
 

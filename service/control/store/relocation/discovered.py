@@ -16,6 +16,7 @@ from lake.capabilities import RECREATED
 from lake.model import FileSlice, TableRef
 from lake.plan import (
     LIVE_STATES,
+    UNDONE,
     ClusteringGroup,
     Commit,
     LocatedFile,
@@ -88,6 +89,8 @@ class DiscoveredRelocations(StorePart):
         left_to_plans: list[str] = []
         #: by partition with a commit that is left to its run: the list that its later commits are added to
         waiting: dict[str, list[str]] = {}
+        #: commits that the sweep records, together with the relocations that undid them
+        left_to_sweep: set[str] = set()
         newest_epochs = defaultdict[str, int](int)
         for one in found:
             newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
@@ -102,6 +105,8 @@ class DiscoveredRelocations(StorePart):
                 if one.is_recorded:
                     _insert_late_copies(connection, table, one, one.late_copies)
                     _close_removed(connection, table, one)
+                    continue
+                if commit.instant.removeprefix(UNDONE) in left_to_sweep:
                     continue
                 partitions = [move.partition for move in commit.relocations]
                 row = _lock_plan(connection, table, commit)
@@ -121,6 +126,7 @@ class DiscoveredRelocations(StorePart):
                     _insert_discovered_plan(connection, table, commit, newest_epochs[commit.plan_id])
                 elif row.table_name == table.name:
                     if _is_recorded_elsewhere(row, commit):
+                        left_to_sweep.add(commit.instant)
                         continue
                 elif row.state not in LIVE_STATES or commit.epoch is not None:
                     _transfer_plan_records(connection, table, row.id, row.table_name)
