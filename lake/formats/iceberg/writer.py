@@ -426,7 +426,7 @@ class IcebergWriter:
         now_ms = require_storage_clock(table, "expiring snapshots")
         self.start()  # a session may take long to start
         self.fence()
-        return expiry.expire(self._load, self._open, versions, self.retention, now_ms)
+        return expiry.expire(self._ref, self._load, self._open, versions, self.retention, now_ms)
 
     # Helpers.
 
