@@ -2,14 +2,13 @@
 """The adapter of Iceberg tables: everything that reads tables."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from types import MappingProxyType
 
-from lake.capabilities import capabilities_of, recreated_reason
+from lake.capabilities import capabilities_of
 from lake.engines import RewriteEngine
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
-from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, table_identity
+from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, other_table_reason, table_identity
 from lake.formats.iceberg.read import audit, commits, deletion_blockers, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
 from lake.formats.iceberg.session import SESSION
@@ -83,7 +82,7 @@ class IcebergFormat:
     def remaining_staged(self, table: TableRef, staged: Collection[StagedWork]) -> Collection[str]:
         """See ``FindsStaged``."""
         loaded = self._load(table)
-        if recreated_reason(replace(table, identity=table_identity(loaded)), table.identity) is not None:
+        if other_table_reason(table, table_identity(loaded)) is not None:
             return []
         return commits.remaining_staged(loaded, staged)
 

@@ -19,11 +19,10 @@ from typing import Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from lake.capabilities import recreated_reason
 from lake.engine_choice import choose_engines, engine_notes, rewrite_groups, split_by_engine
 from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, table_identity
+from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, other_table_reason, table_identity
 from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
 from lake.formats.iceberg.jvm import expiry
 from lake.formats.iceberg.jvm.errors import translated_errors
@@ -366,7 +365,7 @@ class IcebergWriter:
         wanted = [one for one in staged if instants is None or one.token in instants]
         for _ in range(_WITHDRAWALS):
             table = self._load()
-            if self._recreated_reason(table_identity(table)) is not None:
+            if other_table_reason(self._ref, table_identity(table)) is not None:
                 return 0
             tokens = remaining_staged(table, wanted)
             if not tokens:
@@ -426,7 +425,7 @@ class IcebergWriter:
         now_ms = require_storage_clock(table, "expiring snapshots")
         self.start()  # a session may take long to start
         self.fence()
-        return expiry.expire(self._load, self._open, versions, self.retention, now_ms)
+        return expiry.expire(self._ref, self._load, self._open, versions, self.retention, now_ms)
 
     # Helpers.
 
@@ -438,11 +437,8 @@ class IcebergWriter:
 
     def _require_identity(self, identity: str) -> None:
         """Raise Conflict if the table has the UUID ``identity`` because it was created again after the plan."""
-        if (reason := self._recreated_reason(identity)) is not None:
+        if (reason := other_table_reason(self._ref, identity)) is not None:
             raise Conflict(reason)
-
-    def _recreated_reason(self, identity: str) -> str | None:
-        return recreated_reason(replace(self._ref, identity=identity), self._ref.identity)
 
 
 def _iceberg_notes(inputs: RewriteInputs) -> list[str]:

@@ -162,9 +162,8 @@ def _with_undone_relocations(
         for move in one.commit.relocations:
             moves[move.partition].append((one, move))
     unknown, found = {one.commit.instant for one in made}, list[CommitRecord]()
-    for one, move, after in (
-        (one, move, after) for these in moves.values() for (one, move), (_, after) in pairwise(these)
-    ):
+    neighbours = (pair for these in moves.values() for pair in pairwise(these))
+    for (one, move), (_, after) in neighbours:
         is_undone = move.location != after.previous_location == move.previous_location
         if not is_undone or version_names.version_started_ns(move.token) is None or move.token not in unknown:
             continue

@@ -75,6 +75,11 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
         raise Rejected(f"catalog {settings.name!r}: its warehouse {settings.warehouse} does not exist") from error
 
 
+def other_table_reason(ref: TableRef, identity: str | None) -> str | None:
+    """Return why the table with UUID ``identity`` is not the one that ``ref`` names; None if it may be that table."""
+    return recreated_reason(replace(ref, identity=identity), ref.identity)
+
+
 def load_table(settings: Mapping[str, str], ref: TableRef) -> LoadedTable:
     """Return the present metadata of ``ref``. A table with the identity of ``ref`` may have another location now.
 
@@ -86,7 +91,7 @@ def load_table(settings: Mapping[str, str], ref: TableRef) -> LoadedTable:
     opened = read_settings(settings, ref.catalog.name)
     found = _load_once(opened, ref.catalog, ref.name)
     if found.ref.location != ref.location:
-        if (reason := recreated_reason(replace(ref, identity=table_identity(found)), ref.identity)) is not None:
+        if (reason := other_table_reason(ref, table_identity(found))) is not None:
             raise TableGone(reason)
         if ref.identity is not None:
             return replace(found, ref=ref)  # metadata names all files by whole paths

@@ -11,6 +11,7 @@ from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read.live_files import MAIN, snapshot_of
+from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
 from lake.storage.locations import canonical_location, resolve_path
@@ -86,6 +87,7 @@ def _ancestors(by_id: Mapping[int, Any], snapshot_id: int | None) -> Iterator[An
 
 
 def expire(
+    ref: TableRef,
     load: Callable[[], LoadedTable],
     open_table: Callable[[], JavaTable],
     versions: Sequence[SupersededVersion],
@@ -97,15 +99,14 @@ def expire(
     ``now_ms`` is the present time in ms since 1970, by a clock that is not ahead of the storage's. Raises Transient,
     also if other commits change the table all the time.
     """
-    location = load().ref.location
-    paths = [resolve_path(location, version.path) for version in versions]
+    paths = [resolve_path(ref.location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
     for _ in range(_TRIES):
         kept_by = _expire_once(load, open_table, versions, retention, now_ms)
         if kept_by is not None:
             break
     else:
-        raise Transient(f"{load().ref.name}: expiring snapshots waits: the table changed {_TRIES} times meanwhile")
+        raise Transient(f"{ref.name}: expiring snapshots waits: the table changed {_TRIES} times meanwhile")
     left = {index for index, path in enumerate(paths) if os.path.exists(path)}
     return DeletionResult(
         bytes_freed=sum(size for index, size in enumerate(sizes) if size is not None and index not in left),
