@@ -5,11 +5,18 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from lake.capabilities import capabilities_of
+from lake.capabilities import OrphanFile, OrphanSearch, capabilities_of
 from lake.engines import RewriteEngine
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
-from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, other_table_reason, table_identity
-from lake.formats.iceberg.read import audit, commits, deletion_blockers, refusals
+from lake.formats.iceberg.catalog.tables import (
+    LoadedTable,
+    find_tables,
+    load_table,
+    other_table_reason,
+    other_tables,
+    table_identity,
+)
+from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
 from lake.formats.iceberg.session import SESSION
 from lake.formats.iceberg.writer import IcebergWriter
@@ -22,7 +29,7 @@ class IcebergFormat:
     """Tables of Iceberg catalogs, of format versions 1, 2 and 3.
 
     Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``UsesSparkSettings``, ``ListedInCatalog``,
-    ``FindsStaged`` and ``HasIdentity``.
+    ``FindsStaged``, ``HasIdentity`` and ``FindsOrphans``.
     """
 
     name = "iceberg"
@@ -99,6 +106,10 @@ class IcebergFormat:
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """See ``TableFormat``."""
         return audit.verify(self._load(table), superseded, rows=rows)
+
+    def find_orphans(self, table: TableRef, search: OrphanSearch) -> Sequence[OrphanFile]:
+        """See ``FindsOrphans``."""
+        return orphans.find_orphans(lambda: self._load(table), lambda: other_tables(self._settings, table), search)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""
