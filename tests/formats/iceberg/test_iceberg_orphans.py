@@ -197,7 +197,7 @@ def test_the_owner_s_settings_a_short_age_and_a_wrong_clock_are_refused(
     orphan = left_by_a_killed_writer(table, "orphan")
     make_old(orphan)
     found = case.format.find_orphans(table, limits())
-    with pytest.raises(Rejected, match="must be older than 1d, not only 23h"):
+    with pytest.raises(Rejected, match="must be older than 24 h, not only 23 h"):
         find(case, table, limits(days=23 / 24))
     set_property(case, table, "gc.enabled", "false")
     for call in (lambda: find(case, table), lambda: remove(case, table, found)):
