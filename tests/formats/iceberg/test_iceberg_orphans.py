@@ -141,15 +141,27 @@ def test_a_file_that_was_written_again_since_the_search_stays(case: IcebergCase,
     assert orphan.exists()
 
 
-def test_files_of_a_branch_and_of_a_staged_snapshot_stay(case: IcebergCase, table: TableRef):
+def test_files_of_branches_and_staged_snapshots_and_statistics_stay(case: IcebergCase, table: TableRef):
+    set_property(case, table, "write.wap.enabled", "true")
+    case.session.conf.set("spark.wap.id", "staged")
+    try:
+        case.append(table, "dt=0", 2000, 2010)
+    finally:
+        case.session.conf.unset("spark.wap.id")
     case.java_table(table).manageSnapshots().createBranch("audit").commit()
     frame = case.session.range(5000, 5010, 1, 1).selectExpr(
         "id", "id AS value", "'' AS tip", "named_struct('lat', 1.0D, 'names', array('n')) AS stop", "'0' AS dt"
     )
     frame.writeTo(f"{case.name(table)}.branch_audit").append()
     case.append(table, "dt=0", 1000, 1010)
+    actions = case.session._jvm.org.apache.iceberg.spark.actions.SparkActions.get(case.session._jsparkSession)
+    actions.computeTableStats(case.java_table(table)).execute()
+    metadata = load_table(case.format._settings, table).metadata
+    assert len(metadata.statistics) == 1
     make_old(Path(table.location))
     assert find(case, table) == set()
+    (staged,) = [one for one in metadata.snapshots if "wap.id" in one.summary.additional_properties]
+    assert case.session.read.option("snapshot-id", str(staged.snapshot_id)).table(case.name(table)).count() > 0
     assert case.sql(f"SELECT 1 FROM {case.name(table)} VERSION AS OF 'audit' WHERE id >= 5000").count() == 10
 
 
