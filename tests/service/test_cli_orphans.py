@@ -159,6 +159,18 @@ def test_the_owner_s_setting_and_another_table_in_the_directory_are_refused(
     assert all(file.exists() for file in files)
 
 
+def test_a_directory_that_a_table_of_another_format_shares_is_refused(
+    run: Run, files: list[Path], toys: Any, tmp_path: Path
+):
+    config, base = tmp_path / "lakefold.toml", files[0].parents[1]
+    create(base, name="t1")
+    config.write_text(f'{config.read_text()}[[sources]]\npath = "{base}"\nprefix = "toys."\n')
+    code, out, err = run("tables", "remove-orphans", "sales.orders", "--yes")
+    assert (code, out) == (1, "")
+    assert f"has files in {base}, which is not outside of {base}" in err
+    assert all(file.exists() for file in files)
+
+
 def test_a_halted_or_paused_table_is_listed_and_nothing_of_it_is_deleted(run: Run, files: list[Path], tmp_path: Path):
     ref = served_table(tmp_path)
     with_store(tmp_path, lambda store: store.register_table(ref, "compact"))

@@ -95,19 +95,19 @@ def _search(run: CommandRun, table: "ConfiguredTable", age: timedelta) -> "Orpha
     from lake.capabilities import OrphanSearch
 
     store, ref = run.store, table.ref
-    others = {one.name: one for one in run.catalog.table_refs()}
+    others = [one for one in run.catalog.table_refs() if one.name != table.name] + run.catalog.left_out
     for problem in run.catalog.problems:
         run.out.note(problem)
-    # A source that can't be read now may have tables that were registered earlier. The table's own catalog may have
-    # tables under earlier names; the format lists that catalog itself.
+    # A source that can't be read now may have tables that were registered earlier. The table's own catalog may have had
+    # tables under other names; the format lists that catalog itself.
     for state in store.figures().tables:
-        if state.ref.catalog is None or ref.catalog is None or state.ref.catalog.name != ref.catalog.name:
-            others.setdefault(state.name, state.ref)
-    others.pop(table.name, None)
+        is_elsewhere = state.ref.catalog is None or ref.catalog is None or state.ref.catalog.name != ref.catalog.name
+        if state.name != table.name and is_elsewhere and run.catalog.covers(state.ref):
+            others.append(state.ref)
     return OrphanSearch(
         older_than=age,
         tracked=lambda: {*store.staged_paths(), *store.superseded_paths(ref)},
-        other_tables=list(others.values()),
+        other_tables=others,
     )
 
 

@@ -61,6 +61,8 @@ class Catalog:
         self._spark = spark
         #: a line for each part of a source that the last ``table_refs`` could not resolve; other tables are served
         self.problems: list[str] = []
+        #: the tables that the last ``table_refs`` left out, because they have the directory or the name of another one
+        self.left_out: list[TableRef] = []
         #: the tables that each source named at the last ``table_refs``, by the source's number from 1
         self.names_by_source: dict[int, list[str]] = {}
 
@@ -73,13 +75,15 @@ class Catalog:
 
     def table_refs(self) -> list[TableRef]:
         """Return every table of every source, by name; ``problems`` then has the parts that could not be resolved."""
-        self.problems = []
+        self.problems, self.left_out = [], []
         self.names_by_source = {number: [] for number in range(1, len(self.config.sources) + 1)}
         found: dict[str, TableRef] = {}
         by_place: dict[Hashable, TableRef] = {}
         for number, ref in self._find_all():
             identity, taken = location_identity(ref.location), found.get(ref.name)
             same = by_place.get(identity)
+            if same is not None or taken is not None:
+                self.left_out.append(ref)
             if same is not None:
                 # Sources may overlap: the first source names the table. Two paths to one directory, or two catalog
                 # tables in one directory, are likely a mistake and are reported.

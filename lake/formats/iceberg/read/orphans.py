@@ -16,7 +16,7 @@ from functools import cache
 
 from lake.capabilities import MIN_ORPHAN_AGE, OrphanFile, OrphanSearch
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable, data_location, table_identity
+from lake.formats.iceberg.catalog.tables import LoadedTable, data_location, other_table_reason, table_identity
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.live_files import entries_of, manifests_of
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
@@ -50,6 +50,8 @@ def find_orphans(
     tracked = {real(resolve_path(table.ref.location, path)) for path in search.tracked()}
     stored = list(_stored_files(table))
     latest = load()
+    if (reason := other_table_reason(latest.ref, table_identity(latest))) is not None:
+        raise Conflict(reason)
     if (table_identity(latest), latest.metadata.location) != (table_identity(table), table.metadata.location):
         raise Conflict(f"{table.ref.name}: the table was created again or moved during the search for orphan files")
     _require_removal_allowed(latest, search.older_than)
@@ -96,7 +98,7 @@ def _require_own_location(table: LoadedTable, others: Iterable[LoadedTable], kno
 
 
 def _is_same_table(other: TableRef, ref: TableRef) -> bool:
-    return other.name == ref.name or (other.catalog is not None and other.catalog == ref.catalog)
+    return other.catalog is not None and other.catalog == ref.catalog
 
 
 def _is_within(location: str, root: str) -> bool:
