@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from datetime import timedelta
 
 from lake.capabilities import OrphanFile
-from lake.errors import Conflict, Rejected
-from lake.formats.iceberg.jvm.errors import translated
+from lake.errors import Rejected
+from lake.formats.iceberg.jvm.errors import VALIDATION, java_causes, translated
 from lake.formats.iceberg.jvm.java_table import JavaTable
 
 _COLUMNS = "file_path string, last_modified timestamp"
@@ -26,7 +26,11 @@ def remove(table: JavaTable, files: Sequence[OrphanFile]) -> list[OrphanFile]:
         action = action.location("file:").olderThan(int(before.timestamp() * 1000)).compareToFileList(listing._jdf)
         action.execute()
     except Exception as error:
-        outcome = translated(error, table.name, "deleting orphan files")
-        # A validation has failed: files can't be compared by their schemes, or the owner forbids deletions.
-        raise Rejected(f"{outcome}") if isinstance(outcome, Conflict) else outcome from error
+        causes = java_causes(error)
+        if causes and causes[0][0] == VALIDATION:
+            # Iceberg can't compare the files by their schemes, or the owner has forbidden deletions meanwhile.
+            raise Rejected(
+                f"{table.name}: Iceberg deletes no orphan files ({causes[0][1].splitlines()[0][:500]})"
+            ) from error
+        raise translated(error, table.name, "deleting orphan files") from error
     return [one for one in files if not os.path.lexists(one.path)]

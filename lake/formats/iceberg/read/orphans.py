@@ -44,8 +44,8 @@ def find_orphans(
     now_ms = require_storage_clock(table, "the search for orphan files")
     before = datetime.fromtimestamp(now_ms / 1000, UTC) - search.older_than
     _require_own_location(table, others(), search.other_tables)
-    # A file may become staged, listed or superseded meanwhile. By this order each change is seen: the database clears
-    # staged work after its commit, and files are listed by snapshots that are read after the directories.
+    # A file may become staged, listed or superseded meanwhile. By this order each change is seen: the database, which
+    # clears staged work after its commit, is read first, then the directories, then the snapshots.
     real = _real_paths()
     tracked = {real(resolve_path(table.ref.location, path)) for path in search.tracked()}
     stored = list(_stored_files(table))
