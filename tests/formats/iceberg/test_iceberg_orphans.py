@@ -262,11 +262,12 @@ def test_a_location_with_files_of_an_earlier_table_is_refused(
 
 
 def test_a_location_with_another_table_is_refused_by_any_name_of_the_directory(
-    case: IcebergCase, table: TableRef, tmp_path: Path
+    case: IcebergCase, table: TableRef, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
 ):
-    (tmp_path / "link").symlink_to(tmp_path / "lake")
+    link = tmp_path_factory.mktemp("outside_of_the_warehouse") / "link"
+    link.symlink_to(tmp_path / "lake")
     inside = f"{table.location}/data/dt=0/archive"
-    for location in (table.location, inside, f"{tmp_path}/link/t", f"{tmp_path}/link/t/x"):
+    for location in (table.location, inside, f"{link}/t", f"{link}/t/x"):
         other = TableRef(name="other", format="hive", location=location)
         with pytest.raises(Rejected, match=f"t: table other has files in {location}, which is not outside of"):
             find(case, table, limits(others=[other]))
