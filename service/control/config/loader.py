@@ -371,7 +371,10 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         line = (
             position.removeprefix("line ").split(",")[0] if position.startswith("line") else str(len(text.splitlines()))
         )
-        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
+        at = text.splitlines()[int(line) - 1 : int(line)]
+        is_pasted = bool(at) and at[0].lstrip().startswith("spark.")
+        hint = '; write a setting of Spark as "spark.key" = "value", with quotes' if is_pasted else ""
+        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}{hint}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"{path}: can't be read: {why}") from error
