@@ -87,6 +87,11 @@ def test_init_in_the_warehouse_of_a_catalog_names_the_table_and_the_way_to_read_
     assert code == 10
     assert "sales/orders is a table of the format iceberg, whose tables are read through their catalog" in err
     assert "lakefold init CATALOG --spark-defaults FILE" in err
+    (home / "lakefold.toml").write_text(f'[[sources]]\npath = "{home}"\n')
+    code, out, _ = run("config", "check")
+    assert code == 0
+    assert "none; " in out
+    assert "sales/orders is a table of the format iceberg" in out
 
 
 @pytest.mark.parametrize(
@@ -98,7 +103,7 @@ def test_init_in_the_warehouse_of_a_catalog_names_the_table_and_the_way_to_read_
             "lakefold: no tables were read: spark.sql.catalog.prod.uri: there is",
         ),
         ("type jdcb", (), "lakefold: no tables were read: spark.sql.catalog.prod.type = jdcb: lakefold opens catalogs"),
-        ("", ("--database", "sale"), "lakefold: catalog prod has no table sale.*\n"),
+        ("", ("--database", "sale"), "lakefold: catalog prod (warehouse "),
     ],
 )
 def test_init_says_in_one_line_why_it_read_no_tables(

@@ -104,8 +104,8 @@ def init(
 
 def _no_tables_text(path: str, source: Mapping[str, str], settings: "Config", problems: Sequence[str]) -> str:
     from lake.capabilities import ListedInCatalog
+    from service.control.config.loader import catalog_table_hint
 
-    in_catalogs = [one for one in settings.formats if isinstance(one, ListedInCatalog)]
     if problems:
         # The only source is the command's own argument, and has no number for the user.
         start = f"source #1 ({settings.sources[0].label}): "
@@ -114,17 +114,14 @@ def _no_tables_text(path: str, source: Mapping[str, str], settings: "Config", pr
             why += f"; if {path} is an Iceberg catalog, give its spark-defaults.conf by --spark-defaults FILE"
         return f"no tables were read: {why}"
     if "catalog" in source:
+        warehouse = settings.spark.get(f"spark.sql.catalog.{path}.warehouse")
+        name = f"catalog {path}" if warehouse is None else f"catalog {path} (warehouse {warehouse})"
         patterns = f"{source.get('database', '*')}.{source.get('table', '*')}"
-        return f"catalog {path} has no table {patterns}" if len(source) > 1 else f"catalog {path} has no tables"
-    formats = ", ".join(one.name for one in settings.formats if one not in in_catalogs)
+        return f"{name} has no table {patterns}" if len(source) > 1 else f"{name} has no tables"
+    formats = ", ".join(one.name for one in settings.formats if not isinstance(one, ListedInCatalog))
     text = f"no table of a supported format ({formats}) in {path}"
-    for format_ in in_catalogs if "path" in source else ():
-        if (found := format_.find_unlisted(path)) is not None:
-            text += (
-                f"; {found} is a table of the format {format_.name}, whose tables are read through their catalog: "
-                "lakefold init CATALOG --spark-defaults FILE"
-            )
-    return text
+    hint = catalog_table_hint(settings.formats, path) if "path" in source else ""
+    return f"{text}; {hint}: lakefold init CATALOG --spark-defaults FILE" if hint else text
 
 
 def _target_file(chosen: Path | None) -> Path:

@@ -174,7 +174,10 @@ def _postgresql_url(settings: Mapping[str, str], key: str) -> str:
     except ValueError:  # the port is not a number of a port
         is_address = False
     if not is_address or parts.netloc.endswith(":") or "@" in parts.netloc or "," in parts.netloc or not database:
-        raise Rejected(f"{key}.uri = {redact(uri)}: lakefold opens {POSTGRESQL}//HOST:PORT/DATABASE with one host")
+        raise Rejected(
+            f"{key}.uri = {redact(uri)}: lakefold opens {POSTGRESQL}//HOST:PORT/DATABASE with one host; "
+            f"{key}.jdbc.user and {key}.jdbc.password are the login"
+        )
     login = quote(name or "", safe="") + (f":{quote(password, safe='')}" if password else "")
     query = urlencode({one: value for one, value in given.items() if one in _POSTGRESQL_SETTINGS})
     return f"postgresql+psycopg://{login}{'@' if login else ''}{parts.netloc}/{database}{'?' if query else ''}{query}"
