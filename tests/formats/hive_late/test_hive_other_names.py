@@ -36,10 +36,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 PREFIX = "lake."
 
 
-def sources(bench: Bench, *prefixes: str) -> Path:
+def sources(bench: Bench, *prefixes: str, host: str = "127.0.0.1") -> Path:
     """A configuration with one source for each of ``prefixes``, all of which list the table."""
     file = bench.home / "lakefold.toml"
-    listed = f'[[sources]]\nmetastore = "{bench.case.uri}"\ndatabase = "{DATABASE}"\n'  # type: ignore[attr-defined]
+    assert "127.0.0.1" in bench.case.uri  # type: ignore[attr-defined]
+    uri = bench.case.uri.replace("127.0.0.1", host)  # type: ignore[attr-defined]
+    listed = f'[[sources]]\nmetastore = "{uri}"\ndatabase = "{DATABASE}"\n'
     listed += f'table = "{table_name(bench.table)}"\n'
     file.write_text(
         f'[database]\nurl = "{bench.url}"\n'
@@ -71,14 +73,19 @@ def named(unmoved: Bench) -> Bench:
     return unmoved
 
 
-#: the prefixes of the sources that list the table; the first one names it
-CONFIGURATIONS = {"another prefix": (PREFIX,), "swapped sources": (PREFIX, "")}
+#: the prefixes of the sources that list the table, of which the first one names it; and the metastore's host
+CONFIGURATIONS = {
+    "another prefix": ((PREFIX,), "127.0.0.1"),
+    "swapped sources": ((PREFIX, ""), "127.0.0.1"),
+    "another prefix and address": ((PREFIX,), "localhost"),
+}
 
 
 @pytest.fixture(params=list(CONFIGURATIONS))
 def changed(request: pytest.FixtureRequest, named: Bench) -> tuple[Bench, Path]:
     """The table, and a configuration that gives it another name."""
-    return named, sources(named, *CONFIGURATIONS[request.param])
+    prefixes, host = CONFIGURATIONS[request.param]
+    return named, sources(named, *prefixes, host=host)
 
 
 def test_a_table_is_not_planned_while_a_plan_runs_under_its_former_name(changed: tuple[Bench, Path]):
@@ -123,6 +130,24 @@ def test_records_are_carried_over_once_to_the_name_that_the_configuration_gives(
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
     bench.clean()
     assert data_files(home(bench)) == []
+
+
+def test_late_files_are_read_while_a_plan_waits_under_the_former_name(changed: tuple[Bench, Path]):
+    """The records were carried over, but the plan kept the sweep under the new name from the partition."""
+    bench, file = changed
+    bench.request()
+    assert bench.run().result is RunResult.COMPLETED
+    rows, old = bench.rows(), bench.table
+    plan = bench.request(partitions=[PARTITION])
+    prefixed(bench)
+    maintenance(bench, file).sweep()
+    late = write(home(bench), 900, 910)
+    maintenance(bench, file).sweep()
+    assert sorted(bench.rows()) == sorted([*rows, *late])
+    bench.store.request_cancel(plan.plan_id, "ada")
+    maintenance(bench, file).sweep()
+    assert bench.store.relocated_partitions(old) == []
+    assert sorted(bench.rows()) == sorted([*rows, *late])
 
 
 @contextmanager
