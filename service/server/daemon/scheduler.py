@@ -156,6 +156,10 @@ class Scheduler:
                 if not self._source_problems:
                     self._scan_pool.submit(state.name, partial(self._record_if_gone, table))
                 continue
+            last = self._store.last_scan(state.name, ok=True)
+            if last is not None and last.not_planned is not None:
+                # Status and alert would show the reason for ever, since this name is no longer scanned.
+                self._store.record_scan(replace(last, not_planned=None))
             for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
                     with suppress(WrongState):  # the plan has ended meanwhile

@@ -111,11 +111,28 @@ def test_a_table_is_not_planned_while_a_plan_runs_under_its_former_name(changed:
     assert planned.table == new
 
 
+def test_status_forgets_why_a_name_is_not_planned_that_the_configuration_gives_no_more(named: Bench):
+    """The name was not scanned again, so status and alert showed the reason for ever."""
+    bench, new = named, f"{PREFIX}{named.table.name}"
+    bench.request()
+    bench.claim()
+
+    def unplanned() -> list[str]:
+        attention = serializers.status(read_lake_state(bench.store))["attention"]
+        return [one["table"] for one in attention if one["not_planned_reason"]]
+
+    scan(bench, sources(bench, PREFIX, ""))
+    assert unplanned() == [new]
+    scan(bench, sources(bench, ""))
+    assert unplanned() == []
+
+
 def test_records_are_carried_over_once_to_the_name_that_the_configuration_gives(changed: tuple[Bench, Path]):
     """Each process's first sweep carried them to both names in turn."""
     bench, file = changed
     old, new = bench.table, with_identity(bench.format, bench.table)
     bench.request()
+    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows = bench.rows()
     scan(bench, file)
@@ -136,6 +153,7 @@ def test_late_files_are_read_while_a_plan_waits_under_the_former_name(changed: t
     """The records were carried over, but the plan kept the sweep under the new name from the partition."""
     bench, file = changed
     bench.request()
+    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows, old = bench.rows(), bench.table
     plan = bench.request(partitions=[PARTITION])
@@ -176,6 +194,7 @@ def test_a_sweep_under_another_name_leaves_a_partition_to_the_sweep_that_works_o
     """Both copied the late file: the records were carried over meanwhile."""
     bench = named
     bench.request()
+    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows, old = bench.rows(), bench.table
     late = write(home(bench), 900, 910)
