@@ -98,9 +98,9 @@ class DiscoveredRelocations(StorePart):
         with self._database.write() as connection:
             # A process must not lock a partition under another name while its records are transferred.
             serialize_partition_locks(connection, table)
+            plans_elsewhere, others_elsewhere = owners_under_other_names(connection, table)
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             locked = _lock_names(connection, table, found)
-            plans_elsewhere, others_elsewhere = owners_under_other_names(connection, table)
             for one in found:
                 commit = one.commit
                 if one.is_recorded:
