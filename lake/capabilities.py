@@ -18,7 +18,7 @@ from lake.history import CancellationCheck, TableHistory, no_check
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import ClusteringGroup, Commit, LocatedFile, PlanKind, Relocation, StagedWork, SupersededVersion
 from lake.ports import Capability, PreparedPlan, TableFormat, TableWriter
-from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
+from lake.relocation.model import FoundRelocations, NamedRelocation, PartitionState, RelocatedPartition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -455,6 +455,12 @@ class RelocatesPartitions(Protocol):
         ``locations`` has a location of each partition to check, by the partition's name. The partitions of the
         table are read at each call. Those of other tables were read at most ``max_age`` ago; without it, at most some
         minutes ago, depending on how long it takes to read them.
+        """
+
+    def named_relocations(self, table: TableRef, partitions: Collection[str]) -> Mapping[str, NamedRelocation]:
+        """Return the last relocation that the catalog names for each of ``partitions``, if it names one.
+
+        Raises as ``snapshot`` does.
         """
 
     def applied_commits(self, table: TableRef, staged: Collection[StagedWork]) -> Sequence[Commit]:

@@ -13,6 +13,7 @@ from lake.relocation.model import (
     FoundRelocations,
     LateCopy,
     ModifiedFile,
+    NamedRelocation,
     PastRelocation,
     PreviousLocation,
     RelocatedPartition,
@@ -167,6 +168,9 @@ class RelocationStore(PlanStore, Protocol):
         self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
     ) -> None:
         """Record the new paths of files that await their deletion, and add an audit record about it."""
+
+    def partitions_of_relocations(self, table: TableRef, relocations: Collection[NamedRelocation]) -> Set[str]:
+        """Return the partitions that have these relocations on record, with the same creation times."""
 
     def partitions_that_left(self, table: TableRef, locations: Collection[str]) -> Set[str]:
         """Return the partitions with a recorded relocation away from one of ``locations``."""

@@ -34,7 +34,7 @@ EXIT_CODE_MEANING: Mapping[ExitCode, str] = {
     ExitCode.PENDING: "work is pending (only with --exit-code)",
     ExitCode.NOT_FOUND: "no such table, partition, plan or file",
     ExitCode.LIVE_PLAN: "a live plan holds every requested partition",
-    ExitCode.HALTED: "the table is halted, paused or in a mode without plans",
+    ExitCode.HALTED: "the table is halted, paused, in a mode without plans, or in use under another name",
     ExitCode.DATABASE: "database unreachable or its schema is behind, or the service at --url unreachable",
     ExitCode.INTERRUPTED: "interrupted",
 }
@@ -63,7 +63,12 @@ CONFIGURATION = Problem("configuration", "The configuration is wrong", ExitCode.
 BAD_SETTING = Problem("setting", "A setting of the request is wrong", ExitCode.USAGE, 422)
 NOT_FOUND = Problem("not-found", "Not found", ExitCode.NOT_FOUND, 404)
 LIVE_PLAN = Problem("live-plan", "A live plan holds the partitions", ExitCode.LIVE_PLAN, 409)
-NOT_SERVED = Problem("not-served", "The table is halted, paused or in a mode without plans", ExitCode.HALTED, 409)
+NOT_SERVED = Problem(
+    "not-served",
+    "The table is halted, paused, in a mode without plans, or in use under another name",
+    ExitCode.HALTED,
+    409,
+)
 DATABASE = Problem("database", "The database can't be used", ExitCode.DATABASE, 503)
 REJECTED = Problem("rejected", "The table can't be used as configured", ExitCode.ERROR, 422)
 CONFLICT = Problem("conflict", "The current state does not allow this change", ExitCode.ERROR, 409)

@@ -31,3 +31,14 @@ class RelocationSearch:
         """
         if not (result.left_to_executors or result.left_to_plans):
             self._searched_at[table.name, table.location] = time.monotonic()
+
+
+class NoRelocationSearch(RelocationSearch):
+    """Never searches. For a name that the configuration no longer gives its table.
+
+    The search under the table's present name transfers the records; a search under the former one would transfer them
+    back.
+    """
+
+    def is_due(self, table: TableRef) -> bool:
+        return False

@@ -66,7 +66,7 @@ def partitions_awaiting_sweep(
     found = {
         one.partition: _sweep_reason(one, states[one.partition]) or blocker(one, states[one.partition]) for one in known
     }
-    found |= _former_name_reasons(table, format, relocations, known, partitions)
+    found |= _former_name_reasons(table, format, relocations, known, states, partitions)
     # Read after the inspection, since a round may have halted a partition and changed its state in between.
     halted = relocations.halted_partitions(table)
     reasons = {one: f"{partition_label(one)} is halted: {halted[one]}" for one in partitions if one in halted}
@@ -78,6 +78,7 @@ def _former_name_reasons(
     format_: RelocatesPartitions,
     store: RelocationStore,
     known: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
     partitions: Collection[str],
 ) -> Mapping[str, str]:
     """Return the reasons why renamed ``partitions`` have to wait for the sweep of their former names.
@@ -86,7 +87,8 @@ def _former_name_reasons(
     replaced them. A halt of the former name does not delay the renamed partition.
     """
     names, former = set(partitions), list[RelocatedPartition]()
-    while wanted := {name for one in known for name in one.former_names} - names:
+    wanted = _names_before_a_rename(table, format_, store, known, states, partitions)
+    while wanted := (wanted | {name for one in known for name in one.former_names}) - names:
         names |= wanted
         known = _relocated_partitions(table, cast(TableFormat, format_), store, wanted)
         former += known
@@ -102,6 +104,28 @@ def _former_name_reasons(
                 if name is not None and name in partitions
             }
     return found
+
+
+def _names_before_a_rename(
+    table: TableRef,
+    format_: RelocatesPartitions,
+    store: RelocationStore,
+    known: Sequence[RelocatedPartition],
+    states: Mapping[str, PartitionState],
+    partitions: Collection[str],
+) -> frozenset[str]:
+    """Return the former names of ``partitions`` that were renamed, and that lakefold has not moved since.
+
+    The records have no relocation of such a partition under its present name. But the catalog still names the one that
+    was made under the former name.
+    """
+    own_tokens = {(one.partition, one.latest.token) for one in known}
+    unclear = {name for name in partitions if name not in states or (name, states[name].token) not in own_tokens}
+    named = format_.named_relocations(table, unclear) if unclear else {}
+    renamed = [one for name, one in named.items() if (name, one.token) not in own_tokens]
+    elsewhere = [one for one in renamed if one.former_name is None]
+    found = store.partitions_of_relocations(table, elsewhere) if elsewhere else frozenset[str]()
+    return frozenset(found) | {one.former_name for one in renamed if one.former_name is not None}
 
 
 def sweep_partitions(

@@ -131,6 +131,24 @@ class RelocatedPartition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class NamedRelocation:
+    """The relocation that a partition names as its last one in the catalog, and where the partition is now.
+
+    A partition that was renamed since then names a relocation that lakefold made under the former name.
+    """
+
+    token: str
+    location: str
+    #: the time at which the catalog's partition was created, in seconds
+    partition_created_at: int
+
+    @property
+    def former_name(self) -> str | None:
+        """The name that the partition had at the relocation; None if its location does not show the name."""
+        return partition_of_version_directory(self.location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class VacatedLocation:
     """A location that a partition has left; ``relocation_id`` is the relocation's id in the database."""
 
@@ -292,9 +310,10 @@ class FoundRelocations:
 class DiscoveryResult:
     """The result of a search for commits that only the table had recorded. ``commits`` is the number recorded now.
 
-    ``left_to_executors`` are the instants of commits that live plans made under another name of the table. Their
-    executors record them. ``left_to_plans`` are the instants of commits of inflight plans under this name: the plan's
-    run, or its take-over, records them. In both cases the files that the commit has replaced are unknown until then.
+    ``left_to_executors`` are the instants of commits that live plans made under another name of the table; their
+    executors record them. Commits with a partition that is locked under another name of the table are among them until
+    the lock has ended. ``left_to_plans`` are the instants of commits of inflight plans under this name: the plan's run,
+    or its take-over, records them. In both cases the files that the commit has replaced are unknown until then.
     """
 
     commits: int = 0

@@ -42,7 +42,7 @@ from lake.plan import (
     SupersededVersion,
 )
 from lake.ports import DeletionResult
-from lake.relocation.model import PartitionState, RelocatedPartition
+from lake.relocation.model import NamedRelocation, PartitionState, RelocatedPartition
 
 PARTITION = "dt=0"
 VERSION = "plan-e1-1"
@@ -201,6 +201,13 @@ class RelocatedTable:
         self, table: TableRef, relocated: Sequence[RelocatedPartition]
     ) -> Mapping[str, PartitionState]:
         return list_locations(table, relocated, [self.at] if self.at else [], lambda _, **__: {}, time.time())
+
+    def named_relocations(self, table: TableRef, partitions: Collection[str]) -> Mapping[str, NamedRelocation]:
+        token = None if self.at is None else version_names.relocation_token(self.at.parameters)
+        if token is None or self.at.name not in partitions:
+            return {}
+        location = os.path.relpath(self.at.location, self.root)
+        return {self.at.name: NamedRelocation(token=token, location=location, partition_created_at=self.at.created_at)}
 
     def other_readers(
         self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None

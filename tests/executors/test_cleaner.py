@@ -360,6 +360,9 @@ class Moving(timeline.ToyFormat):
     def inspect_locations(self, table: TableRef, relocated: object) -> dict[str, Any]:
         return {}
 
+    def named_relocations(self, table: TableRef, partitions: object) -> dict[str, Any]:
+        return {}
+
     def other_readers(self, table: TableRef, locations: object, *, max_age: timedelta | None = None) -> dict[str, str]:
         return {}
 

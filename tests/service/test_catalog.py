@@ -413,3 +413,23 @@ def test_a_catalog_without_settings_is_reported_with_lines_to_paste(catalog):
     assert names(found) == {}
     (problem,) = found.problems
     assert '"spark.sql.catalog.prod"' in problem
+
+
+def test_the_first_source_that_lists_a_table_of_a_metastore_names_it(catalog):
+    """A name that only a later source gives, or a former prefix gave, is a former name."""
+    uri = "thrift://meta:9083"
+    both = (
+        f'[[sources]]\nmetastore = "{uri}"\ndatabase = "sales"\nprefix = "a."\n'
+        f'[[sources]]\nmetastore = "{uri}"\nprefix = "b."\n'
+    )
+
+    def known(name: str, table: str) -> TableRef:
+        found = CatalogRef(kind="metastore", name=uri, table=table)
+        return TableRef(name=name, format="hive", location=f"/lake/{table}", catalog=found)
+
+    sources = catalog(both)
+    names = ("a.sales.t", "b.sales.t", "c.sales.t", "b.crm.t", "a.crm.t")
+    refs = {name: known(name, name.partition(".")[2]) for name in names}
+    assert [name for name in names if sources.covers(refs[name])] == ["a.sales.t", "b.crm.t"]
+    assert [name for name in names if sources.is_former_name(refs[name])] == ["b.sales.t", "c.sales.t", "a.crm.t"]
+    assert not sources.is_former_name(TableRef(name="t", format="hudi", location="/lake/t"))

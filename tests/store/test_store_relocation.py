@@ -16,7 +16,7 @@ from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
 from lake.relocation.decide import reverted_by_writer
-from lake.relocation.model import LocationState, PartitionState, RelocatedPartition
+from lake.relocation.model import LocationState, NamedRelocation, PartitionState, RelocatedPartition
 from service.control.store import ErrorClass, PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
@@ -158,6 +158,9 @@ class AtHome:
 
     def identity(self, table: TableRef) -> str:
         return self._identity
+
+    def named_relocations(self, table: TableRef, partitions: Collection[str]) -> Mapping[str, NamedRelocation]:
+        return {}
 
     def other_readers(
         self, table: TableRef, locations: Mapping[str, str], *, max_age: timedelta | None = None
@@ -471,3 +474,12 @@ def test_a_commit_of_a_superseded_attempt_is_recorded_besides_that_of_its_succes
     found = known(store)
     assert (found.latest.token, {former.location for former in found.previous_locations}) == ("vb", {"dt=1", "va/dt=1"})
     assert store.orphaned_stagings(TRIPS) == []
+
+
+def test_a_renamed_partition_is_found_by_the_relocation_and_the_creation_time_that_it_still_has(store: Store) -> None:
+    completed(store)
+    named = NamedRelocation(token="v1", location="dt=9", partition_created_at=7)
+    assert store.partitions_of_relocations(TRIPS, [named]) == {"dt=1"}
+    for other in (replace(named, token="v2"), replace(named, partition_created_at=8)):
+        assert store.partitions_of_relocations(TRIPS, [other]) == set()
+    assert store.partitions_of_relocations(replace(TRIPS, name="demo.other"), [named]) == set()

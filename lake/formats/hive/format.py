@@ -21,6 +21,7 @@ from lake.formats.hive.catalog.tables import (
     table_identity,
 )
 from lake.formats.hive.commit import commit_lookup
+from lake.formats.hive.commit.version_names import relocation_token
 from lake.formats.hive.deletion import readable_directories
 from lake.formats.hive.directories import shared_directories
 from lake.formats.hive.directories.deletion_blockers import (
@@ -49,8 +50,8 @@ from lake.metastore import MetastoreTable
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
 from lake.ports import Capability, SessionRequirements, SparkProvider, TableVerification, TableWriter
-from lake.relocation.model import FoundRelocations, PartitionState, RelocatedPartition
-from lake.storage.locations import resolve_path
+from lake.relocation.model import FoundRelocations, NamedRelocation, PartitionState, RelocatedPartition
+from lake.storage.locations import relative_path, resolve_path
 
 
 class HiveFormat:
@@ -152,6 +153,18 @@ class HiveFormat:
                 metastore, found, unread, max_age=shared_directories.DELETION_MAX_AGE, strict_age=max_age
             )
         return {**{one: foreign[at] for one, at in directories.items() if at in foreign}, **own}
+
+    def named_relocations(self, table: TableRef, partitions: Collection[str]) -> Mapping[str, NamedRelocation]:
+        """See ``RelocatesPartitions``."""
+        return {
+            one.name: NamedRelocation(
+                token=token,
+                location=relative_path(table.location, one.location),
+                partition_created_at=one.created_at,
+            )
+            for one in _load_partitions(table, partitions)[1]
+            if (token := relocation_token(one.parameters)) is not None
+        }
 
     def change_detector(self, table: TableRef) -> HiveChangeDetector:
         """See ``DetectsChanges``."""

@@ -115,8 +115,8 @@ def request(
     """Scan a table now and plan every partition that no live plan holds. Prints the reasons if there is nothing to do.
 
     The running scheduler does this, or this process if no scheduler runs. Exits 11 only if live plans hold every
-    requested partition. Exits 12 if the table is halted, paused or in a mode without plans, except with -n. In mode
-    propose, requested plans need no approval: they run, and replace proposals.
+    requested partition. Exits 12 if the table is halted, paused, in a mode without plans, or in use under another
+    name, except with -n. In mode propose, requested plans need no approval: they run, and replace proposals.
     """
     from lake.plan import PlanKind
     from lake.units import parse_duration

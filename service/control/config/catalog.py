@@ -172,17 +172,24 @@ class Catalog:
         return linked or is_under(location, path)
 
     def covers(self, table: RegisteredTable) -> bool:
-        """Return True if a source of the configuration still covers a registered table; reads no storage."""
+        """Return True if a source of the configuration still gives a registered table its name; reads no storage."""
         return any(self._source_covers(source, table) for source in self.config.sources)
+
+    def is_former_name(self, table: RegisteredTable) -> bool:
+        """Return True if the sources give a registered table of a metastore another name; reads no storage.
+
+        The first source that lists a table names it.
+        """
+        if table.catalog is None:
+            return False
+        source = next((source for source in self.config.sources if _lists_in_metastore(source, table)), None)
+        return source is not None and table.name != source.prefix + table.catalog.table
 
     def _source_covers(self, source: SourceSettings, known: RegisteredTable) -> bool:
         if source.path is not None:
             return is_under(known.location, self._absolute_path(source.path))
         if source.metastore is not None:
-            if known.catalog is None or known.catalog.name != source.metastore:
-                return False
-            found = fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
-            return found and known.name == source.prefix + known.catalog.table
+            return _lists_in_metastore(source, known) and not self.is_former_name(known)
         if catalog_listers(source):
             if known.catalog is None or known.catalog.name != source.catalog:
                 return False
@@ -271,6 +278,15 @@ class Catalog:
                         kind="spark", name=source.catalog or "", table=f"{source.database}.{listed['tableName']}"
                     ),
                 )
+
+
+def _lists_in_metastore(source: SourceSettings, known: RegisteredTable) -> bool:
+    """Return True if ``source`` lists a registered table of a metastore, under whatever name."""
+    if source.metastore is None or known.catalog is None or known.catalog.name != source.metastore:
+        return False
+    if source.format not in (None, known.format):
+        return False
+    return fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
 
 
 def _unlisted_catalog_text(catalog: str, spark: Mapping[str, str]) -> str:

@@ -158,7 +158,7 @@ def catalog_listers(source: SourceSettings) -> "list[ListedInCatalog]":
 
 
 def catalog_table_hint(formats: Iterable[TableFormat], location: str) -> str:
-    """Say that a directory contains a table which only its catalog can list; '' if there is no such table."""
+    """Say that a table below a local directory can only be listed by its catalog; '' if there is no such table."""
     for one in formats:
         if isinstance(one, ListedInCatalog) and (found := one.find_unlisted(location)) is not None:
             return f"{found} is a table of the format {one.name}, whose tables are read through their catalog"

@@ -1,5 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Refusals to plan a table: its mode, a halt, a pause, its format, or live plans that hold the requested partitions."""
+"""Refusals to plan a table.
+
+The reasons are its mode, a halt, a pause, its format, another name of the table that is in use, or live plans that hold
+the requested partitions.
+"""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -8,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from lake.capabilities import CatalogOnly
 from lake.errors import LakefoldError, one_line
+from lake.model import partition_label
 from lake.ports import Capability
 from planner.policy.compatibility import unsupported_settings
 from service import problems
@@ -18,13 +23,13 @@ from service.modes import PLANNED_MODES
 from service.problems import ProblemError
 
 if TYPE_CHECKING:
-    from service.control.store.pauses import Pauses
+    from service.control.store import Store
 
 #: checks wait for storage more than they compute
 _CHECK_THREADS = 16
 
 
-def planning_refusal(config: Config, store: "Pauses", table: ConfiguredTable, state: TableState) -> ProblemError | None:
+def planning_refusal(config: Config, store: "Store", table: ConfiguredTable, state: TableState) -> ProblemError | None:
     """Return the reason why this table may not be planned now; None if it may."""
     if table.mode not in PLANNED_MODES:
         where = table.origins["mode"].source
@@ -48,7 +53,22 @@ def planning_refusal(config: Config, store: "Pauses", table: ConfiguredTable, st
         return ProblemError(
             problems.NOT_SERVED, f"{what} is paused {pause.words}; to continue: lakefold resume{argument}"
         )
+    if (used := other_name_in_use(store, table)) is not None:
+        return ProblemError(problems.NOT_SERVED, f"{table.name} is not planned: {used}", table=table.name)
     return None
+
+
+def other_name_in_use(store: "Store", table: ConfiguredTable) -> str | None:
+    """Return why a table is not planned under its name while another name of it is in use; None if no other one is."""
+    other = store.other_name_in_use(table.ref)
+    if other is None:
+        return None
+    ended = f"; to end it: lakefold plans cancel {other.plan_id}" if other.plan_id is not None else ""
+    return (
+        f"{other.name} is another name of the same table, and {other.owner} holds {partition_label(other.partition)} "
+        f"under that name{ended}; [[sources]] prefix and the order of the sources determine a table's only name; "
+        f"{table.name} is planned once {other.name} has no live plan and no lock"
+    )
 
 
 def required_rule_setting(table: ConfiguredTable) -> tuple[str, Sequence[str]] | None:

@@ -40,6 +40,7 @@ from service.control.planning.planning_inputs import read_planning_inputs
 from service.control.planning.planning_session import PlanningScope, PlanningSession
 from service.control.planning.refusals import (
     missing_required_rules,
+    other_name_in_use,
     partitions_locked_error,
     planning_refusal,
 )
@@ -102,7 +103,7 @@ def scan_and_plan(
         state = store.table_state(table.name)
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
-    not_planned, refused = missing_required_rules(config, table), planning_refusal(config, store, table, state)
+    not_planned, refused = _reason_in_status(config, store, table), planning_refusal(config, store, table, state)
     if request is not None and refused is not None and not dry_run:
         raise refused
 
@@ -176,6 +177,13 @@ def scan_and_plan(
     return scan_response(session, summary, "nothing", text)
 
 
+def _reason_in_status(config: Config, store: "Store", table: ConfiguredTable) -> str | None:
+    """Return why the table is not planned, if ``lakefold status`` knows it only from the scan."""
+    if (rules := missing_required_rules(config, table)) is not None or table.mode not in PLANNED_MODES:
+        return rules
+    return other_name_in_use(store, table)
+
+
 def explain_table(store: "Store", table: ConfiguredTable, partition: str | None = None) -> PlanningResult:
     """Return a fresh planning of ``table`` (or of one partition) with the decision for each slice; stores nothing.
 
@@ -213,6 +221,8 @@ def scan_written_partitions(
     the table can't be read.
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
+        return WrittenScan()
+    if other_name_in_use(store, table) is not None:  # perhaps for hours; later scans of the whole table plan them
         return WrittenScan()
     state = store.table_state(table.name)
     if planning_refusal(config, store, table, state) is not None:  # the reports are due again after the resume

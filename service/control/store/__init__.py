@@ -30,6 +30,7 @@ from service.control.store.leases import Leases
 from service.control.store.notifications import Notifications
 from service.control.store.objectives import Objectives
 from service.control.store.observed_reads import Reads
+from service.control.store.other_names import OtherNames
 from service.control.store.partition_layouts import PARTITION_SCHEMA, PartitionLayouts
 from service.control.store.partition_locks import PartitionLocks
 from service.control.store.pauses import Pauses
@@ -100,6 +101,7 @@ class Store(
     BulkActions,
     WriteReports,
     Tables,
+    OtherNames,
     Pauses,
     Scans,
     TableQueries,

@@ -17,6 +17,7 @@ from service.control.store.base import StorePart, insert_if_absent, lock_claimed
 from service.control.store.database import Database, db_now, timedelta_to_ms
 from service.control.store.errors import ConstraintViolated, PartitionsLocked
 from service.control.store.models import LivePartitionRow, PlanRow, TableRow
+from service.control.store.other_names import owners_under_other_names, serialize_partition_locks
 from service.control.store.tables import table_values
 
 #: how long an owner holds its partitions without a renewal; this is longer than any call of a catalog
@@ -37,14 +38,17 @@ class PartitionLocks(StorePart):
 
         With ``alongside_plans``, the sweep also locks partitions of plans that are not in their commit, and the cleaner
         also locks partitions of requested plans. If such a plan is claimed, it waits for the cleaner before its commit.
+        A partition that is locked under another name of the table stays with its owner.
         The owner's own expired lock is replaced without notice. An owner that relies on data that it read under its
         lock must call ``renew_partitions``, which detects a lock that has expired in between.
         """
         row = LivePartitionRow
         is_own = row.keeper == owner.name
-        these = row.table_name == table.name, row.partition_path.in_(partitions)
         until = db_now() + timedelta_to_ms(_LOCK_TTL[owner.kind])
         with self._database.write() as connection:
+            serialize_partition_locks(connection, table)
+            partitions = set(partitions).difference(*owners_under_other_names(connection, table))
+            these = row.table_name == table.name, row.partition_path.in_(partitions)
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             delete_expired_locks(connection, table.name)
             # Sorted, so that two owners of the same partitions never deadlock.
@@ -98,32 +102,36 @@ class PartitionLocks(StorePart):
 
 def write_with_partitions(
     database: Database,
-    table: str,
+    table: TableRef,
     partitions: tuple[str, ...],
     write: Callable[[Connection], None],
     before: Callable[[Connection], None] = lambda connection: None,
 ) -> None:
     """Run ``before`` and ``write`` in a transaction. Raises PartitionsLocked if one of ``partitions`` has an owner.
 
-    ``before`` may release partitions. The owners are checked between ``before`` and ``write``.
+    ``before`` may release partitions. The owners, under all names of the table, are checked between ``before`` and
+    ``write``.
     """
     for attempt in range(_LOCK_ATTEMPTS):
         try:
             with database.write() as connection:
+                serialize_partition_locks(connection, table)
                 before(connection)
                 _raise_if_locked(connection, table, partitions)
                 write(connection)
             return
         except ConstraintViolated:
             # Another process has locked a partition between the check and the insert, or ``write`` itself is invalid.
-            with database.read() as connection:
+            with database.write() as connection:
                 _raise_if_locked(connection, table, partitions)
             if attempt == _LOCK_ATTEMPTS - 1:
                 raise
 
 
-def _raise_if_locked(connection: Connection, table: str, partitions: tuple[str, ...]) -> None:
-    by_plans, by_others = partition_owners(connection, table)
+def _raise_if_locked(connection: Connection, table: TableRef, partitions: tuple[str, ...]) -> None:
+    by_plans, by_others = partition_owners(connection, table.name)
+    plans_elsewhere, others_elsewhere = owners_under_other_names(connection, table)
+    by_plans, by_others = plans_elsewhere | by_plans, others_elsewhere | by_others
     plans = {partition: by_plans[partition] for partition in partitions if partition in by_plans}
     other_owners = {partition: by_others[partition] for partition in partitions if partition in by_others}
     if plans or other_owners:

@@ -15,6 +15,7 @@ from service.control.store.errors import WrongState
 from service.control.store.models import GroupRow, PlanRow
 from service.control.store.partition_locks import lock_plan_partitions, write_with_partitions
 from service.control.store.plan_queries import resolve_plan_id
+from service.control.store.rows import planned_table
 
 logger = logging.getLogger(__name__)
 
@@ -54,13 +55,14 @@ class PlanActions(StorePart):
         return after
 
     def retry(self, plan_id: str, actor: str, reason: str = "") -> None:
-        """Request a failed plan again, with all its attempts. Its partitions must be free.
+        """Request a failed plan again, with all its attempts. Its partitions must be free under all names of its table.
 
         ``plan_id`` may be a unique part of an id. Raises NotFound, WrongState, or PartitionsLocked.
         """
         with self._database.write() as connection:
             plan_id = resolve_plan_id(connection, plan_id, self._is_in_scope(PlanRow.table_name))
-            table = _lock_failed_plan(connection, plan_id).table_name
+            planned = planned_table(connection, _lock_failed_plan(connection, plan_id))
+            table = planned.name
             groups = select(GroupRow.partition_path).where(GroupRow.plan_id == plan_id).distinct()
             partitions = tuple(connection.execute(groups).scalars())
 
@@ -93,7 +95,7 @@ class PlanActions(StorePart):
             )
             record_audit(connection, actor, "plan retried", table=table, subject=plan_id, detail=storable_text(reason))
 
-        write_with_partitions(self._database, table, partitions, request_again)
+        write_with_partitions(self._database, planned, partitions, request_again)
         log_fields = {"plan": plan_id, "table": table}
         logger.info("plan %s of %s retried by %s", plan_id, table, actor, extra=log_fields)
 

@@ -60,7 +60,7 @@ class PlanCreation(StorePart):
         undecided are cancelled in the same transaction.
 
         An unknown table is registered in mode ``observe``. Raises PartitionsLocked with the owners if another plan or
-        process holds one of the partitions.
+        process holds one of the partitions, also under another name of the table.
         """
         groups = [
             {
@@ -128,4 +128,4 @@ class PlanCreation(StorePart):
             if queued.needs_approval:
                 record_proposal(connection, self._settings, plan, reason)
 
-        write_with_partitions(self._database, plan.table.name, plan.partitions, add, withdraw_replaced)
+        write_with_partitions(self._database, plan.table, plan.partitions, add, withdraw_replaced)

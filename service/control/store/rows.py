@@ -88,7 +88,6 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     options and ``on_conflict`` are taken from the present registration, because an attempt has to exclude the table's
     present writers.
     """
-    today = _registration(connection, row)
     groups = connection.execute(
         select(GroupRow.partition_path, GroupRow.files, GroupRow.output_files)
         .where(GroupRow.plan_id == row.id)
@@ -96,7 +95,7 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
     )
     return Plan(
         plan_id=row.id,
-        table=_table_ref(row.table_name, row, today),
+        table=planned_table(connection, row),
         kind=PlanKind(row.kind),
         groups=tuple(
             ClusteringGroup(
@@ -110,6 +109,11 @@ def load_plan(connection: Connection, row: Row[Any]) -> Plan:
         snapshot_instant=row.snapshot_instant,
         adopted_instant=row.adopted,
     )
+
+
+def planned_table(connection: Connection, row: Row[Any]) -> TableRef:
+    """Return the table of the plan in a row of ``plan``."""
+    return _table_ref(row.table_name, row, _registration(connection, row))
 
 
 def obsolete_reason(connection: Connection, row: Row[Any]) -> str | None:
@@ -126,12 +130,17 @@ def _registration(connection: Connection, row: Row[Any]) -> Row[Any]:
     return connection.execute(select(TableRow.__table__).where(TableRow.name == row.table_name)).one()
 
 
+def catalog_ref(fields: Any) -> CatalogRef | None:
+    """Return the ``CatalogRef`` that a column holds."""
+    return None if fields is None else CatalogRef(**fields)
+
+
 def _table_ref(name: str, planned: Any, today: Any) -> TableRef:
     return TableRef(
         name=name,
         format=planned.format,
         location=planned.location,
-        catalog=None if today.catalog is None else CatalogRef(**today.catalog),
+        catalog=catalog_ref(today.catalog),
         identity=planned.identity,
         concurrency=Concurrency(today.concurrency),
         on_conflict=None if today.on_conflict is None else OnConflict(today.on_conflict),

@@ -13,7 +13,7 @@ from executors.context import RunContext
 from executors.observer import Observer
 from executors.relocation.pruning import prune_relocations
 from executors.relocation.recent import RecentLocations, sweep_recent_locations
-from executors.relocation.search import RelocationSearch
+from executors.relocation.search import NoRelocationSearch, RelocationSearch
 from executors.relocation.sweep import restore_original_locations
 from executors.relocation.watch import PartitionWatch
 from executors.sweep import sweep_table
@@ -215,15 +215,23 @@ class Maintenance:
     def sweep(self) -> int:
         """Sweep every table that ever had a plan (``sweep_table``); return the number of withdrawn instants.
 
-        Tables without plans are only searched for relocations. In tables that are halted or off the sweep handles only
-        relocated partitions and, if halted, pending instants of ended plans. The failure of a table does not affect the
-        others. Raises StoreError.
+        Tables without plans are only searched for relocations, under the name that the configuration gives them. In
+        tables that are halted or off the sweep handles only relocated partitions and, if halted, pending instants of
+        ended plans. The failure of a table does not affect the others. Raises StoreError.
         """
         figures = self._store.figures()
         planned = {row.table for row in figures.plans}
 
-        def withdraw(ref: TableRef, adapter: TableFormat, *, halted: bool, is_off: bool, was_planned: bool) -> int:
-            searches = self._search.is_due(ref) and isinstance(adapter, RecordsRelocations)
+        def withdraw(
+            ref: TableRef,
+            adapter: TableFormat,
+            *,
+            halted: bool,
+            is_off: bool,
+            was_planned: bool,
+            search: RelocationSearch,
+        ) -> int:
+            searches = search.is_due(ref) and isinstance(adapter, RecordsRelocations)
             if not (was_planned or searches):
                 return 0
             return sweep_table(
@@ -233,7 +241,7 @@ class Maintenance:
                 halted=halted,
                 is_off=is_off,
                 watch=self._watch,
-                search=self._search,
+                search=search,
             )
 
         return sum(
@@ -244,6 +252,7 @@ class Maintenance:
                     halted=state.halted,
                     is_off=state.mode == "off",
                     was_planned=state.name in planned,
+                    search=NoRelocationSearch() if self._catalog.is_former_name(state) else self._search,
                 ),
             )
             for state in figures.tables

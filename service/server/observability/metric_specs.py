@@ -85,7 +85,8 @@ SECTIONS: tuple[MetricSection, ...] = (
             _stored_metric(
                 "lakefold_table_not_planned",
                 _TABLE_LABELS,
-                "1 for a table in mode propose or compact if no rule states how it is written or read, else 0.",
+                "1 for a table in mode propose or compact if no rule states how it is written or read, or if another "
+                "name of the table is in use, else 0.",
             ),
             _stored_metric(
                 "lakefold_table_reducible_files",

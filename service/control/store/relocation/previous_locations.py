@@ -11,7 +11,13 @@ from typing import Any, TypeVar
 from sqlalchemy import Connection, case, delete, func, or_, select, tuple_
 
 from lake.model import TableRef
-from lake.relocation.model import PastRelocation, RelocatedPartition, RelocationHistory, VacatedLocation
+from lake.relocation.model import (
+    NamedRelocation,
+    PastRelocation,
+    RelocatedPartition,
+    RelocationHistory,
+    VacatedLocation,
+)
 from service.control.store.base import StorePart, insert_if_absent
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import PlanRow, RelocationRow, SupersededRow
@@ -63,6 +69,17 @@ class PreviousLocations(StorePart):
                 found += load_relocated_by_number(
                     connection, table.name, names, [number for name in names for number in numbers[name]]
                 )
+        return found
+
+    def partitions_of_relocations(self, table: TableRef, relocations: Collection[NamedRelocation]) -> Set[str]:
+        """Return the partitions that have these relocations on record, with the same creation times."""
+        row, found = RelocationRow, set[str]()
+        wanted = {(one.token, one.partition_created_at) for one in relocations}
+        with self._database.read() as connection:
+            for some in _chunks(sorted({token for token, _ in wanted})):
+                these = row.table_name == table.name, row.token.in_(some), row.made_at_ms.is_not(None)
+                rows = connection.execute(select(row.partition_path, row.token, row.partition_made_at).where(*these))
+                found |= {one.partition_path for one in rows if (one.token, one.partition_made_at) in wanted}
         return found
 
     def partitions_that_left(self, table: TableRef, locations: Collection[str]) -> Set[str]:

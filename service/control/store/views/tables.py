@@ -176,10 +176,11 @@ class ScanRecord:
 
     ``overlaps`` counts the commits of other processes that ended within a day and overlapped with a plan of a
     single_writer table; ``overlap`` describes the last of them. ``foreign_files`` counts foreign files among the
-    table's data; ``foreign_file`` is the path of the first. ``not_planned`` is the reason in the configuration why a
-    table in mode propose or compact is only scanned. ``waiting_seconds`` is the time from the scan to the end of the
-    quiet period of the youngest reducible file if nothing else could be planned, else None. ``outcome`` is 'ok', or
-    'error' with ``error`` and no layout. ``is_gone`` is True if the table or its directory no longer exists.
+    table's data; ``foreign_file`` is the path of the first. ``not_planned`` is the reason why a table in mode propose
+    or compact is only scanned: the configuration, or another name of the table that is in use. ``waiting_seconds`` is
+    the time from the scan to the end of the quiet period of the youngest reducible file if nothing else could be
+    planned, else None. ``outcome`` is 'ok', or 'error' with ``error`` and no layout. ``is_gone`` is True if the table
+    or its directory no longer exists.
     """
 
     table: str
@@ -252,6 +253,19 @@ class ReferenceScans:
         return TableScans(
             latest=self.latest.get(name), latest_ok=self.latest_ok.get(name), first_ok=self.first_ok.get(name)
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherName:
+    """Another registered name of a table, under which ``owner`` has locked ``partition``.
+
+    ``plan_id`` is the owner if it is a live plan.
+    """
+
+    name: str
+    partition: str
+    owner: str
+    plan_id: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
