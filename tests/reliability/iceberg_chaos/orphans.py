@@ -8,7 +8,7 @@ snapshot that replaced it.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from pyiceberg.table import StaticTable
 from sqlalchemy import create_engine, text
@@ -58,12 +58,12 @@ class Orphans:
             except FileNotFoundError:
                 continue
 
-    def wrong(self, unowned: Iterable[str], ledger: Ledger, url: str) -> Collection[str]:
+    def wrong(self, unowned: Collection[str], ledger: Ledger, url: str) -> Collection[str]:
         """Return the ``unowned`` files that have no explanation; ``url`` is the present database."""
         self._note_attempts(url)
         is_cut_short = any(act["act"] == "expire" and "ended" not in act for act in ledger.acts().values())
-        named = self._superseded(url, ledger)
-        return [path for path in unowned if not self._is_explained(path, is_cut_short or path not in named)]
+        superseded = set() if self._committed.isdisjoint(unowned) else self._superseded(url, ledger)
+        return [path for path in unowned if not self._is_explained(path, is_cut_short or path not in superseded)]
 
     def _superseded(self, url: str, ledger: Ledger) -> Collection[str]:
         """Return the superseded files that the database names and the table still has the superseding snapshot of."""
