@@ -328,14 +328,14 @@ class _PlanRun:
     def _discover_relocations(self) -> None:
         """Record relocations that only the table has recorded: without them replaced files look like writers' files.
 
-        Raises Conflict if the executor of such a relocation, or a process that works on its partition under another
-        name of the table, has not ended yet.
+        Raises Conflict if the executor of such a relocation has not ended yet, or if its partition is locked under
+        another name of the table.
         """
         found = record_discovered_relocations(self._table, format=self._format, store=self._store)
         if found.left_to_executors:
             raise Conflict(
                 f"{self._table.name}: {found.left_to_executors[0]} was committed under another name of the table, and "
-                "the work under that name has not ended"
+                "a plan or a lock under that name has not ended"
             )
 
     def _sweep_partitions(self) -> None:

@@ -350,6 +350,12 @@ class ListedInCatalog(Protocol):
         ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
         """
 
+    def find_unlisted(self, location: str) -> str | None:
+        """Return one table of the format at or below the local directory ``location``; None if there is none.
+
+        The table can't be served without its catalog. The result only serves to tell this to the user.
+        """
+
 
 @runtime_checkable
 class CatalogOnly(Protocol):

@@ -311,9 +311,9 @@ class DiscoveryResult:
     """The result of a search for commits that only the table had recorded. ``commits`` is the number recorded now.
 
     ``left_to_executors`` are the instants of commits that live plans made under another name of the table; their
-    executors record them. Commits on whose partitions a process works under another name are among them until it has
-    ended. ``left_to_plans`` are the instants of commits of inflight plans under this name: the plan's run, or its
-    take-over, records them. In both cases the files that the commit has replaced are unknown until then.
+    executors record them. Commits with a partition that is locked under another name of the table are among them until
+    the lock has ended. ``left_to_plans`` are the instants of commits of inflight plans under this name: the plan's run,
+    or its take-over, records them. In both cases the files that the commit has replaced are unknown until then.
     """
 
     commits: int = 0

@@ -11,6 +11,7 @@ from service.control.config.loader import load_config
 from service.control.config.table_settings import configure_table
 from service.control.planning.refusals import planning_refusal
 from service.control.planning.requests import raise_if_refused
+from service.control.planning.scan import WrittenScan, scan_written_partitions
 from service.problems import ExitCode, ProblemError
 
 pytestmark = pytest.mark.usefixtures("clean_environment")
@@ -68,6 +69,14 @@ def test_the_refusal_names_both_names_the_plan_and_the_settings(config, store):
     assert refusal(config, store, OLD) is None
     store.request_cancel("0199-plan", "ada")
     assert refusal(config, store, NEW) is None
+
+
+def test_reports_of_writers_do_not_repeat_a_refused_scan_each_second(config, store):
+    for ref in (OLD, NEW):
+        store.register_table(ref, "compact")
+    add_plan(store, OLD)
+    table = configure_table(config, NEW)
+    assert scan_written_partitions(config, store, table, ["dt=1"], actor="test") == WrittenScan()
 
 
 def test_a_lock_of_the_sweep_under_the_other_name_refuses_as_well(config, store):

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """One table under two names: what is locked under one name is locked under the other."""
 
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from datetime import timedelta
 from functools import partial
 
 import pytest
+from sqlalchemy import update
 from store_plans import add, claimed, commit_of, figures_of, make_plan, sql
 from test_store_discovered import figures, found, moved
 from test_store_races import at_once
@@ -15,6 +17,9 @@ from lake.model import CatalogRef, TableRef
 from lake.plan import LockOwner, LockOwnerKind, PlanState
 from lake.relocation.model import DiscoveryResult
 from service.control.store import PartitionsLocked, Store
+from service.control.store.database import db_now
+from service.control.store.models import LivePartitionRow
+from service.control.store.partition_locks import renew_locks
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -131,12 +136,9 @@ def test_the_name_in_use_is_free_once_its_plan_has_ended(store: Store) -> None:
     plan = add(store, "dt=1", table=OLD)
     in_use = store.other_name_in_use(NEW)
     assert in_use is not None
-    assert (in_use.owner, in_use.is_in_work) == (f"plan {plan.plan_id}", False)
+    assert in_use.owner == f"plan {plan.plan_id}"
     assert store.other_name_in_use(OLD) is None
     claimed(store)
-    in_use = store.other_name_in_use(NEW)
-    assert in_use is not None
-    assert in_use.is_in_work
     store.request_cancel(plan.plan_id, "ada")
     assert store.other_name_in_use(NEW) is not None, "its executor has not ended yet"
 
@@ -165,6 +167,43 @@ def test_of_plans_and_locks_under_both_names_at_once_one_gets_the_partition(stor
         assert sum(at_once(calls)) == 1, name
 
 
+@pytest.mark.crossed(2)
+def test_a_lock_that_is_renewed_in_its_last_moment_is_in_force_under_the_other_name(
+    stores: list[Store], database_url: str
+) -> None:
+    """The renewal was not committed yet, so the other name's process saw an expired lock: both had the partition."""
+    first, second = stores[:2]
+    register(first, OLD, NEW)
+    first.lock_partitions(OLD, ["dt=1"], SWEEP)
+    with first._database.write() as connection:
+        last_moment = update(LivePartitionRow).values(expires_at_ms=db_now() + 300)
+        connection.execute(last_moment)
+    with ThreadPoolExecutor(1) as pool:
+        with first._database.write() as connection:
+            assert renew_locks(connection, OLD.name, ["dt=1"], SWEEP) == {"dt=1"}
+            time.sleep(0.5)
+            locked = pool.submit(second.lock_partitions, NEW, ["dt=1"], OTHER_SWEEP)
+            time.sleep(0.5)
+        assert locked.result() == set()
+    assert first.renew_partitions(OLD, ["dt=1"], SWEEP) == {"dt=1"}
+
+
+def test_records_stay_under_a_name_with_a_plan_that_waits_to_be_claimed(store: Store) -> None:
+    """They were carried over, and then no sweep could process the partition, perhaps for days."""
+    register(store, OLD, NEW)
+    plan = add(store, "dt=1", table=OLD)
+    claim = claimed(store)
+    commit = moved(plan, epoch=claim.epoch)
+    store.complete(claim, commit, figures(plan, commit), {})
+    waiting = add(store, "dt=1", table=OLD)
+    assert found(store, commit, table=NEW) == DiscoveryResult(left_to_executors=("v1",))
+    assert [one.partition for one in store.relocated_partitions(OLD)] == ["dt=1"]
+    assert store.lock_partitions(OLD, ["dt=1"], SWEEP, alongside_plans=True) == {"dt=1"}
+    store.release_partitions(SWEEP)
+    store.request_cancel(waiting.plan_id, "ada")
+    assert found(store, commit, table=NEW) == DiscoveryResult(commits=1)
+
+
 def test_records_stay_under_a_name_while_a_process_works_on_the_partition(store: Store, database_url: str) -> None:
     register(store, OLD, NEW)
     plan = add(store, "dt=1", table=OLD)
@@ -175,12 +214,13 @@ def test_records_stay_under_a_name_while_a_process_works_on_the_partition(store:
     assert found(store, commit, table=NEW) == DiscoveryResult(left_to_executors=("v1",))
     assert store.relocated_partitions(NEW) == []
     store.release_partitions(SWEEP)
-    later = add(store, "dt=1", table=OLD)
-    claimed(store)
+    add(store, "dt=1", table=OLD)
+    later = claimed(store)
     assert found(store, commit, table=NEW) == DiscoveryResult(left_to_executors=("v1",))
     sql(database_url, "UPDATE plan SET lease_until_ms = 0, grace_ms = 0 WHERE state = 'inflight'")
+    assert found(store, commit, table=NEW) == DiscoveryResult(left_to_executors=("v1",)), "its executor may continue"
+    store.fail(later, "Rejected: no")
     assert found(store, commit, table=NEW) == DiscoveryResult(commits=1)
     assert [one.partition for one in store.relocated_partitions(NEW)] == ["dt=1"]
     assert store.plan(plan.plan_id).table == NEW.name
-    assert store.plan(later.plan_id).table == OLD.name
-    assert timedelta() == store.time_until_due()
+    assert store.plan(later.plan.plan_id).table == OLD.name

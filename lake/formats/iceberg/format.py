@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 from lake.capabilities import OrphanFile, OrphanSearch, capabilities_of
 from lake.engines import RewriteEngine
+from lake.formats.iceberg.catalog.hadoop import find_table_directory
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
 from lake.formats.iceberg.catalog.tables import (
     LoadedTable,
@@ -18,7 +19,7 @@ from lake.formats.iceberg.catalog.tables import (
 )
 from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
-from lake.formats.iceberg.session import SESSION
+from lake.formats.iceberg.session import requirements
 from lake.formats.iceberg.writer import IcebergWriter
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
@@ -41,14 +42,14 @@ class IcebergFormat:
         Capability.SORTING,
     )
     services: tuple[str, ...] = ()
-    session_requirements = SESSION
 
     def __init__(self) -> None:
-        self._settings: Mapping[str, str] = MappingProxyType({})
+        self.configure({})
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """See ``UsesSparkSettings``."""
-        self._settings = MappingProxyType(dict(settings))
+        self._settings: Mapping[str, str] = MappingProxyType(dict(settings))
+        self.session_requirements = requirements(self._settings)
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
         """See ``TableFormat``. Yields nothing: commits need the table's catalog, and a directory does not name it."""
@@ -63,6 +64,10 @@ class IcebergFormat:
     ) -> Iterator[TableRef | SearchFailure]:
         """See ``ListedInCatalog``."""
         return find_tables(self._settings, catalog, database_pattern, table_pattern)
+
+    def find_unlisted(self, location: str) -> str | None:
+        """See ``ListedInCatalog``."""
+        return find_table_directory(location)
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""

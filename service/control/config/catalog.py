@@ -7,7 +7,7 @@ a table in another directory never takes its name. A table that is a source itse
 
 import glob
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -221,11 +221,7 @@ class Catalog:
                     yield from _listed_tables(lister, source)
                 return
             if source.database is None or source.table is not None:
-                raise Rejected(
-                    f"catalog {source.catalog!r} is not an Iceberg catalog of [spark], so the source needs database, "
-                    f'and no table; for an Iceberg catalog paste its settings, "spark.sql.catalog.{source.catalog}" '
-                    "and the keys below it, into [spark]"
-                )
+                raise Rejected(_unlisted_catalog_text(source.catalog or "", self.config.spark))
             yield from self._catalog_tables(source)
             return
         path = self._absolute_path(source.path)
@@ -295,6 +291,22 @@ def _lists_in_metastore(source: SourceSettings, known: RegisteredTable) -> bool:
     if source.format not in (None, known.format):
         return False
     return fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
+
+
+def _unlisted_catalog_text(catalog: str, spark: Mapping[str, str]) -> str:
+    """Say why no format lists the tables of ``catalog``, and how its tables can be served."""
+    key = f"spark.sql.catalog.{catalog}"
+    if key in spark:
+        return (
+            f"{key} = {spark[key]}: of catalogs in [spark] lakefold lists those of the class "
+            "org.apache.iceberg.spark.SparkCatalog; for a database of any other catalog set database, and no table"
+        )
+    defined = [name for name in (one.removeprefix("spark.sql.catalog.") for one in spark) if "." not in name]
+    hint = did_you_mean(catalog, defined)
+    return (
+        f"catalog {catalog!r} is not an Iceberg catalog of [spark], so the source needs database, and no table{hint}; "
+        f'for an Iceberg catalog paste its settings, "{key}" and the keys below it, into [spark]'
+    )
 
 
 def _listed_tables(adapter: ListedInCatalog, source: SourceSettings) -> Iterator[TableRef | SearchFailure]:

@@ -222,6 +222,8 @@ def scan_written_partitions(
     """
     if table.mode not in PLANNED_MODES or missing_required_rules(config, table) is not None:
         return WrittenScan()
+    if other_name_in_use(store, table) is not None:  # perhaps for hours; later scans of the whole table plan them
+        return WrittenScan()
     state = store.table_state(table.name)
     if planning_refusal(config, store, table, state) is not None:  # the reports are due again after the resume
         return WrittenScan(rescan_in=dict.fromkeys(partitions, timedelta()))

@@ -8,13 +8,13 @@ exclude owners under the other one. So each new lock is compared with the locks 
 from collections.abc import Sequence
 from typing import Any
 
-from sqlalchemy import Connection, select, text
+from sqlalchemy import Connection, Select, delete, exists, select, text
 
 from lake.model import CatalogRef, TableRef
-from lake.plan import LockOwner, LockOwnerKind, PlanState
+from lake.plan import LockOwner, LockOwnerKind
 from service.control.store.base import StorePart
 from service.control.store.database import db_now
-from service.control.store.models import LivePartitionRow, PlanRow, TableRow
+from service.control.store.models import LivePartitionRow, TableRow
 from service.control.store.rows import catalog_ref
 from service.control.store.views import OtherName
 
@@ -31,8 +31,12 @@ class OtherNames(StorePart):
 
         Names of other tables that were at the same location before do not count.
         """
+        lock = LivePartitionRow
         with self._database.read() as connection:
-            return next(iter(_locks_under_other_names(connection, table)), None)
+            names = _other_names_with_locks(connection, table)
+            in_force = lock.expires_at_ms.is_(None) | (lock.expires_at_ms > db_now())
+            found = connection.execute(_locks_under(names).where(in_force).limit(1)).one_or_none() if names else None
+        return None if found is None else _other_name(found)
 
 
 def serialize_partition_locks(connection: Connection, table: TableRef) -> None:
@@ -48,41 +52,28 @@ def serialize_partition_locks(connection: Connection, table: TableRef) -> None:
 
 
 def owners_under_other_names(connection: Connection, table: TableRef) -> tuple[dict[str, str], dict[str, str]]:
-    """Return partition → live plan, and partition → another owner's description, under the table's other names."""
-    found = _locks_under_other_names(connection, table)
+    """Return partition → live plan, and partition → another owner's description, under the table's other names.
+
+    Deletes the expired locks there. A deletion waits for a renewal that has not been committed yet, and a renewal for
+    the deletion. If expired locks were only left out, both names' processes could have the partition.
+    """
+    names = _other_names_with_locks(connection, table)
+    if not names:
+        return {}, {}
+    lock = LivePartitionRow
+    connection.execute(delete(lock).where(lock.table_name.in_(names), lock.expires_at_ms <= db_now()))
+    found = [_other_name(row) for row in connection.execute(_locks_under(names))]
     return (
         {one.partition: one.plan_id for one in found if one.plan_id is not None},
         {one.partition: one.owner for one in found if one.plan_id is None},
     )
 
 
-def partitions_in_work(connection: Connection, table: TableRef) -> dict[str, str | None]:
-    """Return the partitions on which a process works under other names, with its plan; None: the sweep or the cleaner.
-
-    A plan counts only while its executor renews its lease.
-    """
-    return {one.partition: one.plan_id for one in _locks_under_other_names(connection, table) if one.is_in_work}
-
-
-def _locks_under_other_names(connection: Connection, table: TableRef) -> list[OtherName]:
-    """Return the locks in force under other names of ``table``, sorted by name and partition."""
-    names = _other_names_with_locks(connection, table)
-    if not names:
-        return []
+def _locks_under(names: Sequence[str]) -> Select[*tuple[Any, ...]]:
+    """Return the query for the locks under ``names``, sorted by name and partition."""
     lock = LivePartitionRow
-    is_in_work = (
-        lock.plan_id.is_(None)
-        | (lock.guest_until_ms > db_now())
-        | ((PlanRow.state == PlanState.INFLIGHT) & (PlanRow.lease_until_ms > db_now()))
-    )
     columns = lock.table_name, lock.partition_path, lock.plan_id, lock.holder_kind, lock.keeper
-    query = (
-        select(*columns, is_in_work.label("is_in_work"))
-        .outerjoin(PlanRow, PlanRow.id == lock.plan_id)
-        .where(lock.table_name.in_(names), lock.expires_at_ms.is_(None) | (lock.expires_at_ms > db_now()))
-        .order_by(lock.table_name, lock.partition_path)
-    )
-    return [_other_name(row) for row in connection.execute(query)]
+    return select(*columns).where(lock.table_name.in_(names)).order_by(lock.table_name, lock.partition_path)
 
 
 def _other_names_with_locks(connection: Connection, table: TableRef) -> Sequence[str]:
@@ -93,8 +84,7 @@ def _other_names_with_locks(connection: Connection, table: TableRef) -> Sequence
     not scanned yet has no identity; the location decides then.
     """
     row = TableRow
-    # Few tables have locks, and there is no index of locations.
-    has_locks = row.name.in_(select(LivePartitionRow.table_name))
+    has_locks = exists().where(LivePartitionRow.table_name == row.name)
     is_there = row.name != table.name, row.format == table.format, row.location == table.location
     found = connection.execute(select(row.name, row.catalog, row.identity).where(has_locks, *is_there)).all()
     if not found:
@@ -125,5 +115,4 @@ def _other_name(row: Any) -> OtherName:
         partition=row.partition_path,
         plan_id=row.plan_id,
         owner=owner,
-        is_in_work=bool(row.is_in_work),
     )

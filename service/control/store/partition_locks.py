@@ -122,7 +122,7 @@ def write_with_partitions(
             return
         except ConstraintViolated:
             # Another process has locked a partition between the check and the insert, or ``write`` itself is invalid.
-            with database.read() as connection:
+            with database.write() as connection:
                 _raise_if_locked(connection, table, partitions)
             if attempt == _LOCK_ATTEMPTS - 1:
                 raise

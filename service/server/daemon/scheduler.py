@@ -14,6 +14,7 @@ from functools import cache, partial
 from lake import capabilities
 from lake.errors import LakefoldError, TableGone, Transient, one_line
 from lake.logfields import log_fields
+from lake.model import TableRef
 from planner.reasons import Reason
 from service.control import serializers
 from service.control.config.catalog import Catalog
@@ -142,7 +143,8 @@ class Scheduler:
         for state in known.values():
             if state.name in tables:
                 continue
-            table = configure_table(self._config, state.ref)
+            present = tables.get(names.get(state.location, ""))
+            table = configure_table(self._config, _with_present_address(state.ref, present))
             if (table.ref, table.mode) != (state.ref, state.mode):
                 self._store.register_table(table.ref, table.mode)
             if state.location in names:
@@ -154,6 +156,10 @@ class Scheduler:
                 if not self._source_problems:
                     self._scan_pool.submit(state.name, partial(self._record_if_gone, table))
                 continue
+            last = self._store.last_scan(state.name, ok=True)
+            if last is not None and last.not_planned is not None:
+                # Status and alert would show the reason for ever, since this name is no longer scanned.
+                self._store.record_scan(replace(last, not_planned=None))
             for plan_id in sorted(set(self._store.locked_partitions(state.name).values())):
                 if self._store.plan(plan_id).request_id is None:
                     with suppress(WrongState):  # the plan has ended meanwhile
@@ -397,6 +403,17 @@ class Scheduler:
                 logger.warning("%s", problem)
         self._source_problems = list(self._catalog.problems)
         self._store.record_source_problems(self._source_problems)
+
+
+def _with_present_address(former: TableRef, present: ConfiguredTable | None) -> TableRef:
+    """Return a table under its ``former`` name, in the catalog as the configuration addresses it now.
+
+    Plans under the former name end only if the catalog answers.
+    """
+    now = None if present is None or present.ref.format != former.format else present.ref.catalog
+    if now is None or former.catalog is None or (now.kind, now.table) != (former.catalog.kind, former.catalog.table):
+        return former
+    return replace(former, catalog=now)
 
 
 def _plans_alike(one: ConfiguredTable, other: ConfiguredTable) -> bool:

@@ -36,10 +36,12 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
 PREFIX = "lake."
 
 
-def sources(bench: Bench, *prefixes: str) -> Path:
+def sources(bench: Bench, *prefixes: str, host: str = "127.0.0.1") -> Path:
     """A configuration with one source for each of ``prefixes``, all of which list the table."""
     file = bench.home / "lakefold.toml"
-    listed = f'[[sources]]\nmetastore = "{bench.case.uri}"\ndatabase = "{DATABASE}"\n'  # type: ignore[attr-defined]
+    assert "127.0.0.1" in bench.case.uri  # type: ignore[attr-defined]
+    uri = bench.case.uri.replace("127.0.0.1", host)  # type: ignore[attr-defined]
+    listed = f'[[sources]]\nmetastore = "{uri}"\ndatabase = "{DATABASE}"\n'
     listed += f'table = "{table_name(bench.table)}"\n'
     file.write_text(
         f'[database]\nurl = "{bench.url}"\n'
@@ -71,14 +73,19 @@ def named(unmoved: Bench) -> Bench:
     return unmoved
 
 
-#: the prefixes of the sources that list the table; the first one names it
-CONFIGURATIONS = {"another prefix": (PREFIX,), "swapped sources": (PREFIX, "")}
+#: the prefixes of the sources that list the table, of which the first one names it; and the metastore's host
+CONFIGURATIONS = {
+    "another prefix": ((PREFIX,), "127.0.0.1"),
+    "swapped sources": ((PREFIX, ""), "127.0.0.1"),
+    "another prefix and address": ((PREFIX,), "localhost"),
+}
 
 
 @pytest.fixture(params=list(CONFIGURATIONS))
 def changed(request: pytest.FixtureRequest, named: Bench) -> tuple[Bench, Path]:
     """The table, and a configuration that gives it another name."""
-    return named, sources(named, *CONFIGURATIONS[request.param])
+    prefixes, host = CONFIGURATIONS[request.param]
+    return named, sources(named, *prefixes, host=host)
 
 
 def test_a_table_is_not_planned_while_a_plan_runs_under_its_former_name(changed: tuple[Bench, Path]):
@@ -104,11 +111,28 @@ def test_a_table_is_not_planned_while_a_plan_runs_under_its_former_name(changed:
     assert planned.table == new
 
 
+def test_status_forgets_why_a_name_is_not_planned_that_the_configuration_gives_no_more(named: Bench):
+    """The name was not scanned again, so status and alert showed the reason for ever."""
+    bench, new = named, f"{PREFIX}{named.table.name}"
+    bench.request()
+    bench.claim()
+
+    def unplanned() -> list[str]:
+        attention = serializers.status(read_lake_state(bench.store))["attention"]
+        return [one["table"] for one in attention if one["not_planned_reason"]]
+
+    scan(bench, sources(bench, PREFIX, ""))
+    assert unplanned() == [new]
+    scan(bench, sources(bench, ""))
+    assert unplanned() == []
+
+
 def test_records_are_carried_over_once_to_the_name_that_the_configuration_gives(changed: tuple[Bench, Path]):
     """Each process's first sweep carried them to both names in turn."""
     bench, file = changed
     old, new = bench.table, with_identity(bench.format, bench.table)
     bench.request()
+    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows = bench.rows()
     scan(bench, file)
@@ -123,6 +147,25 @@ def test_records_are_carried_over_once_to_the_name_that_the_configuration_gives(
     assert (sorted(bench.rows()), halted(bench)) == (sorted([*rows, *late]), None)
     bench.clean()
     assert data_files(home(bench)) == []
+
+
+def test_late_files_are_read_while_a_plan_waits_under_the_former_name(changed: tuple[Bench, Path]):
+    """The records were carried over, but the plan kept the sweep under the new name from the partition."""
+    bench, file = changed
+    bench.request()
+    bench.claim()
+    assert bench.run().result is RunResult.COMPLETED
+    rows, old = bench.rows(), bench.table
+    plan = bench.request(partitions=[PARTITION])
+    prefixed(bench)
+    maintenance(bench, file).sweep()
+    late = write(home(bench), 900, 910)
+    maintenance(bench, file).sweep()
+    assert sorted(bench.rows()) == sorted([*rows, *late])
+    bench.store.request_cancel(plan.plan_id, "ada")
+    maintenance(bench, file).sweep()
+    assert bench.store.relocated_partitions(old) == []
+    assert sorted(bench.rows()) == sorted([*rows, *late])
 
 
 @contextmanager
@@ -151,6 +194,7 @@ def test_a_sweep_under_another_name_leaves_a_partition_to_the_sweep_that_works_o
     """Both copied the late file: the records were carried over meanwhile."""
     bench = named
     bench.request()
+    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows, old = bench.rows(), bench.table
     late = write(home(bench), 900, 910)

@@ -23,6 +23,7 @@ class TableRow(Base):
         CheckConstraint(in_clause("mode", MODES), name="mode_known"),
         CheckConstraint("(halted_at_ms IS NULL) = (halted_reason IS NULL)", name="halted_with_reason"),
         CheckConstraint("(paused_at_ms IS NULL) = (paused_by IS NULL)", name="paused_by_somebody"),
+        Index("ix_table_state_location", "location"),
     )
 
     name: Mapped[str] = mapped_column(String, primary_key=True)

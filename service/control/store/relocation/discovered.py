@@ -40,7 +40,7 @@ from service.control.store.models import (
     SupersededRow,
     TableRow,
 )
-from service.control.store.other_names import partitions_in_work, serialize_partition_locks
+from service.control.store.other_names import owners_under_other_names, serialize_partition_locks
 from service.control.store.plan_completion import complete_without_claim, halt_unknown_attempt, settle_attempts
 from service.control.store.relocation.journal import (
     REMOVED_BY_WRITER,
@@ -78,11 +78,12 @@ class DiscoveredRelocations(StorePart):
         The run of an inflight plan under this name records its own relocations. The executor of a live plan under
         another name records them too, but only while it renews its lease: the table no longer has the other name, so no
         later executor would find the commit. Later commits of their partitions wait for them, because a run records its
-        commit as the last one. If the table's name differs only in the prefix of its source, a commit also
-        waits while a process works on one of its partitions under the other name. In all other cases, this method
-        completes a plan that has not completed, under this name and with the ``figures`` of its commit. The exception
-        is an ended plan if this database has a record of the attempt that committed: the sweep checks whether a program
-        undid that commit.
+        commit as the last one. If the table's name differs only in the prefix of its source, a commit also waits while
+        another plan, or the sweep or the cleaner, has locked one of its partitions under the other name: until then the
+        sweep under that name processes late files, and no other sweep can lock the partition. In all other cases, this
+        method completes a plan that has not completed, under this name and with the ``figures`` of its commit. The
+        exception is an ended plan if this database has a record of the attempt that committed: the sweep checks whether
+        a program undid that commit.
         """
         recorded, notes = 0, defaultdict[str, int](int)
         left_to_executors: list[str] = []
@@ -97,9 +98,9 @@ class DiscoveredRelocations(StorePart):
         with self._database.write() as connection:
             # A process must not lock a partition under another name while its records are transferred.
             serialize_partition_locks(connection, table)
+            plans_elsewhere, others_elsewhere = owners_under_other_names(connection, table)
             insert_if_absent(connection, TableRow, **table_values(table, "observe"))
             locked = _lock_names(connection, table, found)
-            in_work = partitions_in_work(connection, table)
             for one in found:
                 commit = one.commit
                 if one.is_recorded:
@@ -111,7 +112,10 @@ class DiscoveredRelocations(StorePart):
                 partitions = [move.partition for move in commit.relocations]
                 row = _lock_plan(connection, table, commit)
                 waits_with = next((waiting[partition] for partition in partitions if partition in waiting), None)
-                if waits_with is None and any(in_work.get(one, commit.plan_id) != commit.plan_id for one in partitions):
+                if waits_with is None and any(
+                    one in others_elsewhere or plans_elsewhere.get(one, commit.plan_id) != commit.plan_id
+                    for one in partitions
+                ):
                     waits_with = left_to_executors
                 if waits_with is None and row is not None:
                     if row.table_name == table.name:

@@ -259,14 +259,13 @@ class ReferenceScans:
 class OtherName:
     """Another registered name of a table, under which ``owner`` has locked ``partition``.
 
-    ``plan_id`` is the owner if it is a live plan. ``is_in_work``: a process works on the partition now.
+    ``plan_id`` is the owner if it is a live plan.
     """
 
     name: str
     partition: str
     owner: str
     plan_id: str | None = None
-    is_in_work: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
