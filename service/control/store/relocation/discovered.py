@@ -413,9 +413,7 @@ def _insert_relocations(
 ) -> None:
     """Insert unrecorded relocations before the later ones, which may be recorded under another of the table's names."""
     commit = found.commit
-    others = record_unrecorded_relocations(
-        connection, table.name, commit, other_names=names, later_tokens=later_tokens
-    )
+    others = record_unrecorded_relocations(connection, table.name, commit, other_names=names, later_tokens=later_tokens)
     by_partition: dict[tuple[str, str], list[LocatedFile]] = defaultdict(list)
     for one in commit.superseded:
         if one.partition not in others:
