@@ -6,7 +6,19 @@ from contextlib import suppress
 
 import pytest
 from hive_case import table_name
-from late_writing import PARTITION, Killed, after_its_hold, halted, here, home, write
+from late_writing import (
+    PARTITION,
+    Killed,
+    added_again,
+    after_its_hold,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    write,
+)
 from renaming import as_managed, renamed, renamed_with_its_directory
 from toys.bench import Bench
 
@@ -99,3 +111,42 @@ def test_rule_7_a_table_without_partitions_by_its_name_before_a_rename_has_lost_
     for _ in range(2):
         bench.sweep()
     assert (sorted(bench.rows()), halted(bench)) == (rows, None)
+
+
+def test_rule_5_copies_that_were_made_right_before_a_rename_stay_although_the_partition_was_dropped_earlier(
+    known: Bench, monkeypatch: pytest.MonkeyPatch
+):
+    """Chaos found it: readers had seen the rows, and no sweep copied them again.
+
+    The dropped partition's commit counted as the last relocation under the new name, and the copies as those of the
+    dropped partition.
+    """
+    bench = known
+    dropped(bench)
+    added_again(bench)
+    bench.sweep()
+    for low, place in ((500, home), (510, here)):
+        for part in range(2):
+            write(place(bench), low + 5 * part, low + 5 + 5 * part, f"part-{low}-{part}.parquet")
+        bench.request(partitions=[PARTITION])
+        assert bench.run().result is RunResult.COMPLETED
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+
+    def renamed_at(name: str) -> None:
+        if name == "carry_copied":
+            monkeypatch.undo()
+            renamed(bench)
+
+    monkeypatch.setattr("executors.relocation.partition_sweep.failpoint", renamed_at)
+    with suppress(TableGone, Transient):
+        bench.sweep()
+    assert in_partition(bench) == rows, "the copies were not made before the rename"
+    place, copies = here(bench), data_files(here(bench))
+    for _ in range(3):
+        bench.sweep()
+        assert (in_partition(bench), here(bench), halted(bench)) == (rows, place, None)
+    assert sorted(data_files(place)) == sorted(copies)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (rows, None)
