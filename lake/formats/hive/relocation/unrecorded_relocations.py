@@ -155,7 +155,8 @@ def _with_undone_relocations(
     """Return ``made`` with a record for each commit that a writer has undone: a relocation back from its version.
 
     The partition's next commit left the same location as the undone one, and the version is still there: a writer that
-    had read the partition before it was undone may write late files there.
+    had read the partition before it was undone may write late files there. A partition that was dropped and added again
+    left the same location too, but what the dropped one had is its owner's.
     """
     moves = defaultdict[str, list[tuple[CommitRecord, Relocation]]](list)
     for one in _oldest_first([*before, *made]):
@@ -165,6 +166,9 @@ def _with_undone_relocations(
     neighbours = (pair for these in moves.values() for pair in pairwise(these))
     for (one, move), (_, after) in neighbours:
         is_undone = move.location != after.previous_location == move.previous_location
+        # A creation time of 0 only shows that another program has written the partition anew.
+        created_at = {move.partition_created_at, after.partition_created_at} - {0}
+        is_undone = is_undone and len(created_at) < 2
         if not is_undone or version_names.version_started_ns(move.token) is None or move.token not in unknown:
             continue
         if entries := _list_files(ref, move.location):

@@ -6,7 +6,7 @@ of its source changed. Unknown relocations are added: this database lost them, o
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from typing import Any
 
 from sqlalchemy import Connection, Row, delete, func, insert, select, true, update
@@ -93,8 +93,13 @@ class DiscoveredRelocations(StorePart):
         #: commits that the sweep records, together with the relocations that undid them
         left_to_sweep: set[str] = set()
         newest_epochs = defaultdict[str, int](int)
+        #: by partition, the relocations of the commits that are not processed yet; this database may have recorded them
+        #: under another name
+        later_tokens = defaultdict[str, set[str]](set)
         for one in found:
             newest_epochs[one.commit.plan_id] = max(newest_epochs[one.commit.plan_id], one.commit.epoch or 0)
+            for move in () if one.is_recorded else one.commit.relocations:
+                later_tokens[move.partition].add(move.token)
         with self._database.write() as connection:
             # A process must not lock a partition under another name while its records are transferred.
             serialize_partition_locks(connection, table)
@@ -107,6 +112,8 @@ class DiscoveredRelocations(StorePart):
                     _insert_late_copies(connection, table, one, one.late_copies)
                     _close_removed(connection, table, one)
                     continue
+                for move in commit.relocations:
+                    later_tokens[move.partition].discard(move.token)
                 if commit.instant.removeprefix(UNDONE) in left_to_sweep:
                     continue
                 partitions = [move.partition for move in commit.relocations]
@@ -140,7 +147,7 @@ class DiscoveredRelocations(StorePart):
                 elif row is not None and row.state == PlanState.COMPLETED and row.instant != commit.instant:
                     halt_unknown_attempt(connection, self._settings, row, commit)
                 if not has_relocation_of(connection, table.name, commit):
-                    _insert_relocations(connection, table, one)
+                    _insert_relocations(connection, table, one, locked, later_tokens)
                     notes[""] += row is None
                 recorded += 1
             for name, count in sorted(notes.items()):
@@ -401,9 +408,16 @@ def _groups_of_commit(commit: Commit) -> Sequence[ClusteringGroup]:
     ]
 
 
-def _insert_relocations(connection: Connection, table: TableRef, found: FoundRelocations) -> None:
+def _insert_relocations(
+    connection: Connection,
+    table: TableRef,
+    found: FoundRelocations,
+    names: Collection[str],
+    later_tokens: Mapping[str, Set[str]],
+) -> None:
+    """Insert unrecorded relocations before the later ones, which may be recorded under another of the table's names."""
     commit = found.commit
-    others = record_unrecorded_relocations(connection, table.name, commit)
+    others = record_unrecorded_relocations(connection, table.name, commit, other_names=names, later_tokens=later_tokens)
     by_partition: dict[tuple[str, str], list[LocatedFile]] = defaultdict(list)
     for one in commit.superseded:
         if one.partition not in others:

@@ -7,10 +7,11 @@ Records of late copies are never pruned, because a file must not be copied twice
 """
 
 import copy
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
+from types import MappingProxyType
 from typing import Any, Self
 
 from sqlalchemy import ColumnElement, Connection, Row, delete, func, insert, select, update
@@ -371,7 +372,14 @@ def latest_location(connection: Connection, table: str, partition: str) -> str |
     return connection.execute(last.limit(1)).scalar_one_or_none()
 
 
-def record_unrecorded_relocations(connection: Connection, table: str, commit: Commit) -> frozenset[str]:
+def record_unrecorded_relocations(
+    connection: Connection,
+    table: str,
+    commit: Commit,
+    *,
+    other_names: Collection[str] = (),
+    later_tokens: Mapping[str, Set[str]] = MappingProxyType({}),
+) -> frozenset[str]:
     """Record the relocations of a commit that the database had not recorded.
 
     Returns the partitions whose replaced files the caller must not record, because they are already recorded or wait
@@ -381,6 +389,9 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
     not begin at the location where the new relocation ended, the new relocation was undone in between. Then the files
     that its commit wrote wait for deletion, and other files in that location are late. The first later relocation
     already has the replaced files. A relocation that is already recorded as applied does not change.
+
+    ``later_tokens`` are the tokens of relocations that are known to be later, by partition. They may still be recorded
+    under one of the table's ``other_names``.
     """
     row, deleted_by_others = RelocationRow, set()
     staged = select(StagedRow.staged_at_ms).where(
@@ -389,15 +400,22 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
     staged_at = connection.execute(staged).scalar_one_or_none()
     for move in commit.relocations:
         rows_of_partition = select(row.__table__).where(
-            row.table_name == table, row.partition_path == move.partition, ~row.token.startswith(RECREATED_PREFIX)
+            row.table_name.in_(sorted({table, *other_names})),
+            row.partition_path == move.partition,
+            ~row.token.startswith(RECREATED_PREFIX),
         )
-        known = connection.execute(rows_of_partition.order_by(row.id)).all()
+        tokens = later_tokens.get(move.partition, frozenset())
+        known = [
+            known_row
+            for known_row in connection.execute(rows_of_partition.order_by(row.id))
+            if known_row.table_name == table or known_row.token in tokens
+        ]
         if any(known_row.token == move.token for known_row in known):
             moved = _end_begun_relocation(connection, table, move)
             _end_copies_of(connection, table, move, moved)
             deleted_by_others.add(move.partition)
             continue
-        later = _later_relocations(known, move, staged_at, is_restored=commit.epoch is None)
+        later = _later_relocations(known, move, staged_at, tokens, is_restored=commit.epoch is None)
         # Relocations are ordered by their numbers, so the later ones are inserted again with new numbers.
         connection.execute(delete(row).where(row.id.in_([known_row.id for known_row in later])))
         values = _relocation_values(table, move, commit.plan_id, ())
@@ -421,10 +439,11 @@ def record_unrecorded_relocations(connection: Connection, table: str, commit: Co
 
 
 def _later_relocations(
-    known: Sequence[Row[Any]], move: Relocation, staged_at: int | None, *, is_restored: bool
+    known: Sequence[Row[Any]], move: Relocation, staged_at: int | None, later_tokens: Set[str], *, is_restored: bool
 ) -> Sequence[Row[Any]]:
     """Return the relocations of ``known`` that were applied after the new relocation ``move``.
 
+    Those of ``later_tokens`` and all that follow one of them were.
     If the move ``is_restored``, the sweep made it, and it may end in a location that an earlier relocation had left.
     Then a recorded relocation can be later only if it follows the last arrival at the location where the move began.
     """
@@ -433,8 +452,8 @@ def _later_relocations(
         applied = [index for index in applied if index > arrivals[-1]]
     departures = [index for index in applied if known[index].left_place == move.location]
     begun_later = [index for index in applied if staged_at is not None and known[index].begun_at_ms >= staged_at]
-    first = next(iter(departures or begun_later), len(known))
-    return known[first:]
+    known_later = [index for index, one in enumerate(known) if one.token in later_tokens]
+    return known[min([*(departures or begun_later)[:1], *known_later[:1]], default=len(known)) :]
 
 
 def _end_begun_relocation(connection: Connection, table: str, relocation: Relocation) -> Sequence[LocatedFile]:
