@@ -13,7 +13,17 @@ from waiting import wait_for
 
 from lake.errors import LeaseLost
 from lake.model import TableRef
-from lake.plan import Commit, LocatedFile, PartitionFigures, Plan, PlanState, ProposalDecision, Relocation, StagedWork
+from lake.plan import (
+    UNDONE,
+    Commit,
+    LocatedFile,
+    PartitionFigures,
+    Plan,
+    PlanState,
+    ProposalDecision,
+    Relocation,
+    StagedWork,
+)
 from lake.relocation.model import DiscoveryResult, FoundRelocations
 from service.control.config.notify import EVENTS
 from service.control.store import Store, StoreSettings
@@ -346,6 +356,26 @@ def test_a_late_copy_that_is_recorded_under_both_names_does_not_hinder_the_trans
     assert found(store, moved(plan, epoch=1), table=TRIPS) == DiscoveryResult(commits=1)
     (record,) = store.relocated_partitions(TRIPS)
     assert [(one.source, one.target, one.is_done) for one in record.late_copies] == [(late, target, True)]
+
+
+@pytest.mark.parametrize("tokens", ["v1 v2 v3", "v1 v3 v2", "v2 v3 v1"])
+def test_a_discovered_commit_is_recorded_before_later_ones_that_are_recorded_under_another_name(
+    store: Store, database_url: str, tokens: str
+) -> None:
+    """The last of ``tokens`` is of another lakefold, or of a plan that was let go."""
+    *recorded, unknown = tokens.split()
+    commits = dict[str, Commit]()
+    for token in recorded:
+        plan = add(store, "dt=1")
+        commits[token] = moved(plan, epoch=1, token=token)
+        store.complete(claimed(store), commits[token], figures_of(plan), {})
+    store.register_table(RENAMED, "compact")
+    commits[unknown] = moved(make_plan("dt=1", table=RENAMED), epoch=1, token=unknown)
+    found(store, *(commit for _, commit in sorted(commits.items())))
+    rows = sql(database_url, "SELECT token FROM place_move WHERE table_name = 'demo.rides' ORDER BY id")
+    assert [row.token for row in rows if not row.token.startswith(UNDONE)] == ["v1", "v2", "v3"]
+    (record,) = store.relocated_partitions(RENAMED)
+    assert record.latest.token == "v3"
 
 
 def test_files_that_two_discovered_commits_replaced_wait_for_their_deletion_under_the_last_one(store: Store) -> None:
