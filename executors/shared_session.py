@@ -68,7 +68,9 @@ class SparkSessions:
         """Return the session. Raises the errors of a start."""
         self._is_starting = self._session is None
         if self._is_starting and self._start_error is None:
-            log.info("Spark is starting; its first start fetches the packages of the table formats, in minutes")
+            log.info(
+                "Spark is starting; the first start fetches the packages of the table formats, which can take minutes"
+            )
         try:
             self._session = self._start()
         except Exception as error:

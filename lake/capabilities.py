@@ -230,6 +230,60 @@ class FindsResurrected(Protocol):
         """Return the file groups that readers see although a completed commit removed them."""
 
 
+MIN_ORPHAN_AGE = timedelta(days=1)
+"""The shortest permitted ``OrphanSearch.older_than``: no version lists the files of a write that has not committed yet.
+
+It is also the limit of Iceberg's procedure ``remove_orphan_files``.
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanFile:
+    """A file below a table's location that no version of the table lists. ``path`` is absolute."""
+
+    path: str
+    bytes: int
+    modified_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OrphanSearch:
+    """The limits of a search for orphan files.
+
+    ``older_than`` is the minimum time since a file's last modification, by the storage's clock. ``tracked`` returns the
+    paths (``lake.storage.locations.resolve_path``) that the database has: staged work, of which a path may be a
+    directory, and superseded versions. The search calls it before it reads the table, since the database clears staged
+    work after its commit. ``other_tables`` are all other tables that the caller knows.
+    """
+
+    older_than: timedelta
+    tracked: Callable[[], Collection[str]]
+    other_tables: Collection[TableRef] = ()
+
+
+@runtime_checkable
+class FindsOrphans(Protocol):
+    """The part of a ``TableFormat`` that finds the files that no version of a table lists."""
+
+    def find_orphans(self, table: TableRef, search: OrphanSearch) -> Sequence[OrphanFile]:
+        """Return the orphan files below the table's location, by path.
+
+        Raises Rejected if ``older_than`` is shorter than ``MIN_ORPHAN_AGE``, if the table's settings forbid the
+        deletion of files, or if files of another table may be below the location. Raises as ``snapshot`` does.
+        """
+
+
+@runtime_checkable
+class RemovesOrphans(Protocol):
+    """The part of a ``TableWriter`` that deletes the files that no version of the table lists."""
+
+    def remove_orphans(self, found: Collection[OrphanFile], search: OrphanSearch) -> Sequence[OrphanFile]:
+        """Delete those of the ``found`` files that a new search finds again, unchanged. Returns the deleted ones.
+
+        Raises as ``find_orphans`` does.
+        """
+
+
 @runtime_checkable
 class HasTimeline(Protocol):
     """The part of a ``TableFormat`` whose tables record the actions that were begun on them and have not ended.
@@ -294,6 +348,12 @@ class ListedInCatalog(Protocol):
 
         ``database_pattern`` and ``table_pattern`` are shell patterns of names. A table that can't be read is yielded as
         ``SearchFailure``. Raises Rejected if a setting is missing or wrong, Transient if the catalog can't be reached.
+        """
+
+    def find_unlisted(self, location: str) -> str | None:
+        """Return one table of the format at or below the local directory ``location``; None if there is none.
+
+        The table can't be served without its catalog. The result only serves to tell this to the user.
         """
 
 
@@ -610,6 +670,7 @@ WRITER_PROTOCOLS: Mapping[Capability, type] = MappingProxyType(
         Capability.ROLL_BACK: RollsBack,
         Capability.MERGED_READS: ReadsMerged,
         Capability.REPAIR: RepairsResurrected,
+        Capability.ORPHAN_REMOVAL: RemovesOrphans,
     }
 )
 """The capabilities with methods, each with the protocol of ``TableWriter`` that has them."""

@@ -67,6 +67,10 @@ class Capability(StrEnum):
     SAVEPOINTS = "savepoints", "versions that the owner saves are never deleted"
     MERGED_READS = "merged_reads", "the verification compares rows as a reader of the table merges them"
     REPAIR = "repair", "replaced files that are read again are found and removed (`lakefold tables repair`)"
+    ORPHAN_REMOVAL = (
+        "orphan_removal",
+        "files that no version of the table lists are found and removed (`lakefold tables remove-orphans`)",
+    )
     OWN_EXPIRY = (
         "own_expiry",
         "the table's own expiry deletes replaced files, together with the versions that list them",

@@ -47,8 +47,6 @@ _MEASURED = "| what was done | result |\n"
 
 
 _FIGURE = "figure"
-#: for Iceberg's JDBC catalogs
-JDBC_DRIVERS = ("org.xerial:sqlite-jdbc:3.49.1.0", "org.postgresql:postgresql:42.7.14")
 
 
 def pytest_configure() -> None:
@@ -271,6 +269,7 @@ def spark() -> Iterator["SparkSession"]:
     from executors.spark import S3_EXCLUDES, S3_PACKAGES, spark_session
     from lake.formats.hudi.jvm.class_cache import cached_jvm
     from lake.formats.hudi.session import BUNDLE as HUDI
+    from lake.formats.iceberg.session import DRIVERS
     from lake.formats.iceberg.session import RUNTIME as ICEBERG
 
     session = spark_session(
@@ -279,7 +278,7 @@ def spark() -> Iterator["SparkSession"]:
             **HEAP,
             "spark.sql.shuffle.partitions": "2",
             "spark.jars.packages": ",".join(
-                (f"{HUDI.rpartition(':')[0]}:{BUNDLE}", ICEBERG, *JDBC_DRIVERS, *S3_PACKAGES)
+                (f"{HUDI.rpartition(':')[0]}:{BUNDLE}", ICEBERG, *DRIVERS.values(), *S3_PACKAGES)
             ),
             "spark.jars.excludes": S3_EXCLUDES,
         },

@@ -64,10 +64,17 @@ def position_deletes(
 def append_file(case: IcebergCase, table: TableRef, path: Path, rows: pa.Table, partition: str, **options: Any) -> None:
     """Append a data file with ``rows``, which is written by pyarrow with ``options``."""
     pq.write_table(rows, path, **options)
+    add_file(case, table, path, partition)
+
+
+def add_file(case: IcebergCase, table: TableRef, path: Path, partition: str = "") -> None:
+    """Append a Parquet file that another program wrote, without bounds and counts of its columns."""
     java, iceberg = case.java_table(table), case.session._jvm.org.apache.iceberg
     builder = iceberg.DataFiles.builder(java.spec()).withPath(f"file:{path}").withFormat("PARQUET")
-    builder = builder.withFileSizeInBytes(path.stat().st_size).withRecordCount(rows.num_rows)
-    java.newFastAppend().appendFile(_in_partition(case, java, builder, partition).build()).commit()
+    builder = builder.withFileSizeInBytes(path.stat().st_size).withRecordCount(pq.read_metadata(path).num_rows)
+    if java.spec().isPartitioned():
+        builder = _in_partition(case, java, builder, partition)
+    java.newFastAppend().appendFile(builder.build()).commit()
 
 
 def _in_partition(case: IcebergCase, java: Any, builder: Any, partition: str) -> Any:
@@ -79,6 +86,12 @@ def merge_on_read_delete(case: IcebergCase, table: TableRef, where: str) -> None
     """Delete rows by position deletes, or in format version 3 by deletion vectors."""
     case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('write.delete.mode' = 'merge-on-read')")
     case.sql(f"DELETE FROM {case.name(table)} WHERE {where}")
+
+
+def rewrite_position_deletes(case: IcebergCase, table: TableRef) -> None:
+    """Iceberg's procedure ``rewrite_position_delete_files`` for all delete files."""
+    actions = case.session._jvm.org.apache.iceberg.spark.actions.SparkActions.get()
+    actions.rewritePositionDeletes(case.java_table(table)).option("rewrite-all", "true").execute()
 
 
 def add_again(case: IcebergCase, table: TableRef, path: str) -> None:

@@ -203,12 +203,22 @@ class ParquetOutput:
 
 
 def stored_rows(batches: Sequence[pa.RecordBatch], schema: pa.Schema) -> pa.Table:
-    """Return the rows of a row group with the types of ``schema``; a column chunk has one dictionary."""
+    """Return the rows of a row group with the types of ``schema``.
+
+    A column chunk has one dictionary. If the column has nulls, the dictionary has only values of the rows.
+    """
     rows = pa.Table.from_batches(batches)
     if not rows.schema.equals(schema):
         # A cast makes a dictionary for each chunk.
         rows = rows.combine_chunks().cast(schema)
-    return rows.unify_dictionaries() if any(map(pat.is_dictionary, rows.schema.types)) else rows
+    if any(map(pat.is_dictionary, rows.schema.types)):
+        rows = rows.unify_dictionaries()
+        for index, column in enumerate(rows.columns):
+            # pyarrow counts a null among the used values, so that its bounds may be those of unused values.
+            if pat.is_dictionary(column.type) and column.null_count:
+                compact = pa.chunked_array(_without_unused(column.chunks), column.type)
+                rows = rows.set_column(index, rows.schema.field(index), compact)
+    return rows
 
 
 def without_unused_values(batch: pa.RecordBatch) -> pa.RecordBatch:
@@ -218,16 +228,24 @@ def without_unused_values(batch: pa.RecordBatch) -> pa.RecordBatch:
     """
     for index, column in enumerate(batch.columns):
         if pat.is_dictionary(column.type):
-            indices = column.indices
-            used = pc.unique(indices.drop_null())
-            if len(used) < len(column.dictionary):
-                compact = pa.DictionaryArray.from_arrays(
-                    pc.index_in(indices, used).cast(indices.type),
-                    column.dictionary.take(used),
-                    ordered=column.type.ordered,
-                )
+            (compact,) = _without_unused([column])
+            if compact is not column:
                 batch = batch.set_column(index, batch.schema.field(index).with_type(compact.type), compact)
     return batch
+
+
+def _without_unused(chunks: Sequence[pa.DictionaryArray]) -> Sequence[pa.DictionaryArray]:
+    """Return ``chunks``, which share a dictionary, with a dictionary that has only their values."""
+    kind, values = chunks[0].type, chunks[0].dictionary
+    used = pc.unique(pa.chunked_array([chunk.indices for chunk in chunks]).drop_null())
+    if len(used) == len(values):
+        return chunks
+    return [
+        pa.DictionaryArray.from_arrays(
+            pc.index_in(chunk.indices, used).cast(kind.index_type), values.take(used), ordered=kind.ordered
+        )
+        for chunk in chunks
+    ]
 
 
 def _verify_categories(rows: pa.Table, limits: Mapping[int, int]) -> None:

@@ -24,6 +24,7 @@ from service.cli.commands import (
     history,
     init,
     notifications,
+    orphans,
     pause,
     plans,
     relocated_partitions,
@@ -88,6 +89,7 @@ status.add_to(app)
 report.add_to(app)
 pause.add_to(app)
 demo.add_to(app)
+orphans.add_to(tables.app)
 relocated_partitions.add_to(tables.app)
 history.add_to(tables.app)
 replay.add_to(tables.app)

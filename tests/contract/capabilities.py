@@ -21,10 +21,13 @@ from contract.attempts import attempt, live, run
 from contract.case import Case
 from contract.plans import plan_all
 from lake.capabilities import (
+    MIN_ORPHAN_AGE,
     WRITER_PROTOCOLS,
+    FindsOrphans,
     FindsResurrected,
     FindsStaged,
     HasTimeline,
+    OrphanSearch,
     capabilities_of,
     pending_actions,
     require_capability,
@@ -41,6 +44,7 @@ OF_FORMAT = {
     Capability.ADOPTION: HasTimeline,
     Capability.ROLL_BACK: HasTimeline,
     Capability.REPAIR: FindsResurrected,
+    Capability.ORPHAN_REMOVAL: FindsOrphans,
 }
 """The protocols of a format that a protocol of its writer needs."""
 
@@ -150,6 +154,15 @@ def _repair(case: Any, table: TableRef) -> None:
     assert case.stored(table) == stored
 
 
+def _orphan_removal(case: Any, table: TableRef) -> None:
+    run(case, plan_all(case.format, table, "p"))
+    stored, search = case.stored(table), OrphanSearch(older_than=MIN_ORPHAN_AGE, tracked=tuple)
+    assert list(case.format.find_orphans(table, search)) == []
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        assert list(writer.remove_orphans((), search)) == []
+    assert case.stored(table) == stored
+
+
 def _own_expiry(case: Any, table: TableRef) -> None:
     """Files that a plan replaced are deleted, or left to the table's expiry, which finally deletes all of them."""
     first, rows = run(case, plan_all(case.format, table, "p")), case.rows(table)
@@ -206,6 +219,7 @@ EXERCISES: Mapping[Capability, Callable[[Any, TableRef], None]] = MappingProxyTy
         Capability.SAVEPOINTS: _savepoints,
         Capability.MERGED_READS: _merged_reads,
         Capability.REPAIR: _repair,
+        Capability.ORPHAN_REMOVAL: _orphan_removal,
         Capability.OWN_EXPIRY: _own_expiry,
         Capability.TABLE_LOCK: _table_lock,
         Capability.OPTIMISTIC_COMMITS: _optimistic_commits,

@@ -253,6 +253,21 @@ def test_columns_of_few_words_are_rewritten_as_dictionaries_with_their_bounds_an
     assert duckdb.sql(f"SELECT count(*) FROM '{written[1]}' WHERE word = 'c3'").fetchall() == [(686,)]
 
 
+def test_bounds_are_those_of_the_values_although_pyarrow_takes_a_null_for_one_more_used_value(tmp_path: Path):
+    """Each half of the file has nulls and lacks one value of the dictionary, the greatest or the smallest."""
+    words = [None if number % 3 == 0 else f"word {number % 5}" for number in range(4000)]
+    words[1:100], words[3901:] = ["the first"] * 99, ["zz"] * 99
+    path = str(tmp_path / "a.parquet")
+    pq.write_table(pa.table({"id": range(4000), "word": words}), path)
+    for outputs in (1, 2):
+        for new in rewrite(task_of([path], tmp_path / str(outputs), outputs)):
+            file = pq.ParquetFile(new)
+            for group in range(file.num_row_groups):
+                values = [one for one in file.read_row_group(group)["word"].to_pylist() if one is not None]
+                bounds = file.metadata.row_group(group).column(1).statistics
+                assert (bounds.min, bounds.max) == (min(values), max(values))
+
+
 def test_a_column_that_writers_found_no_dictionary_worth_for_gets_none_unless_they_had_too_few_values(tmp_path: Path):
     def encoded(rows: int, files: int) -> list[bool]:
         parts = [

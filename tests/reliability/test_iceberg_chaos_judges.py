@@ -4,6 +4,7 @@
 import json
 import os
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -156,13 +157,21 @@ def test_a_snapshot_that_expires_early_is_found_unless_the_writer_expired_it(tab
 LOST, CLEARED, KNOWN, FOREIGN = (f"0f0e6d5c-1111-4222-8333-44445555666{digit}" for digit in range(4))
 
 
-def database(home: Path, name: str, *attempts: tuple[str, int | None]) -> str:
-    """A database with these attempts: the token of each, and when its files were removed."""
+def database(
+    home: Path, name: str, *attempts: tuple[str, int | None], superseded: Sequence[tuple[str, str]] = ()
+) -> str:
+    """A database with these attempts, the token of each and when its files were removed, and superseded files.
+
+    The latter are pairs of a path and the snapshot that replaced the file.
+    """
     engine = create_engine(url := f"sqlite:///{home}/{name}.db")
     with engine.begin() as connection:
         connection.execute(text("CREATE TABLE staged (token TEXT, cleared_at_ms INTEGER)"))
         for token, cleared in attempts:
             connection.execute(text("INSERT INTO staged VALUES (:token, :at)"), {"token": token, "at": cleared})
+        connection.execute(text("CREATE TABLE superseded_version (path TEXT, instant TEXT)"))
+        for path, instant in superseded:
+            connection.execute(text("INSERT INTO superseded_version VALUES (:p, :i)"), {"p": path, "i": instant})
     engine.dispose()
     return url
 
@@ -186,15 +195,20 @@ def test_a_file_of_lakefold_that_no_snapshot_lists_may_only_stay_if_its_attempt_
     assert orphans.wrong([*of_writer, *files(LOST), *wrong], table.ledger, present) == wrong
 
 
-def test_a_file_that_was_committed_may_only_stay_if_an_expiry_of_the_writer_was_cut_short(table: Table, tmp_path: Path):
+def test_a_replaced_file_may_only_stay_if_an_expiry_was_cut_short_and_lakefold_can_t_know_it(
+    table: Table, tmp_path: Path
+):
     catalog = owner_catalog(tmp_path)
     catalog.create_namespace("lake")
     iceberg = catalog.create_table("lake.t", schema=rows(0, 1).schema)
     iceberg.append(rows(0, 10))
     table.ledger.location = iceberg.metadata_location
-    orphans, present = Orphans(), database(tmp_path, "present")
+    orphans = Orphans()
     orphans.follow(table.ledger)
     (path,) = [canonical_location(task.file.file_path) for task in iceberg.scan().plan_files()]
-    assert orphans.wrong([path], table.ledger, present) == [path]
+    present = str(iceberg.metadata.current_snapshot_id)
+    unknown, known = database(tmp_path, "unknown"), database(tmp_path, "known", superseded=[(path, present)])
+    expired = database(tmp_path, "expired", superseded=[(path, "1")])
+    assert [orphans.wrong([path], table.ledger, one) for one in (unknown, known, expired)] == [[], [path], []]
     table.act(9, "expire", snapshots=[1])
-    assert orphans.wrong([path], table.ledger, present) == []
+    assert orphans.wrong([path], table.ledger, known) == []

@@ -104,6 +104,7 @@ def test_the_commands_are_those_of_the_contract():
         "tables advise",
         "tables rollback",
         "tables repair",
+        "tables remove-orphans",
         "tables resolve",
         "tables restore-locations",
         "plans list",

@@ -159,6 +159,11 @@ def test_spark_settings_may_be_written_with_or_without_quotes():
     ("text", "line"),
     [
         ('[daemon]\n\nlog_format = "text\n', "lakefold.toml:3: not valid TOML"),
+        (
+            '[spark]\nspark.sql.catalog.a = "b"\nspark.sql.catalog.a.type = "c"\n',
+            'lakefold.toml:3: not valid TOML: Cannot overwrite a value; write a setting of Spark as "spark.key" = ',
+        ),
+        ("[spark]\nspark.executor.memory 4g\n", "; write a setting of Spark as"),
         ("[daemn]\nx = 1\n", "lakefold.toml:1: unknown key 'daemn'; did you mean 'daemon'?"),
         (
             "[http]\nprt = 1\n",

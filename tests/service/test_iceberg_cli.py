@@ -67,6 +67,59 @@ def test_a_catalog_that_lakefold_can_not_open_is_one_line_with_setting_value_and
     )
 
 
+def test_a_catalog_of_another_class_is_named_with_its_class_and_a_wrong_name_with_the_right_one(run: Run, home: Path):
+    file = home / "lakefold.toml"
+    pasted = file.read_text()
+    session = "org.apache.iceberg.spark.SparkSessionCatalog"
+    file.write_text(pasted.replace("org.apache.iceberg.spark.SparkCatalog", session))
+    code, _, err = run("config", "check")
+    assert code == 3
+    assert f"spark.sql.catalog.prod = {session}: of catalogs in [spark] lakefold lists those of the class" in err
+    file.write_text(pasted.replace('catalog = "prod"', 'catalog = "prodd"'))
+    code, _, err = run("config", "check")
+    assert code == 3
+    assert "did you mean 'prod'?" in err
+
+
+def test_init_in_the_warehouse_of_a_catalog_names_the_table_and_the_way_to_read_it(run: Run, home: Path):
+    (home / "lakefold.toml").unlink()
+    code, _, err = run("init", str(home), "--config", str(home / "new.toml"))
+    assert code == 10
+    assert "sales/orders is a table of the format iceberg, whose tables are read through their catalog" in err
+    assert "lakefold init CATALOG --spark-defaults FILE" in err
+    (home / "lakefold.toml").write_text(f'[[sources]]\npath = "{home}"\n')
+    code, out, _ = run("config", "check")
+    assert code == 0
+    assert "none; " in out
+    assert "sales/orders is a table of the format iceberg" in out
+
+
+@pytest.mark.parametrize(
+    ("line", "options", "words"),
+    [
+        (
+            "uri jdbc:sqlite:/nowhere/catalog.db",
+            (),
+            "lakefold: no tables were read: spark.sql.catalog.prod.uri: there is",
+        ),
+        ("type jdcb", (), "lakefold: no tables were read: spark.sql.catalog.prod.type = jdcb: lakefold opens catalogs"),
+        ("", ("--database", "sale"), "lakefold: catalog prod (warehouse "),
+    ],
+)
+def test_init_says_in_one_line_why_it_read_no_tables(
+    run: Run, home: Path, defaults: Path, line: str, options: tuple[str, ...], words: str
+):
+    with defaults.open("a") as file:
+        file.write(f"\nspark.sql.catalog.prod.{line}\n" if line else "")
+    code, out, err = run(
+        "init", "prod", "--spark-defaults", str(defaults), "--config", str(home / "new.toml"), *options
+    )
+    assert (code, out) == (10, "")
+    assert err.startswith(words)
+    assert err.count("\n") == 1
+    assert not (home / "new.toml").exists()
+
+
 @pytest.mark.usefixtures("home")
 def test_settings_that_iceberg_tables_can_not_honour_are_refused(run: Run, home: Path):
     file = home / "lakefold.toml"
@@ -119,7 +172,7 @@ def test_init_writes_a_configuration_from_the_catalog_in_spark_s_own_file(
     ("catalog", "name", "words"),
     [
         ("sales", "spark-defaults.conf", "has no spark.sql.catalog.sales; it defines other, prod"),
-        ("prod", "nowhere.conf", "can't be read"),
+        ("prod", "nowhere.conf", "nowhere.conf can't be read: No such file or directory"),
         ("other", "spark-defaults.conf", "lakefold"),
     ],
 )

@@ -5,13 +5,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import timedelta
 from types import MappingProxyType
 
-from lake.capabilities import capabilities_of
+from lake.capabilities import OrphanFile, OrphanSearch, capabilities_of
 from lake.engines import RewriteEngine
+from lake.formats.iceberg.catalog.hadoop import find_table_directory
 from lake.formats.iceberg.catalog.settings import is_iceberg_catalog
-from lake.formats.iceberg.catalog.tables import LoadedTable, find_tables, load_table, other_table_reason, table_identity
-from lake.formats.iceberg.read import audit, commits, deletion_blockers, refusals
+from lake.formats.iceberg.catalog.tables import (
+    LoadedTable,
+    find_tables,
+    load_table,
+    other_table_reason,
+    other_tables,
+    table_identity,
+)
+from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
-from lake.formats.iceberg.session import SESSION
+from lake.formats.iceberg.session import requirements
 from lake.formats.iceberg.writer import IcebergWriter
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
@@ -22,7 +30,7 @@ class IcebergFormat:
     """Tables of Iceberg catalogs, of format versions 1, 2 and 3.
 
     Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``UsesSparkSettings``, ``ListedInCatalog``,
-    ``FindsStaged`` and ``HasIdentity``.
+    ``FindsStaged``, ``HasIdentity`` and ``FindsOrphans``.
     """
 
     name = "iceberg"
@@ -34,14 +42,14 @@ class IcebergFormat:
         Capability.SORTING,
     )
     services: tuple[str, ...] = ()
-    session_requirements = SESSION
 
     def __init__(self) -> None:
-        self._settings: Mapping[str, str] = MappingProxyType({})
+        self.configure({})
 
     def configure(self, settings: Mapping[str, str]) -> None:
         """See ``UsesSparkSettings``."""
-        self._settings = MappingProxyType(dict(settings))
+        self._settings: Mapping[str, str] = MappingProxyType(dict(settings))
+        self.session_requirements = requirements(self._settings)
 
     def discover(self, location: str) -> Iterator[TableRef | SearchFailure]:
         """See ``TableFormat``. Yields nothing: commits need the table's catalog, and a directory does not name it."""
@@ -56,6 +64,10 @@ class IcebergFormat:
     ) -> Iterator[TableRef | SearchFailure]:
         """See ``ListedInCatalog``."""
         return find_tables(self._settings, catalog, database_pattern, table_pattern)
+
+    def find_unlisted(self, location: str) -> str | None:
+        """See ``ListedInCatalog``."""
+        return find_table_directory(location)
 
     def check(self, table: TableRef) -> None:
         """See ``TableFormat``."""
@@ -99,6 +111,10 @@ class IcebergFormat:
     def verify(self, table: TableRef, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
         """See ``TableFormat``."""
         return audit.verify(self._load(table), superseded, rows=rows)
+
+    def find_orphans(self, table: TableRef, search: OrphanSearch) -> Sequence[OrphanFile]:
+        """See ``FindsOrphans``."""
+        return orphans.find_orphans(lambda: self._load(table), lambda: other_tables(self._settings, table), search)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

@@ -19,17 +19,24 @@ from typing import Literal, cast
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from lake.capabilities import OrphanFile, OrphanSearch
 from lake.engine_choice import choose_engines, engine_notes, rewrite_groups, split_by_engine
 from lake.engines import RewriteEngine, build_task, slice_paths_in_conflicts
 from lake.errors import Conflict, Integrity, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable, load_table, other_table_reason, table_identity
+from lake.formats.iceberg.catalog.tables import (
+    LoadedTable,
+    load_table,
+    other_table_reason,
+    other_tables,
+    table_identity,
+)
 from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
-from lake.formats.iceberg.jvm import expiry
+from lake.formats.iceberg.jvm import expiry, orphan_removal
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.read import footers, refusals
+from lake.formats.iceberg.read import footers, orphans, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
@@ -51,8 +58,8 @@ _WITHDRAWALS = 10
 class IcebergWriter:
     """The writer of one Iceberg table.
 
-    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged``, ``ReadsInOrder``
-    and ``UsesRetention``.
+    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged``,
+    ``ReadsInOrder``, ``UsesRetention`` and ``RemovesOrphans``.
     """
 
     reads_in_order: Literal[True] = True
@@ -426,6 +433,13 @@ class IcebergWriter:
         self.start()  # a session may take long to start
         self.fence()
         return expiry.expire(self._ref, self._load, self._open, versions, self.retention, now_ms)
+
+    def remove_orphans(self, found: Collection[OrphanFile], search: OrphanSearch) -> Sequence[OrphanFile]:
+        """See ``RemovesOrphans``."""
+        self.start()  # a session may take long to start
+        again = orphans.find_orphans(self._load, lambda: other_tables(self._settings(), self._ref), search)
+        wanted = sorted(set(found).intersection(again), key=lambda one: one.path)
+        return orphan_removal.remove(self._open(), wanted) if wanted else []
 
     # Helpers.
 

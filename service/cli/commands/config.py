@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The commands ``lakefold config``, which check and show settings."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -12,6 +13,7 @@ from service.problems import ExitCode, exit_codes_help
 from service.text import join_names, plural
 
 if TYPE_CHECKING:
+    from service.control.config.loader import Config
     from service.control.config.sections import SourceSettings
 
 app = typer.Typer(help="Check the configuration and show the settings in force.", no_args_is_help=True)
@@ -91,7 +93,11 @@ def check(
             run.out.table(
                 (TableColumn("SOURCE"), TableColumn("TABLES", True), TableColumn("NAMES")),
                 (
-                    (entry["source"], len(entry["tables"]), join_names(entry["tables"]) or _no_tables_text(source))
+                    (
+                        entry["source"],
+                        len(entry["tables"]),
+                        join_names(entry["tables"]) or _no_tables_text(loaded, source),
+                    )
                     for entry, source in zip(sources, loaded.sources, strict=True)
                 ),
             )
@@ -108,10 +114,14 @@ def check(
         return ExitCode.PARTIAL if catalog.problems or refused or (strict and has_warnings) else ExitCode.OK
 
 
-def _no_tables_text(source: "SourceSettings") -> str:
-    from service.control.config.loader import catalog_listers
+def _no_tables_text(config: "Config", source: "SourceSettings") -> str:
+    from service.control.config.loader import catalog_listers, catalog_table_hint
 
-    by_spark = source.path is None and source.metastore is None and not catalog_listers(source)
+    if source.path is not None:
+        path = Path(source.path).expanduser()
+        hint = catalog_table_hint(config.formats, str(config.file.parent / path if config.file else path))
+        return f"none; {hint}, as [[sources]] with catalog" if hint else "none"
+    by_spark = source.metastore is None and not catalog_listers(source)
     return "not listed: listing this catalog requires Spark" if by_spark else "none"
 
 

@@ -64,7 +64,6 @@ def init(
     read. The endpoint and keys of an object store come from the environment, see docs/object-stores.md. Exits 3 if
     a table can't be used, and 10 if there is no table.
     """
-    from lake.capabilities import ListedInCatalog
     from service.control.config.catalog import Catalog
     from service.control.planning.table_assessment import assess_tables
     from service.control.wiring import open_config_for_source
@@ -78,13 +77,7 @@ def init(
         catalog = Catalog(settings)
         tables = catalog.tables()
         if not tables:
-            why = f": {'; '.join(catalog.problems)}" if catalog.problems else ""
-            if "path" in source and path.isidentifier() and not Path(path).exists():
-                why += f"; if {path} is an Iceberg catalog, give its spark-defaults.conf by --spark-defaults FILE"
-            formats = ", ".join(
-                one.name for one in settings.formats if isinstance(one, ListedInCatalog) == ("catalog" in source)
-            )
-            raise ProblemError(NOT_FOUND, f"no table of a supported format ({formats}) in {path}{why}", path=path)
+            raise ProblemError(NOT_FOUND, _no_tables_text(path, source, settings, catalog.problems), path=path)
         assessments = assess_tables(tables[:MAX_TABLES_READ])
         unseen = len(tables) - len(assessments)
         text = "\n".join(render_config(source, assessments, unseen, spark)) + "\n"
@@ -107,6 +100,28 @@ def init(
         return (
             ExitCode.PARTIAL if catalog.problems or any(assessment.error for assessment in assessments) else ExitCode.OK
         )
+
+
+def _no_tables_text(path: str, source: Mapping[str, str], settings: "Config", problems: Sequence[str]) -> str:
+    from lake.capabilities import ListedInCatalog
+    from service.control.config.loader import catalog_table_hint
+
+    if problems:
+        # The only source is the command's own argument, and has no number for the user.
+        start = f"source #1 ({settings.sources[0].label}): "
+        why = "; ".join(problem.removeprefix(start) for problem in problems)
+        if "path" in source and path.isidentifier() and not Path(path).exists():
+            why += f"; if {path} is an Iceberg catalog, give its spark-defaults.conf by --spark-defaults FILE"
+        return f"no tables were read: {why}"
+    if "catalog" in source:
+        warehouse = settings.spark.get(f"spark.sql.catalog.{path}.warehouse")
+        name = f"catalog {path}" if warehouse is None else f"catalog {path} (warehouse {warehouse})"
+        patterns = f"{source.get('database', '*')}.{source.get('table', '*')}"
+        return f"{name} has no table {patterns}" if len(source) > 1 else f"{name} has no tables"
+    formats = ", ".join(one.name for one in settings.formats if not isinstance(one, ListedInCatalog))
+    text = f"no table of a supported format ({formats}) in {path}"
+    hint = catalog_table_hint(settings.formats, path) if "path" in source else ""
+    return f"{text}; {hint}: lakefold init CATALOG --spark-defaults FILE" if hint else text
 
 
 def _target_file(chosen: Path | None) -> Path:

@@ -20,7 +20,8 @@ def catalog_settings(file: Path, catalog: str) -> dict[str, str]:
     try:
         text = file.expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ProblemError(NOT_FOUND, f"{file} can't be read: {error}", path=str(file)) from error
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        raise ProblemError(NOT_FOUND, f"{file} can't be read: {why}", path=str(file)) from error
     found = {match["key"]: match["value"] for line in text.splitlines() if (match := _LINE.fullmatch(line))}
     key = _PREFIX + catalog
     if key not in found:

@@ -7,7 +7,7 @@ a table in another directory never takes its name. A table that is a source itse
 
 import glob
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
@@ -61,6 +61,8 @@ class Catalog:
         self._spark = spark
         #: a line for each part of a source that the last ``table_refs`` could not resolve; other tables are served
         self.problems: list[str] = []
+        #: the tables that the last ``table_refs`` left out, because they have the directory or the name of another one
+        self.left_out: list[TableRef] = []
         #: the tables that each source named at the last ``table_refs``, by the source's number from 1
         self.names_by_source: dict[int, list[str]] = {}
 
@@ -73,13 +75,15 @@ class Catalog:
 
     def table_refs(self) -> list[TableRef]:
         """Return every table of every source, by name; ``problems`` then has the parts that could not be resolved."""
-        self.problems = []
+        self.problems, self.left_out = [], []
         self.names_by_source = {number: [] for number in range(1, len(self.config.sources) + 1)}
         found: dict[str, TableRef] = {}
         by_place: dict[Hashable, TableRef] = {}
         for number, ref in self._find_all():
             identity, taken = location_identity(ref.location), found.get(ref.name)
             same = by_place.get(identity)
+            if same is not None or taken is not None:
+                self.left_out.append(ref)
             if same is not None:
                 # Sources may overlap: the first source names the table. Two paths to one directory, or two catalog
                 # tables in one directory, are likely a mistake and are reported.
@@ -217,11 +221,7 @@ class Catalog:
                     yield from _listed_tables(lister, source)
                 return
             if source.database is None or source.table is not None:
-                raise Rejected(
-                    f"catalog {source.catalog!r} is not an Iceberg catalog of [spark], so the source needs database, "
-                    f'and no table; for an Iceberg catalog paste its settings, "spark.sql.catalog.{source.catalog}" '
-                    "and the keys below it, into [spark]"
-                )
+                raise Rejected(_unlisted_catalog_text(source.catalog or "", self.config.spark))
             yield from self._catalog_tables(source)
             return
         path = self._absolute_path(source.path)
@@ -291,6 +291,22 @@ def _lists_in_metastore(source: SourceSettings, known: RegisteredTable) -> bool:
     if source.format not in (None, known.format):
         return False
     return fnmatchcase(known.catalog.table, f"{source.database_pattern}.{source.table_pattern}")
+
+
+def _unlisted_catalog_text(catalog: str, spark: Mapping[str, str]) -> str:
+    """Say why no format lists the tables of ``catalog``, and how its tables can be served."""
+    key = f"spark.sql.catalog.{catalog}"
+    if key in spark:
+        return (
+            f"{key} = {spark[key]}: of catalogs in [spark] lakefold lists those of the class "
+            "org.apache.iceberg.spark.SparkCatalog; for a database of any other catalog set database, and no table"
+        )
+    defined = [name for name in (one.removeprefix("spark.sql.catalog.") for one in spark) if "." not in name]
+    hint = did_you_mean(catalog, defined)
+    return (
+        f"catalog {catalog!r} is not an Iceberg catalog of [spark], so the source needs database, and no table{hint}; "
+        f'for an Iceberg catalog paste its settings, "{key}" and the keys below it, into [spark]'
+    )
 
 
 def _listed_tables(adapter: ListedInCatalog, source: SourceSettings) -> Iterator[TableRef | SearchFailure]:

@@ -11,7 +11,7 @@ import hashlib
 import os
 import re
 import tomllib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import chain
@@ -155,6 +155,14 @@ def catalog_listers(source: SourceSettings) -> "list[ListedInCatalog]":
         return []
     adapters: list[Any] = source_adapters(source)
     return [one for one in adapters if isinstance(one, ListedInCatalog) and one.lists_catalog(source.catalog)]
+
+
+def catalog_table_hint(formats: Iterable[TableFormat], location: str) -> str:
+    """Say that a table below a local directory can only be listed by its catalog; '' if there is no such table."""
+    for one in formats:
+        if isinstance(one, ListedInCatalog) and (found := one.find_unlisted(location)) is not None:
+            return f"{found} is a table of the format {one.name}, whose tables are read through their catalog"
+    return ""
 
 
 def _is_searchable(adapter: TableFormat, *, in_metastore: bool) -> bool:
@@ -371,7 +379,10 @@ def _read_toml(path: Path) -> tuple[str, dict[str, Any]]:
         line = (
             position.removeprefix("line ").split(",")[0] if position.startswith("line") else str(len(text.splitlines()))
         )
-        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}") from error
+        at = text.splitlines()[int(line) - 1 : int(line)]
+        is_pasted = bool(at) and at[0].lstrip().startswith("spark.")
+        hint = '; write a setting of Spark as "spark.key" = "value", with quotes' if is_pasted else ""
+        raise ConfigError(f"{path}:{line}: not valid TOML: {reason}{hint}") from error
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "not UTF-8"
         raise ConfigError(f"{path}: can't be read: {why}") from error

@@ -58,6 +58,11 @@ class AuditTrail(StorePart):
         with self._database.read() as connection:
             return [_entry(row) for row in connection.execute(query.order_by(AuditRow.id.desc()).limit(limit))]
 
+    def record_action(self, actor: str, action: str, *, table: str, detail: str) -> None:
+        """Record an action on a table that changes nothing in the database."""
+        with self._database.write() as connection:
+            record_audit(connection, actor, action, table=table, detail=detail)
+
     def prune_audit(self, retention: timedelta) -> int:
         """Delete entries older than ``retention`` (0: no limit), and all but the newest ``MAX_ENTRIES`` entries.
 

@@ -72,6 +72,12 @@ class StagedJournal(StorePart):
             for row in rows
         ]
 
+    def staged_paths(self) -> Collection[str]:
+        """Return the paths of all staged work of any table that is neither committed nor known to be cleared."""
+        query = select(StagedRow.paths).where(StagedRow.cleared_at_ms.is_(None))
+        with self._database.read() as connection:
+            return {path for paths in connection.scalars(query) for path in paths}
+
     def clear_stagings(self, stagings: Collection[OrphanedStaging]) -> None:
         """Record that no file of these stagings exists, and that none can appear."""
         with self._database.write() as connection:

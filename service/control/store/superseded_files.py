@@ -39,6 +39,17 @@ class SupersededVersions(StorePart):
         """Return the table's superseded versions that are not deleted, in the order in which they were superseded."""
         return self._load_due(_undeleted(table))
 
+    def superseded_paths(self, table: TableRef) -> Collection[str]:
+        """Return the paths of the table's superseded versions that are not deleted.
+
+        Versions below the table's location are included whatever their table's name is: the table may have had it.
+        """
+        below = SupersededRow.path.startswith(f"{table.location}/", autoescape=True)
+        wanted = (SupersededRow.table_name == table.name) | below
+        query = select(SupersededRow.path).where(SupersededRow.deleted_at_ms.is_(None), wanted)
+        with self._database.read() as connection:
+            return set(connection.scalars(query))
+
     def deletion_days(self, tables: Mapping[timedelta, Collection[str]]) -> list[DeletionDay]:
         """Return the files that wait for deletion, by table and by the day (UTC) on which their retention ends.
 

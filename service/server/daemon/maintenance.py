@@ -51,11 +51,12 @@ def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = N
 
 def _clean_job(config: Config, state: TableState, *, paused: bool) -> CleanJob:
     table = configure_table(config, state.ref)
-    held = _skip_reason(state, table.mode, paused=paused)
+    held = skip_reason(state, table.mode, paused=paused)
     return CleanJob(table=state.ref, retention=table.policy.retention, skip_reason=held)
 
 
-def _skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
+def skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
+    """Return why no files of a table are deleted now; None if they may be. ``paused``: the service is paused."""
     if state.halted:
         return f"halted: {state.halted_reason}"
     if state.paused:
@@ -132,7 +133,7 @@ class Maintenance:
         paused = bool(names) and self._store.service_pause() is not None
         for state in self._store.table_states(names) if names else ():
             table = configure_table(self._config, state.ref)
-            if _skip_reason(state, table.mode, paused=paused) is None:
+            if skip_reason(state, table.mode, paused=paused) is None:
                 age = table.policy.retention
 
                 def restore(ref: TableRef, adapter: TableFormat, age: timedelta = age) -> int:
@@ -152,7 +153,7 @@ class Maintenance:
             begun = self._forget_progress.get(state.name, "")
             if not isinstance(begun, str) and time.monotonic() - begun < FORGET_INTERVAL.total_seconds():
                 continue
-            if _skip_reason(state, configure_table(self._config, state.ref).mode, paused=paused) is not None:
+            if skip_reason(state, configure_table(self._config, state.ref).mode, paused=paused) is not None:
                 continue
 
             def forget(
@@ -187,7 +188,7 @@ class Maintenance:
             wanted, now = table.policy.table_services, time.monotonic()
             if not wanted or table.mode != "compact" or not self._catalog.covers(state):
                 continue
-            if _skip_reason(state, table.mode, paused=figures.paused):
+            if skip_reason(state, table.mode, paused=figures.paused):
                 continue
             if (
                 now

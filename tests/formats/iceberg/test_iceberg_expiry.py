@@ -12,6 +12,7 @@ from iceberg_case import IcebergCase
 from iceberg_readers import rows_of_all_readers
 from pyiceberg.table import StaticTable
 
+from lake.errors import Conflict
 from lake.formats.iceberg import writer as iceberg_writer
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
@@ -146,3 +147,53 @@ def test_settings_that_the_owner_changes_right_before_the_expiry_are_kept(
     assert f"{key} = {value}" in delete(case, table, commit, timedelta()).retained[0]
     assert (snapshots(case, table), case.stored(table)) == (before, stored)
     assert rows_of_all_readers(case, table) == rows
+
+
+def expire_without_deleting(case: IcebergCase, table: TableRef, commit: Commit) -> None:
+    """An expiry whose process died after its commit and before it deleted files."""
+    java_table = case.java_table(table)
+    made_at = java_table.snapshot(int(commit.instant)).timestampMillis()
+    java_table.expireSnapshots().expireOlderThan(made_at).cleanExpiredFiles(False).commit()
+
+
+def test_files_that_an_expiry_left_when_it_was_cut_short_are_deleted(case: IcebergCase, table: TableRef):
+    commit = run(case, plan_all(case.format, table, "p"))
+    expire_without_deleting(case, table, commit)
+    assert snapshots(case, table) == {int(commit.instant)}
+    case.append(table, "dt=0", 1000, 1010)
+    rows, replaced = rows_of_all_readers(case, table), {version.path for version in commit.superseded}
+    assert replaced <= case.stored(table).keys()
+    result = delete(case, table, commit, timedelta())
+    assert (result.retained, result.bytes_freed) == ({}, sum(version.bytes for version in commit.superseded))
+    assert not replaced & case.stored(table).keys()
+    assert rows_of_all_readers(case, table) == rows
+
+
+@pytest.mark.parametrize("keeper", ["branch", "added again", "gc.enabled"])
+def test_files_that_a_snapshot_lists_or_the_owner_keeps_stay_after_an_expiry_that_was_cut_short(
+    case: IcebergCase, table: TableRef, keeper: str
+):
+    java_table = case.java_table(table)
+    before = java_table.currentSnapshot().snapshotId()
+    listed = list(java_table.newScan().planFiles().iterator())
+    commit = run(case, plan_all(case.format, table, "p"))
+    if keeper == "branch":
+        case.java_table(table).manageSnapshots().createBranch("audit", before).commit()
+        case.sql(f"DELETE FROM {case.name(table)}.branch_audit WHERE dt = '0'")
+    expire_without_deleting(case, table, commit)
+    if keeper == "added again":
+        # A snapshot that no branch names lists the files: a writer has staged them.
+        append = case.java_table(table).newAppend().stageOnly()
+        for one in listed:
+            append.appendFile(one.file())
+        append.commit()
+    if keeper == "gc.enabled":
+        case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('gc.enabled' = 'false')")
+    rows, stored = rows_of_all_readers(case, table), case.stored(table)
+    if keeper == "branch":
+        with pytest.raises(Conflict, match="the table's ref 'audit' keeps it"):
+            delete(case, table, commit, timedelta())
+    else:
+        assert len(delete(case, table, commit, timedelta()).retained) == len(commit.superseded)
+    assert rows_of_all_readers(case, table) == rows
+    assert case.stored(table).keys() >= {version.path for version in commit.superseded} & stored.keys()

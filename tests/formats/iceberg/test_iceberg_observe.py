@@ -10,6 +10,7 @@ from dataclasses import replace
 from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -31,6 +32,7 @@ from pyiceberg.conversions import to_bytes
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
+from pyiceberg.table.sorting import NullOrder
 from pyiceberg.transforms import (
     BucketTransform,
     DayTransform,
@@ -41,7 +43,7 @@ from pyiceberg.transforms import (
     YearTransform,
 )
 from pyiceberg.typedef import Record
-from pyiceberg.types import LongType, NestedField, StringType, TimestamptzType
+from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 from lake.capabilities import with_identity
 from lake.errors import Rejected, TableGone, Transient
@@ -50,6 +52,7 @@ from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.read import footers
 from lake.formats.iceberg.read.commits import EPOCH, PLAN
 from lake.formats.iceberg.read.live_files import read_live_files, snapshot_of
+from lake.formats.iceberg.session import RUNTIME
 from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import StagedWork, SupersededVersion
 
@@ -174,6 +177,11 @@ def test_a_dropped_table_is_gone_and_another_location_is_named(tmp_path: Path, o
         ({".uri": "jdbc:mysql://host/db"}, "opens jdbc:sqlite:/PATH and jdbc:postgresql://HOST/DATABASE only"),
         ({".uri": "jdbc:postgresql://one,two/db"}, "with one host"),
         ({".uri": "jdbc:postgresql://host"}, "with one host"),
+        ({".uri": "jdbc:postgresql://host:/db"}, "HOST:PORT/DATABASE"),
+        ({".uri": "jdbc:postgresql://host:port/db"}, "HOST:PORT/DATABASE"),
+        ({".uri": "jdbc:postgresql://host:99999/db"}, "HOST:PORT/DATABASE"),
+        ({".type": None}, "without spark.sql.catalog.prod.type it is hive"),
+        ({".uri": "jdbc:sqlite:catalog.db"}, "PATH is absolute"),
     ],
 )
 def test_settings_of_a_catalog_are_refused_by_name_and_value(
@@ -254,6 +262,73 @@ def test_a_server_that_can_t_be_reached_is_named_without_its_password(settings: 
     with pytest.raises(Transient, match=words) as caught:
         list(observing(settings).discover_in_catalog(CATALOG, "*", "*"))
     assert "secret-word-1" not in str(caught.value)
+
+
+def test_a_database_without_a_catalog_is_named_with_the_reason(tmp_path: Path):
+    with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+        connection.execute("CREATE TABLE other (id INTEGER)")
+    with pytest.raises(Transient, match="no Iceberg client has created a catalog in this database") as caught:
+        list(observing(jdbc_settings(tmp_path)).discover_in_catalog(CATALOG, "*", "*"))
+    assert f"({tmp_path}/catalog.db): no such table: iceberg_" in str(caught.value)
+
+
+def test_the_message_of_a_wrong_login_names_the_database_as_the_settings_do(tmp_path: Path, postgres_url: str):
+    server = urlsplit(postgres_url)
+    wrong = f"postgresql+psycopg://lakefold:secret-word-1@{server.hostname}:{server.port}/postgres"
+    with pytest.raises(Transient, match="password authentication failed") as caught:
+        list(observing(postgresql_settings(wrong, tmp_path)).discover_in_catalog(CATALOG, "*", "*"))
+    address = f"(jdbc:postgresql://{server.hostname}:{server.port}/postgres): connection failed"
+    assert address in str(caught.value)
+    assert "secret-word-1" not in str(caught.value)
+
+
+def test_a_session_gets_the_drivers_of_the_catalogs_that_need_them(tmp_path: Path):
+    on_postgresql = postgresql_settings("postgresql+psycopg://me:word@db:5432/x", tmp_path)
+    for settings, drivers in (
+        (jdbc_settings(tmp_path), ["org.xerial:sqlite-jdbc"]),
+        (on_postgresql, ["org.postgresql:postgresql"]),
+        (hadoop_settings(tmp_path), []),
+        ({"spark.sql.catalog.h2": "org.example.Catalog", "spark.sql.catalog.h2.uri": "jdbc:sqlite:/x"}, []),
+        ({}, []),
+    ):
+        runtime, *more = observing(settings).session_requirements.packages
+        assert runtime == RUNTIME
+        assert [one.rpartition(":")[0] for one in more] == drivers
+
+
+def test_a_lock_of_one_process_does_not_make_a_hadoop_catalog_safe(tmp_path: Path, orders: Any):
+    hadoop_copy(orders, tmp_path / "hadoop")
+    lock = "org.apache.iceberg.util.LockManagers$InMemoryLockManager"
+    format_ = observing(hadoop_settings(tmp_path / "hadoop") | {f"spark.sql.catalog.{CATALOG}.lock-impl": lock})
+    reasons = {row["busy_reason"] for row in format_.snapshot(only_table(format_)).slices.to_pylist()}
+    assert all(f"{lock} excludes only threads of one process" in str(reason) for reason in reasons)
+
+
+def test_a_table_below_a_directory_is_found_for_a_hint(tmp_path: Path, orders: Any):
+    format_ = observing({})
+    found = format_.find_unlisted(str(tmp_path))
+    assert found is not None
+    assert Path(found, "metadata").is_dir()
+    assert format_.find_unlisted(found) == found
+    for without in ("empty", "nowhere"):
+        assert format_.find_unlisted(str(tmp_path / without)) is None
+    assert list(format_.discover(str(tmp_path))) == []
+
+
+def test_a_table_s_facts_name_the_columns_of_its_partitions_and_its_order(tmp_path: Path, owner: Any):
+    table = owner.create_table(
+        "sales.events", Schema(NestedField(1, "id", LongType()), NestedField(2, "at", DateType()))
+    )
+    with table.update_spec() as change:
+        change.add_field("at", DayTransform(), "at_day")
+        change.add_identity("id")
+    with table.update_sort_order() as order:
+        order.desc("at", DayTransform(), NullOrder.NULLS_LAST)
+        order.asc("id", IdentityTransform(), NullOrder.NULLS_FIRST)
+    format_ = observing(jdbc_settings(tmp_path))
+    facts = format_.describe(only_table(format_))
+    assert facts["partitioned by"] == "day(at), id"
+    assert facts["sorted by"] == "day(at) DESC NULLS LAST, id ASC NULLS FIRST"
 
 
 def test_a_table_of_spark_s_session_catalog_is_refused_with_the_remedy(tmp_path: Path):

@@ -12,9 +12,17 @@ from contract.attempts import Attempt, attempt
 from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import rows_of_all_readers
-from iceberg_writers import append_file, equality_delete, merge_on_read_delete, position_deletes
+from iceberg_writers import (
+    append_file,
+    equality_delete,
+    merge_on_read_delete,
+    position_deletes,
+    rewrite_position_deletes,
+)
 
 from executors.verification import verify_rewrite
+from lake.errors import Conflict
+from lake.formats.iceberg.jvm import exact_commit
 from lake.model import TableRef
 from lake.plan import Commit, PlanKind
 from lake.storage.locations import canonical_location
@@ -150,6 +158,105 @@ def test_deletes_that_are_committed_meanwhile(case: IcebergCase, table: TableRef
         else:
             one.refused(rewrite)
     assert case.rows(table) == rows
+    with attempt(case, plan_all(case.format, table, "next")) as one:
+        rewrite = one.rewritten()
+        verify_rewrite(rewrite, writer=one.writer)
+        one.writer.commit(rewrite)
+    assert (case.rows(table), delete_files(case, table)) == (rows, 0)
+
+
+def rewritten(case: IcebergCase, table: TableRef) -> set[str]:
+    """Returns the delete files that the table has no longer."""
+
+    def named() -> set[str]:
+        return {
+            row["file_path"] for row in case.sql(f"SELECT file_path FROM {case.name(table)}.delete_files").collect()
+        }
+
+    before = named()
+    rewrite_position_deletes(case, table)
+    assert named().isdisjoint(before), "each delete file is replaced"
+    return before
+
+
+def rewritten_and_removed(case: IcebergCase, table: TableRef) -> None:
+    """The snapshots with the old delete files expire, and with them the files."""
+    before = rewritten(case, table)
+    case.forget(table)
+    for location in before:
+        Path(canonical_location(location)).unlink(missing_ok=True)
+
+
+def deleted_and_rewritten(case: IcebergCase, table: TableRef) -> None:
+    merge_on_read_delete(case, table, "id IN (9, 131)")
+    rewritten(case, table)
+
+
+def deleted_rewritten_and_expired(case: IcebergCase, table: TableRef) -> None:
+    """The one delete file that is left has older deletes and newer ones, and no snapshot shows which ones are new."""
+    deleted_and_rewritten(case, table)
+    case.forget(table)
+
+
+COMMITTED = {
+    (rewritten, "before the rewrite"),
+    (rewritten, "before the verification"),
+    (rewritten, "before the commit"),
+    (rewritten_and_removed, "before the commit"),
+}
+
+
+@pytest.mark.crossed(10)
+@pytest.mark.parametrize(
+    "moment",
+    ["before the preparation", "before the rewrite", "before the verification", "before the commit", "in the commit"],
+)
+@pytest.mark.parametrize(
+    "act", [rewritten, rewritten_and_removed, deleted_and_rewritten, deleted_rewritten_and_expired]
+)
+def test_delete_files_that_are_rewritten_meanwhile(
+    case: IcebergCase, tmp_path: Path, act: Any, moment: str, monkeypatch: pytest.MonkeyPatch
+):
+    """The plan is committed or is a conflict. No row is lost, and no deleted row is read again."""
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    name = case.name(table)
+    # Iceberg's procedure can't read the delete files of a table with a list.
+    case.sql(f"DROP TABLE {name} PURGE")
+    # A delete file for all data files of a partition. By default there is one for each data file.
+    case.sql(
+        f"CREATE TABLE {name} (id bigint, tip string, dt string) USING iceberg PARTITIONED BY (dt) TBLPROPERTIES "
+        "('format-version' = '2', 'write.distribution-mode' = 'none', 'write.delete.granularity' = 'partition')"
+    )
+    for low in range(0, 150, 50):
+        rows_of_file = case.session.range(low, low + 50, 1, 1).selectExpr("id", "concat('tip ', id)", "'0'")
+        rows_of_file.toDF("id", "tip", "dt").writeTo(name).append()
+    merge_on_read_delete(case, table, "id IN (7, 8, 130)")
+    merge_on_read_delete(case, table, "id IN (20, 135)")
+    assert delete_files(case, table) == 2
+    plan, rows = plan_all(case.format, table, "p"), None
+
+    def act_at(now: str) -> None:
+        nonlocal rows
+        if now == moment and rows is None:
+            act(case, table)
+            rows = case.rows(table)
+
+    act_at("before the preparation")
+    with attempt(case, plan) as one:
+        try:
+            prepared = one.prepared()
+            act_at("before the rewrite")
+            rewrite = one.writer.rewrite(prepared, lambda progress: None)
+            act_at("before the verification")
+            verify_rewrite(rewrite, writer=one.writer)
+            act_at("before the commit")
+            monkeypatch.setattr(exact_commit, "failpoint", lambda name: act_at("in the commit"))
+            one.writer.commit(rewrite)
+            outcome = "committed"
+        except Conflict:
+            one.discarded(None)
+            outcome = "conflict"
+    assert (case.rows(table), outcome) == (rows, "committed" if (act, moment) in COMMITTED else "conflict")
     with attempt(case, plan_all(case.format, table, "next")) as one:
         rewrite = one.rewritten()
         verify_rewrite(rewrite, writer=one.writer)

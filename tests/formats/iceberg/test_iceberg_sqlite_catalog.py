@@ -9,7 +9,9 @@ import pytest
 from iceberg_tables import jdbc_settings, observing, only_table, owner_catalog, rows
 
 from executors.spark import active_session, spark_session
+from lake.errors import Rejected
 from lake.formats.iceberg.jvm.java_table import JavaTable
+from lake.model import CatalogRef, TableRef
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
 
@@ -29,6 +31,23 @@ def test_an_open_table_does_not_lock_the_catalog_s_database(spark: Any, tmp_path
     table.append(rows(0, 10))
     opened.table.refresh()
     assert dict(opened.table.currentSnapshot().summary())["total-records"] == "10"
+
+
+def test_a_session_without_the_catalog_s_driver_is_told_the_package(spark: Any, tmp_path: Path):
+    catalog = "without_driver"
+    settings = jdbc_settings(tmp_path, catalog) | {f"spark.sql.catalog.{catalog}.uri": "jdbc:nodriver://host/db"}
+    for key, value in settings.items():
+        spark.conf.set(key, value)
+    ref = TableRef(
+        name="lake.t",
+        format="iceberg",
+        location="/lake/t",
+        catalog=CatalogRef(kind="iceberg", name=catalog, table="lake.t"),
+    )
+    with pytest.raises(Rejected, match="lacks the catalog's JDBC driver") as caught:
+        JavaTable(spark, ref)
+    assert "org.xerial:sqlite-jdbc" in str(caught.value)
+    assert "org.postgresql:postgresql" in str(caught.value)
 
 
 @pytest.mark.parametrize("session_of", [active_session, spark_session])

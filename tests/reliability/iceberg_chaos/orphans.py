@@ -3,16 +3,18 @@
 
 Iceberg's writers and expirations leave such files to ``remove_orphan_files`` when they are killed. lakefold finds its
 own files by its database. So a file of lakefold may stay only if its attempt was in a database that the test has lost.
+A file that lakefold has replaced may stay only if the database does not name it, or a later expiry has removed the
+snapshot that replaced it.
 """
 
 import re
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 
 from pyiceberg.table import StaticTable
 from sqlalchemy import create_engine, text
 
 from iceberg_chaos.ledger import Ledger
-from lake.storage.locations import canonical_location
+from lake.storage.locations import canonical_location, resolve_path
 
 _UUID = "[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 #: the directory of an attempt whose files Iceberg writes; the form of an engine's file name, which Spark uses too
@@ -56,11 +58,24 @@ class Orphans:
             except FileNotFoundError:
                 continue
 
-    def wrong(self, unowned: Iterable[str], ledger: Ledger, url: str) -> Collection[str]:
+    def wrong(self, unowned: Collection[str], ledger: Ledger, url: str) -> Collection[str]:
         """Return the ``unowned`` files that have no explanation; ``url`` is the present database."""
         self._note_attempts(url)
         is_cut_short = any(act["act"] == "expire" and "ended" not in act for act in ledger.acts().values())
-        return [path for path in unowned if not self._is_explained(path, is_cut_short)]
+        superseded = set() if self._committed.isdisjoint(unowned) else self._superseded(url, ledger)
+        return [path for path in unowned if not self._is_explained(path, is_cut_short or path not in superseded)]
+
+    def _superseded(self, url: str, ledger: Ledger) -> Collection[str]:
+        """Return the superseded files that the database names and the table still has the superseding snapshot of."""
+        metadata = StaticTable.from_metadata(ledger.location).metadata
+        engine = create_engine(url)
+        with engine.connect() as connection:
+            rows = connection.execute(text("SELECT path, instant FROM superseded_version")).all()
+        engine.dispose()
+        present = {str(one.snapshot_id) for one in metadata.snapshots}
+        return {
+            resolve_path(canonical_location(metadata.location), path) for path, made_by in rows if made_by in present
+        }
 
     def _is_explained(self, path: str, is_cut_short: bool) -> bool:
         if path in self._committed:

@@ -77,6 +77,8 @@ class Fault(StrEnum):
 #: those of which a round has more than one
 _TWICE = (Fault.KILL, Fault.POINT, Fault.STOP)
 _WRITER = "writer: "
+#: how often a snapshot is read if the table changes during each failed read
+_READS = 3
 #: acts of the writer in the words of a figure
 _ACTS = {
     "append": "appends",
@@ -360,13 +362,19 @@ class IcebergChaos:
 
     def _compare(self, name: str, snapshot: Snapshot) -> None:
         """Compare the rows of a snapshot, unless it expires meanwhile."""
-        try:
-            found, columns = self._readers[name](self.ledger.location, snapshot.id)
-        except Exception as error:
-            self._follow()
-            if snapshot.id in self.ledger.snapshots:
-                self.wrong(f"{name} can't read snapshot {snapshot.id}: {type(error).__name__}: {str(error)[:1500]}")
-            return
+        for attempt in range(_READS):
+            location = self.ledger.location
+            try:
+                found, columns = self._readers[name](location, snapshot.id)
+                break
+            except Exception as error:
+                self._follow()
+                if snapshot.id not in self.ledger.snapshots:
+                    return
+                # Spark loads the table's metadata twice for a query, which fails if the schema changes in between.
+                if attempt == _READS - 1 or location == self.ledger.location:
+                    self.wrong(f"{name} can't read snapshot {snapshot.id}: {type(error).__name__}: {str(error)[:1500]}")
+                    return
         added = [number for _, number in self.ledger.columns(columns)]
         if text := difference(found, as_read(snapshot.rows, added)):
             who = f"plan {snapshot.plan}" if snapshot.plan else f"act {snapshot.act}"

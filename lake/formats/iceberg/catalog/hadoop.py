@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Hadoop catalogs: a namespace is a directory of the warehouse, a table is a directory with numbered metadata files."""
 
+import glob
 import os
 import re
 from collections.abc import Iterator
@@ -9,6 +10,8 @@ from pathlib import Path
 
 from lake.errors import Transient
 
+#: a warehouse, namespaces and a table; no more directories of a level, because the search is only for a hint
+_SEARCHED_LEVELS, _MAX_SEARCHED = 5, 1000
 _VERSIONED = re.compile(r"v(?P<version>\d+)(?:\.gz)?\.metadata\.json(?:\.gz)?")
 
 
@@ -58,3 +61,20 @@ def newest_metadata_file(table: Path) -> Path | None:
             if match is not None and (newest is None or int(match["version"]) > newest[0]):
                 newest = int(match["version"]), Path(entry.path)
     return None if newest is None else newest[1]
+
+
+def find_table_directory(location: str) -> str | None:
+    """Return a directory at or below ``location`` with Iceberg's metadata; None if there is none in the upper levels.
+
+    The metadata may belong to any kind of catalog.
+    """
+    level = [location]
+    for _ in range(_SEARCHED_LEVELS):
+        below: list[str] = []
+        for directory in level:
+            if any(glob.iglob(f"{glob.escape(directory)}/metadata/*.metadata.json")):
+                return directory
+            with suppress(OSError):
+                below += sorted(entry.path for entry in os.scandir(directory) if entry.is_dir())
+        level = below[:_MAX_SEARCHED]
+    return None

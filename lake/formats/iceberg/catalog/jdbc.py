@@ -6,17 +6,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from lake.errors import Rejected, Transient, first_line
 from lake.formats.iceberg.catalog.namespaces import table_names
-from lake.formats.iceberg.catalog.settings import PREFIX, CatalogSettings
-from lake.redaction import redact_database_url
+from lake.formats.iceberg.catalog.settings import POSTGRESQL, PREFIX, CatalogSettings
 
 if TYPE_CHECKING:
     from pyiceberg.table.metadata import TableMetadata
 
 _CONNECT_SECONDS = 10
+#: the tables of every JDBC catalog
+_TABLES = ("iceberg_tables", "iceberg_namespace_properties")
 
 
 class _OtherMessages(logging.Filter):
@@ -50,11 +51,22 @@ def open_catalog(settings: CatalogSettings) -> Iterator[Any]:
     except Exception as error:
         if not type(error).__module__.startswith("sqlalchemy"):
             raise
-        where = settings.database or redact_database_url(settings.uri)
-        raise Transient(f"catalog {settings.name!r} ({where}): {first_line(error)}") from error
+        # SQLAlchemy's own text begins with the class of the driver's error.
+        reason = first_line(getattr(error, "orig", None) or error)
+        if any(table in reason for table in _TABLES):
+            reason += "; no Iceberg client has created a catalog in this database"
+        raise Transient(f"catalog {settings.name!r} ({_address(settings)}): {reason}") from error
     finally:
         if catalog is not None:
             catalog.engine.dispose()
+
+
+def _address(settings: CatalogSettings) -> str:
+    """Return the database of a catalog for a message, without user and password."""
+    if settings.database:
+        return settings.database
+    parts = urlsplit(settings.uri)
+    return f"{POSTGRESQL}//{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 def _url(settings: CatalogSettings) -> str:

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The settings of a catalog are those of Spark: ``spark.sql.catalog.NAME`` and the keys below it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from types import MappingProxyType
@@ -14,9 +14,11 @@ from lake.storage.locations import canonical_location, is_local
 
 PREFIX = "spark.sql.catalog."
 SPARK_CATALOG = "org.apache.iceberg.spark.SparkCatalog"
-_SQLITE, _POSTGRESQL = "jdbc:sqlite:", "jdbc:postgresql:"
+SQLITE, POSTGRESQL = "jdbc:sqlite:", "jdbc:postgresql:"
 _METASTORE = "spark.hadoop.hive.metastore.uris"
 _METASTORE_LOCK = "engine.hive.lock-enabled"
+#: Iceberg's default, which excludes only threads of the same Java process
+_LOCK_OF_ONE_PROCESS = "org.apache.iceberg.util.LockManagers$InMemoryLockManager"
 
 
 class CatalogKind(StrEnum):
@@ -66,6 +68,14 @@ def is_iceberg_catalog(settings: Mapping[str, str], name: str) -> bool:
     return settings.get(PREFIX + name, "") == SPARK_CATALOG
 
 
+def named_catalogs(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each catalog that Spark's ``settings`` define, of any class, and the key that defines it."""
+    for key in settings:
+        name = key.removeprefix(PREFIX)
+        if name != key and name and "." not in name:
+            yield name, key
+
+
 def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
     """Return the catalog ``name`` of Spark's ``settings``. Does not connect to the catalog.
 
@@ -101,7 +111,7 @@ def read_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
     location = canonical_location(warehouse)
     if kind is CatalogKind.HADOOP:
         return CatalogSettings(name=name, kind=kind, warehouse=location, unsafe_reason=_unsafe_reason(settings, key))
-    if settings.get(f"{key}.uri", "").startswith(_POSTGRESQL):
+    if settings.get(f"{key}.uri", "").startswith(POSTGRESQL):
         return CatalogSettings(name=name, kind=kind, warehouse=location, uri=_postgresql_url(settings, key))
     return CatalogSettings(name=name, kind=kind, warehouse=location, database=_sqlite_file(settings, key))
 
@@ -110,14 +120,15 @@ def _unsafe_reason(settings: Mapping[str, str], key: str) -> str | None:
     """Return why commits to a Hadoop catalog may replace each other.
 
     Iceberg checks that there is no file with the next version's name, then renames its metadata file to this name. On
-    local and mounted file systems a rename replaces an existing file. Iceberg's default lock excludes only threads of
-    the same Java process.
+    local and mounted file systems a rename replaces an existing file.
     """
-    if f"{key}.lock-impl" in settings:
+    lock = settings.get(f"{key}.lock-impl")
+    if lock not in (None, _LOCK_OF_ONE_PROCESS):
         return None
+    useless = "" if lock is None else f" ({lock} excludes only threads of one process)"
     return (
         "in a Hadoop catalog on a local or mounted file system, one of two simultaneous commits can replace the other "
-        f"without an error; use another catalog, or set {key}.lock-impl for lakefold and all writers"
+        f"without an error; use another catalog, or set {key}.lock-impl for lakefold and all writers{useless}"
     )
 
 
@@ -139,11 +150,11 @@ def _listed(names: Iterable[str]) -> str:
 
 def _sqlite_file(settings: Mapping[str, str], key: str) -> str:
     uri = settings.get(f"{key}.uri", "")
-    path = uri.removeprefix(_SQLITE).removeprefix("file:").partition("?")[0]
-    if not uri.startswith(_SQLITE) or not path.startswith("/"):
+    path = uri.removeprefix(SQLITE).removeprefix("file:").partition("?")[0]
+    if not uri.startswith(SQLITE) or not path.startswith("/"):
         raise Rejected(
-            f"{key}.uri = {redact(uri)}: of JDBC catalogs lakefold opens {_SQLITE}/PATH and "
-            f"{_POSTGRESQL}//HOST/DATABASE only"
+            f"{key}.uri = {redact(uri)}: lakefold opens {SQLITE}/PATH and {POSTGRESQL}//HOST/DATABASE only; PATH is "
+            "absolute"
         )
     return path
 
@@ -158,8 +169,15 @@ def _postgresql_url(settings: Mapping[str, str], key: str) -> str:
     given = dict(parse_qsl(parts.query))
     name, password = (settings.get(f"{key}.jdbc.{one}", given.get(one)) for one in ("user", "password"))
     database = parts.path.removeprefix("/")
-    if not parts.netloc or "@" in parts.netloc or "," in parts.netloc or not database:
-        raise Rejected(f"{key}.uri = {redact(uri)}: lakefold opens {_POSTGRESQL}//HOST:PORT/DATABASE with one host")
+    try:
+        is_address = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # the port is not a number of a port
+        is_address = False
+    if not is_address or parts.netloc.endswith(":") or "@" in parts.netloc or "," in parts.netloc or not database:
+        raise Rejected(
+            f"{key}.uri = {redact(uri)}: lakefold opens {POSTGRESQL}//HOST:PORT/DATABASE with one host; "
+            f"{key}.jdbc.user and {key}.jdbc.password are the login"
+        )
     login = quote(name or "", safe="") + (f":{quote(password, safe='')}" if password else "")
     query = urlencode({one: value for one, value in given.items() if one in _POSTGRESQL_SETTINGS})
     return f"postgresql+psycopg://{login}{'@' if login else ''}{parts.netloc}/{database}{'?' if query else ''}{query}"
@@ -173,7 +191,8 @@ def _hive_settings(settings: Mapping[str, str], name: str) -> CatalogSettings:
     try:
         uri = normalized_uri(uri)
     except ValueError as error:
-        raise Rejected(f"{key}.uri = {redact(uri)}: {error}") from error
+        assumed = "" if {f"{key}.type", f"{key}.catalog-impl"} & {*settings} else f"; without {key}.type it is hive"
+        raise Rejected(f"{key}.uri = {redact(uri)}: {error}{assumed}") from error
     unlocked = settings.get(f"spark.hadoop.iceberg.{_METASTORE_LOCK}", "true").lower() == "false"
     setting = f"spark.hadoop.iceberg.{_METASTORE_LOCK}"
     return CatalogSettings(

@@ -75,6 +75,23 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
         raise Rejected(f"catalog {settings.name!r}: its warehouse {settings.warehouse} does not exist") from error
 
 
+def other_tables(settings: Mapping[str, str], ref: TableRef) -> Iterator[LoadedTable]:
+    """Yield the other tables of the catalog of ``ref``, without those whose metadata lakefold can't use.
+
+    Raises Rejected for wrong settings, Transient if the catalog or a table can't be read.
+    """
+    if ref.catalog is None:
+        return
+    opened = read_settings(settings, ref.catalog.name)
+    for name in _table_names(opened, "*"):
+        if name == ref.catalog.table:
+            continue
+        try:
+            yield _load_once(opened, replace(ref.catalog, table=name), name)
+        except Rejected:
+            continue  # dropped meanwhile, not on this file system, or unreadable
+
+
 def other_table_reason(ref: TableRef, identity: str | None) -> str | None:
     """Return why the table with UUID ``identity`` is not the one that ``ref`` names; None if it may be that table."""
     return recreated_reason(replace(ref, identity=identity), ref.identity)

@@ -6,6 +6,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from lake.errors import CommitUnknown, Conflict, LakefoldError, Rejected, TableGone, Transient
+from lake.formats.iceberg.session import DRIVERS
 
 _PACKAGE = "org.apache.iceberg.exceptions."
 VALIDATION = f"{_PACKAGE}ValidationException"
@@ -13,6 +14,8 @@ VALIDATION = f"{_PACKAGE}ValidationException"
 COMMIT_FAILED = f"{_PACKAGE}CommitFailedException"
 _NO_TABLE = (f"{_PACKAGE}NoSuchTableException", f"{_PACKAGE}NoSuchNamespaceException")
 _NO_CLASS = ("java.lang.ClassNotFoundException", "java.lang.NoClassDefFoundError")
+#: the beginning of Java's message if no JDBC driver knows the address
+_NO_DRIVER = "No suitable driver"
 _MAX_DEPTH = 20
 
 
@@ -54,6 +57,11 @@ def translated(error: BaseException, name: str, doing: str, *, committing: bool 
         return Rejected(
             f'{name}: Spark lacks a class while {doing} ({line}); add the jar that has it to "spark.jars.packages" in '
             "[spark]"
+        )
+    if any(message.startswith(_NO_DRIVER) for _, message in causes):
+        return Rejected(
+            f"{name}: Spark lacks the catalog's JDBC driver ({line}); in [spark], add the driver to "
+            f'"spark.jars.packages", beside Iceberg\'s package: {" or ".join(DRIVERS.values())}'
         )
     return Transient(f"{name}: failed while {doing} ({line})")
 

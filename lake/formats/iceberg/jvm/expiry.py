@@ -1,8 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Deletes superseded files by Iceberg's own expiry, which removes the files that no remaining snapshot lists."""
+"""Deletes superseded files by Iceberg's own expiry, which removes the files that no remaining snapshot lists.
+
+Iceberg commits an expiry before it deletes files. If the process dies in between, no later expiry deletes them, so
+lakefold deletes such files itself.
+"""
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -10,7 +15,7 @@ from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.read.live_files import MAIN, snapshot_of
+from lake.formats.iceberg.read.live_files import MAIN, all_file_locations, snapshot_of
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.ports import DeletionResult
@@ -31,7 +36,7 @@ def expiry_limit_ms(
     maximum age of ``main``'s snapshots requires an earlier one; ``now_ms`` is the present time. Returns None if no
     snapshot may expire. Iceberg's expiry itself honours branches, tags and ``history.expire.min-snapshots-to-keep``.
     """
-    if table.metadata.properties.get(_GC, "true").lower() == "false":
+    if _keeps_files(table):
         return None
     superseding = {version.instant for version in versions}
     commits = [one.timestamp_ms for one in table.metadata.snapshots if str(one.snapshot_id) in superseding]
@@ -97,7 +102,8 @@ def expire(
     """Expire the states before the commits that superseded ``versions``, and no later ones.
 
     ``now_ms`` is the present time in ms since 1970, by a clock that is not ahead of the storage's. Raises Transient,
-    also if other commits change the table all the time.
+    also if other commits change the table all the time. Also deletes files that an earlier expiry left, see
+    ``unlisted_versions``.
     """
     paths = [resolve_path(ref.location, version.path) for version in versions]
     sizes = [os.path.getsize(path) if os.path.exists(path) else None for path in paths]
@@ -108,10 +114,42 @@ def expire(
     else:
         raise Transient(f"{ref.name}: expiring snapshots waits: the table changed {_TRIES} times meanwhile")
     left = {index for index, path in enumerate(paths) if os.path.exists(path)}
+    for index in unlisted_versions(load(), {index: versions[index] for index in left}) if left else ():
+        with suppress(FileNotFoundError):
+            os.remove(paths[index])
+        left.discard(index)
     return DeletionResult(
         bytes_freed=sum(size for index, size in enumerate(sizes) if size is not None and index not in left),
         retained=dict.fromkeys(sorted(left), f"left to the table's own expiry ({kept_by})"),
     )
+
+
+def unlisted_versions(table: LoadedTable, versions: Mapping[int, SupersededVersion]) -> Collection[int]:
+    """Return the keys of ``versions`` whose files an expiry that was cut short has left: no snapshot lists them.
+
+    The snapshot that superseded a file must exist, and all others must have been made after it. The first shows that
+    ``table`` is the table that had the file, whatever its name is; the second that no snapshot from before is left, so
+    that manifests are read only then. Raises as ``read_live_files`` does.
+    """
+    if _keeps_files(table):
+        return ()
+    first = {instant for instant in {one.instant for one in versions.values()} if _descend_from(table, instant)}
+    paths = {
+        key: resolve_path(table.ref.location, version.path)
+        for key, version in versions.items()
+        if version.instant in first
+    }
+    listed = {canonical_location(one) for one in all_file_locations(table)} if paths else frozenset()
+    return [key for key, path in paths.items() if path not in listed]
+
+
+def _descend_from(table: LoadedTable, instant: str) -> bool:
+    """Return True if the table has the snapshot ``instant``, and all its other snapshots were made after this one."""
+    found = set[int]()
+    for one in table.metadata.snapshots:  # parents come before their children
+        if str(one.snapshot_id) == instant or one.parent_snapshot_id in found:
+            found.add(one.snapshot_id)
+    return bool(found) and len(found) == len(table.metadata.snapshots)
 
 
 def _expire_once(
@@ -177,8 +215,13 @@ def _kept_outside_main(table: LoadedTable, now_ms: int) -> set[int]:
     return {key for key, one in by_id.items() if key not in main and one.timestamp_ms >= earliest}
 
 
+def _keeps_files(table: LoadedTable) -> bool:
+    """Return True if the table's setting forbids to delete files."""
+    return bool(table.metadata.properties.get(_GC, "true").lower() == "false")
+
+
 def _kept_by(table: LoadedTable) -> str:
-    if table.metadata.properties.get(_GC, "true").lower() == "false":
+    if _keeps_files(table):
         return f"{_GC} = false"
     settings = (_max_age(table), _min_kept(table))
     return ", ".join([*(f"{name} = {value}" for name, value in settings), "branches and tags"])

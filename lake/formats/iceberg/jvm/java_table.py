@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A table in Iceberg's Java API, opened through the catalog of the Spark session."""
 
+import io
 import json
 from typing import Any
 
@@ -10,9 +11,11 @@ from lake.errors import Rejected
 from lake.formats.iceberg.catalog.settings import PREFIX
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
-from lake.formats.iceberg.read.footers import ids_without_bounds, split_offsets
+from lake.formats.iceberg.read.footers import ids_without_bounds, leaf_ids, may_be_cut, split_offsets
 from lake.formats.iceberg.read.live_files import DataFile
 from lake.model import TableRef
+
+_TYPES_OF_CUT_BOUNDS = frozenset({"BYTE_ARRAY", "FIXED_LEN_BYTE_ARRAY"})
 
 
 class JavaTable:
@@ -89,12 +92,14 @@ class JavaTable:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 
         ``sort_order`` is the id of the order of its rows. Its metrics are those that Iceberg's writer takes from the
-        footer, by the metrics modes of the table's properties, without bounds of the columns in ``ids_without_bounds``.
+        footer, by the metrics modes of the table's properties, without bounds of the columns in ``ids_without_bounds``
+        and ``_ids_with_cut_bounds``.
         """
-        metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(
-            self.table.io().newInputFile(location), self.iceberg.MetricsConfig.forTable(self.table)
-        )
+        modes = self.iceberg.MetricsConfig.forTable(self.table)
+        metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(self.table.io().newInputFile(location), modes)
         without = ids_without_bounds(footer)
+        if without is not None:
+            without = {*without, *self._ids_with_cut_bounds(footer, modes)}
         for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
             for field_id in list(bounds or ()):
                 if without is None or field_id in without:
@@ -102,6 +107,41 @@ class JavaTable:
         builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
         builder = builder.withSortOrder(self.table.sortOrders().get(sort_order))
         return builder.withSplitOffsets(self._longs(split_offsets(footer))).build()
+
+    def _ids_with_cut_bounds(self, footer: pq.FileMetaData, modes: Any) -> set[int]:
+        """Return the field ids of columns in the metrics mode ``full`` that have bounds which may be no values.
+
+        Some writers cut the bounds of long values, and engines that copy row groups keep these bounds. Spark takes
+        ``min`` and ``max`` from bounds if the mode is ``full``. In the other modes it does so only for values that no
+        writer cuts.
+        """
+        schema, full = self.table.schema(), {}
+        for position, field_id in enumerate(leaf_ids(footer)):
+            if footer.schema.column(position).physical_type in _TYPES_OF_CUT_BOUNDS and field_id is not None:
+                name = schema.findColumnName(field_id)
+                if name is not None and str(modes.columnMode(name)) == "full":
+                    full[position] = field_id
+        if not full:
+            return set()
+        found, stored = set(), io.BytesIO()
+        footer.write_metadata_file(stored)
+        # pyarrow does not show whether bounds are exact.
+        raw = self.jvm.java.io.ByteArrayInputStream(stored.getvalue()[4:-8])
+        groups = self.iceberg.shaded.org.apache.parquet.format.Util.readFileMetaData(raw).getRow_groups()
+        for number in range(footer.num_row_groups):
+            columns = groups.get(number).getColumns()
+            for position, field_id in full.items():
+                chunk = footer.row_group(number).column(position)
+                if field_id in found or chunk.statistics is None or not chunk.statistics.has_min_max:
+                    continue
+                statistics = columns.get(position).getMeta_data().getStatistics()
+                if statistics.isSetIs_max_value_exact() and statistics.isSetIs_min_value_exact():
+                    is_cut = not (statistics.isIs_max_value_exact() and statistics.isIs_min_value_exact())
+                else:
+                    is_cut = may_be_cut(chunk)
+                if is_cut:
+                    found.add(field_id)
+        return found
 
     def _builder(self, like: DataFile) -> Any:
         builder = self.iceberg.DataFiles.builder(self.spec(like.spec_id)).withFormat("PARQUET")

@@ -3,6 +3,7 @@
 
 import os
 from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -17,7 +18,17 @@ from lake.plan import SupersededVersion
 from lake.ports import TableVerification
 from lake.storage.locations import canonical_location, is_local, resolve_path
 
+if TYPE_CHECKING:
+    from pyiceberg.partitioning import PartitionField
+    from pyiceberg.table.sorting import SortField
+
 _DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
+
+
+def _transformed(table: LoadedTable, field: "PartitionField | SortField") -> str:
+    """Return the column of a partition or sort field, with its transform unless the value is the column's own."""
+    column = table.metadata.schema().find_column_name(field.source_id) or f"dropped column {field.source_id}"
+    return column if str(field.transform) == "identity" else f"{field.transform}({column})"
 
 
 def verify(table: LoadedTable, superseded: Sequence[SupersededVersion], *, rows: bool) -> TableVerification:
@@ -94,9 +105,10 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         "snapshots": str(len(metadata.snapshots)),
         "delete files": engine.get("total-delete-files", "0"),
         "branches and tags": ", ".join(tags) or f"only {MAIN}",
-        "partitioned by": ", ".join(f"{one.transform}({one.name})" for one in spec.fields) or "nothing",
+        "partitioned by": ", ".join(_transformed(table, one) for one in spec.fields) or "nothing",
         "partition specs": str(len(metadata.partition_specs)),
-        "sorted by": str(order) if order.fields else "nothing",
+        "sorted by": ", ".join(f"{_transformed(table, one)} {one.direction} {one.null_order}" for one in order.fields)
+        or "nothing",
         "write properties": ", ".join(f"{key}={value}" for key, value in properties.items()) or "none",
         "metadata": table.metadata_location,
         **({} if refusal is None else {"not rewritten": refusal}),

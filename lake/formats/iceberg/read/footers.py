@@ -25,6 +25,8 @@ _MIN_RESERVED_ID = 2_147_483_447
 """The lowest field id of columns that Iceberg adds to files by itself."""
 _THREADS = 16
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
+_MAX_EXACT_BOUND_BYTES = 31
+"""Bounds of at most this length count as exact unless the writer says otherwise; the verification assumes the same."""
 
 
 def table_columns(table: LoadedTable) -> Columns:
@@ -94,18 +96,29 @@ def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
     bounds of the other chunks for those of the file. A DELETE that relies on such bounds would remove rows that it
     should keep.
     """
+    found = set()
+    for position, field_id in enumerate(leaf_ids(metadata)):
+        chunks = (metadata.row_group(group).column(position) for group in range(metadata.num_row_groups))
+        is_float = metadata.schema.column(position).physical_type in _FLOATS
+        if is_float or not all(map(_has_bounds, chunks)):
+            if field_id is None:
+                return None
+            found.add(field_id)
+    return found
+
+
+def leaf_ids(metadata: pq.FileMetaData) -> list[int | None]:
+    """Return the field id of each leaf column of a Parquet file; None if it has no id."""
     from pyiceberg.io.pyarrow import parquet_path_to_id_mapping, pyarrow_to_schema
 
     ids = parquet_path_to_id_mapping(pyarrow_to_schema(metadata.schema.to_arrow_schema()))
-    found = set()
-    for position in range(metadata.num_columns):
-        column = metadata.schema.column(position)
-        chunks = (metadata.row_group(group).column(position) for group in range(metadata.num_row_groups))
-        if column.physical_type in _FLOATS or not all(map(_has_bounds, chunks)):
-            if column.path not in ids:
-                return None
-            found.add(ids[column.path])
-    return found
+    return [ids.get(metadata.schema.column(position).path) for position in range(metadata.num_columns)]
+
+
+def may_be_cut(chunk: pq.ColumnChunkMetaData) -> bool:
+    """Return True if a writer that does not say whether bounds are exact may have cut those of a column chunk."""
+    statistics = chunk.statistics
+    return statistics.has_min_max and max(len(statistics.min_raw), len(statistics.max_raw)) > _MAX_EXACT_BOUND_BYTES
 
 
 def _has_bounds(chunk: Any) -> bool:
