@@ -20,6 +20,7 @@ from hive_chaos.halts import SPLIT_PARTITION, Halts
 from hive_chaos.processes import Owner, content_of, variables
 from hive_race.ledger import BOUND, Read, Write
 from hive_race.readers import rows_at
+from hive_race.writer import Notes
 from support import needs_server
 
 ALL = "its rows differ"
@@ -27,7 +28,7 @@ ALL = "its rows differ"
 
 @pytest.fixture
 def owner(tmp_path: Path) -> SimpleNamespace:
-    return SimpleNamespace(home=tmp_path, table="chaos.t1")
+    return SimpleNamespace(home=tmp_path, table="chaos.t1", acts=[])
 
 
 @pytest.fixture
@@ -37,7 +38,7 @@ def wrong() -> list[str]:
 
 @pytest.fixture
 def halts(owner: SimpleNamespace, wrong: list[str]) -> Halts:
-    return Halts(cast("Owner", owner), "", "parquet", random.Random(), wrong.append)
+    return Halts(cast("Owner", owner), "", "parquet", random.Random(), wrong.append, Spans().is_due)
 
 
 class Commands:
@@ -106,16 +107,60 @@ def test_only_the_partition_that_was_split_may_be_halted_and_under_former_names_
     assert len(wrong) == 1
 
 
+GIVEN_UP = "files were written to {} before the compaction that followed the move of partition dt=p1 by its owner: why?"
+RESOLVED = "tables", "resolve", "chaos.t1", "--partition", "dt=p1", "--keep", "current"
+
+
+@pytest.fixture
+def given_up(owner: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    """A halt for the files of write 7 in a directory of the table, which ended at 1000."""
+    monkeypatch.setattr("hive_chaos.halts.directory_of", lambda uri, table: owner.home)
+    (owner.home / "left").mkdir()
+    (owner.home / "left" / "part-0.parquet").write_bytes(content_of("parquet", 7))
+    notes = Notes(owner.home / "writes")
+    for number, ended in ((7, 1000.0), (8, 5000.0)):
+        low = number * 1000
+        notes.add(number=number, overwrites=False, began=ended - 1, partitions={"p1": (low, low + 12)})
+        notes.add(number=number, ended=ended)
+    return halted(owner.table, "dt=p1", reason=GIVEN_UP.format("left"))
+
+
 def test_a_halt_after_an_owners_move_is_ended_if_the_database_was_lost(
-    halts: Halts, owner: SimpleNamespace, wrong: list[str], commands: Any
+    halts: Halts, wrong: list[str], commands: Any, given_up: dict[str, Any]
 ):
-    found = halted(owner.table, "dt=p1", reason="files were written before the compaction that followed the move of it")
-    halts.judge(found, commands)
+    halts.judge(given_up, commands)
     assert (len(wrong), commands.calls) == (1, [])
     halts.forget()
-    halts.judge(found, commands)
-    assert len(wrong) == 1
-    assert commands.calls == [("tables", "resolve", owner.table, "--partition", "dt=p1", "--keep", "current")]
+    halts.judge(given_up, commands)
+    assert (len(wrong), commands.calls) == (1, [RESOLVED])
+
+
+@pytest.mark.parametrize(
+    ("acts", "is_explained"),
+    [
+        ([("away", "p1", 1001.0)], True),
+        ([("away", "p1", 1000.0 + 2 * BOUND + 1)], False),
+        ([("away", "p1", 999.0)], False),
+        ([("away", "p2", 1001.0)], False),
+        ([("drop", "p1", 1001.0)], False),
+        ([("away", "p1", 1000.0 + 2 * BOUND + 1), ("away", "p1", 5001.0)], False),
+    ],
+    ids=["not due", "due", "moved before", "another partition", "dropped", "another file"],
+)
+def test_a_halt_after_an_owners_move_is_ended_if_a_file_there_was_not_due_at_that_time(
+    halts: Halts,
+    owner: SimpleNamespace,
+    wrong: list[str],
+    commands: Any,
+    given_up: dict[str, Any],
+    acts: list[tuple[str, str, float]],
+    is_explained: bool,
+):
+    owner.acts += [{"act": act, "partition": partition, "at": at} for act, partition, at in acts]
+    halts.judge(given_up, commands)
+    assert (len(wrong), commands.calls) == ((0, [RESOLVED]) if is_explained else (1, []))
+    halts.judge(halted(owner.table, "dt=p1", reason="both overwritten"), commands)
+    assert wrong[-1].endswith("both overwritten")
 
 
 def test_the_overwrite_that_counts_is_the_last_one_of_the_ledger(halts: Halts, tmp_path: Path):

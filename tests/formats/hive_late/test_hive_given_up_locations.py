@@ -22,10 +22,12 @@ from late_writing import (
     home,
     in_partition,
     killed_before_it_records,
+    overwrite,
     point_at,
     resolved,
     rows_in,
     swept,
+    wait_a_tick,
     write,
 )
 from renaming import renamed
@@ -152,6 +154,34 @@ def test_rule_7_a_file_of_the_time_of_the_owners_move_halts_the_partition_and_st
     resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "ada")
     nothing_happens(bench, place, rows, home(bench), foreign)
+
+
+@pytest.mark.parametrize("is_overwritten", [False, True], ids=["", "overwritten"])
+def test_rule_7_a_late_file_that_no_sweep_met_before_the_owners_move_halts_the_partition_and_stays(
+    bench: Bench, tmp_path: Path, is_overwritten: bool
+):
+    """Chaos found it: the owner has copied the rows that were read, and only the owner knows if an overwrite is one.
+
+    The overwrite's own files, which would show that it replaced the late file, are gone with the directory.
+    """
+    late = write(home(bench), 900, 910)
+    if is_overwritten:
+        wait_a_tick(home(bench))
+        overwrite(here(bench), 500, 520)
+    former = here(bench)
+    moved_by_owner(bench, tmp_path / "elsewhere", removes=False)
+    for path in data_files(former):
+        path.unlink()
+    place, rows = compacted(bench)
+    assert "it is unknown whether they are its rows" in str(halted(bench))
+    assert (here(bench), in_partition(bench)) == (place, rows)
+    resolved(bench, LocationChoice.CURRENT)
+    bench.store.resume(bench.table.name, "ada")
+    for _ in range(2):
+        bench.sweep()
+        bench.clean()
+    assert (here(bench), in_partition(bench), halted(bench)) == (place, rows, None)
+    assert set(late) <= set(rows_in(home(bench)))
 
 
 def test_rule_7_files_that_arrive_after_the_replaced_ones_were_deleted_do_not_halt_the_partition(

@@ -6,7 +6,21 @@ from contextlib import suppress
 
 import pytest
 from hive_case import table_name
-from late_writing import PARTITION, Killed, after_its_hold, halted, here, home, write
+from late_writing import (
+    PARTITION,
+    Killed,
+    added_again,
+    after_its_hold,
+    alter_partitions,
+    data_files,
+    dropped,
+    halted,
+    here,
+    home,
+    in_partition,
+    killed_before_it_records,
+    write,
+)
 from renaming import as_managed, renamed, renamed_with_its_directory
 from toys.bench import Bench
 
@@ -99,3 +113,50 @@ def test_rule_7_a_table_without_partitions_by_its_name_before_a_rename_has_lost_
     for _ in range(2):
         bench.sweep()
     assert (sorted(bench.rows()), halted(bench)) == (rows, None)
+
+
+@pytest.mark.parametrize("earlier", ["dropped", "undone"])
+def test_rule_5_copies_that_were_made_right_before_a_rename_stay_whatever_the_partition_had_been_through(
+    unmoved: Bench, monkeypatch: pytest.MonkeyPatch, earlier: str
+):
+    """Chaos found it: readers had seen the rows, and no sweep copied them again.
+
+    Under the new name an earlier commit counted as the last one, and the copies as those of a dropped partition.
+    """
+    bench = unmoved
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    plan = killed_before_it_records(bench, partitions=[PARTITION])
+    if earlier == "undone":
+        alter_partitions(bench, [before])
+    bench.rescue()
+    if earlier == "undone":
+        bench.store.request_cancel(plan.plan_id, actor="ada", reason="no need")
+    else:
+        dropped(bench)
+        added_again(bench)
+        bench.sweep()
+    for low, place in ((500, home), (510, here)):
+        for part in range(2):
+            write(place(bench), low + 5 * part, low + 5 + 5 * part, f"part-{low}-{part}.parquet")
+        bench.request(partitions=[PARTITION])
+        assert bench.run().result is RunResult.COMPLETED
+    rows = sorted([*in_partition(bench), *write(home(bench), 900, 910)])
+
+    def renamed_at(name: str) -> None:
+        if name == "carry_copied":
+            monkeypatch.undo()
+            renamed(bench)
+
+    monkeypatch.setattr("executors.relocation.partition_sweep.failpoint", renamed_at)
+    with suppress(TableGone, Transient):
+        bench.sweep()
+    assert (in_partition(bench), bench.table.name.endswith("_renamed")) == (rows, True)
+    place, files = here(bench), sorted(data_files(here(bench)))
+    for _ in range(3):
+        bench.sweep()
+        assert (in_partition(bench), here(bench), halted(bench)) == (rows, place, None)
+    assert sorted(data_files(place)) == files
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (rows, None)

@@ -8,8 +8,10 @@ from typing import TypeVar
 
 from hive_race import readers
 from hive_race.ledger import Read
+from waiting import wait_for
 
 from lake.errors import LakefoldError
+from lake.metastore import MetastoreClient
 
 #: the folder of the directories to which the owner moves partitions
 ELSEWHERE = "elsewhere"
@@ -20,6 +22,17 @@ _Found = TypeVar("_Found")
 def places(uri: str, table: str) -> dict[str, Path]:
     """Where each partition is, by its value; asked again until the metastore answers."""
     return _until_answered(lambda: readers.places(uri, table))
+
+
+def directory_of(uri: str, table: Callable[[], str]) -> Path:
+    """The table's own directory. The table, whose name may change meanwhile, is asked for until it is found."""
+
+    def found() -> Path | None:
+        with MetastoreClient(uri) as metastore:
+            there = metastore.table(*table().split("."))
+        return None if there is None else Path(there.storage.location.removeprefix("file:"))
+
+    return wait_for(lambda: _until_answered(found), "the table is not there", _SECONDS, every=0.2)
 
 
 def read_table(uri: str, table: Callable[[], str], *, loaded: str = "") -> list[Read]:

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Halts that arise on purpose, and how a person ends them. What must not end with rewriting is looked at meanwhile.
+"""Halts that arise on purpose, or that the owner's acts explain, and how a person ends them.
+
+What must not end with rewriting is looked at meanwhile.
 
 Partition ``SPLIT`` is halted as lakefold halts one by itself: it is overwritten where it is and where it was, while
 the daemon stands still. The table is halted with the store's own call, which an executor makes whose proof fails.
 """
 
 import random
+import re
 import signal
 import time
 from collections.abc import Callable, Collection, Mapping
@@ -15,10 +18,12 @@ from typing import Any
 
 from chaos.processes import Victim
 from harness import Installation
+from hive_race.ledger import Ledger, Read, Write
+from hive_race.readers import rows_at
 from hive_race.writer import Notes
 from waiting import wait_for
 
-from hive_chaos.catalog import places
+from hive_chaos.catalog import directory_of, places
 from hive_chaos.owner import SPLIT, SPLITS_FROM
 from hive_chaos.processes import Owner, content_of
 from service.control.store.errors import NotFound
@@ -28,16 +33,28 @@ SPLIT_PARTITION = f"dt={SPLIT}"
 _MOVED_WITHIN_SECONDS = 240.0
 _HALTED_WITHIN_SECONDS = 240.0
 _SETTLED_WITHIN_SECONDS = 240.0
-#: in the reason of a halt that a lost database may cause: it had the decision on a late file in a location that the
-#: owner has given up since
-_AFTER_OWNER_MOVE = "before the compaction that followed the move"
+#: the reason of a halt for late files in a location that the owner has given up since; a lost database may cause it,
+#: which had the decision on these files, and so may an owner who moves the partition before they are due
+_AFTER_OWNER_MOVE = re.compile("files were written to (?P<location>.+) before the compaction that followed the move")
 
 
 class Halts:
-    """Which halts there are to be, and whether others are there. ``wrong`` is told of what must not be."""
+    """Which halts there are to be, and whether others are there. ``wrong`` is told of what must not be.
 
-    def __init__(self, owner: Owner, uri: str, kind: str, chance: random.Random, wrong: Callable[[str], None]) -> None:
+    ``is_due`` says whether a read has to have the rows of a write.
+    """
+
+    def __init__(
+        self,
+        owner: Owner,
+        uri: str,
+        kind: str,
+        chance: random.Random,
+        wrong: Callable[[str], None],
+        is_due: Callable[[Write, Read], bool],
+    ) -> None:
         self._owner, self._uri, self._kind, self._chance, self._wrong = owner, uri, kind, chance, wrong
+        self._is_due = is_due
         self._notes, self._number = Notes(owner.home / "writes"), SPLITS_FROM
         self._is_split, self._halted_table = False, ""
         #: the database with the decision on an earlier halt of ``SPLIT`` is lost
@@ -49,7 +66,8 @@ class Halts:
     def judge(self, status: Mapping[str, Any], installation: Installation) -> None:
         """Find halts that nothing was done for. A table that was renamed keeps those of its former names.
 
-        The run ends halts that only a lost database explains, as a person would: the rows are in the present location.
+        The run ends halts for late files in a location that the owner has given up, as a person would: the rows are in
+        the present location. Only a lost database, or a move by the owner before the files were due, explains them.
         """
         for entry in status["attention"]:
             table, found = entry["table"], dict[str, str]()
@@ -59,13 +77,42 @@ class Halts:
             for partition, reason in found.items():
                 if self._is_on_purpose(table, partition):
                     self._settled.add((table, partition))
-                elif self._is_database_lost and _AFTER_OWNER_MOVE in reason:
+                elif self._is_after_owner_move(partition, reason):
                     self._settled.add((table, partition))
                     if table == self._owner.table:  # tried again at the next look if the table is renamed meanwhile
                         installation.run(*_resolve_words(table, partition, "current"), expect=None)
                 elif (text := f"halted: {table}, {partition or 'all of it'}: {reason}") not in self._told:
                     self._told.add(text)
                     self._wrong(text[:1500])
+
+    def _is_after_owner_move(self, partition: str, reason: str) -> bool:
+        """True for a halt for late files which a lost database, or a move of the partition by its owner, explains.
+
+        An owner who moves a partition copies the rows that are read then. Until a late file is due, its rows may be
+        missing there, and lakefold can't tell whether an overwrite has removed them.
+        """
+        found = _AFTER_OWNER_MOVE.search(reason)
+        if found is None or self._is_database_lost:
+            return found is not None
+        name = partition.partition("=")[2]
+        moves = [act["at"] for act in self._owner.acts if act["act"] == "away" and act["partition"] == name]
+        numbers = self._writes_at(found["location"])
+        for write in Ledger.of(self._owner.home / "writes").writes[name]:
+            at = min((at for at in moves if write.ended is not None and at >= write.ended), default=None)
+            if write.number in numbers and at is not None:
+                copied = Read(partition=name, place=None, began=at, ended=at, rows={})
+                if not self._is_due(write, copied):
+                    return True
+        return False
+
+    def _writes_at(self, location: str) -> set[int]:
+        """The numbers of the writes with rows in a location, which is relative in the table's directory."""
+        while True:
+            directory = directory_of(self._uri, lambda: self._owner.table)
+            with suppress(FileNotFoundError):
+                found = {number for _, number in rows_at(directory / location)}
+                if directory == directory_of(self._uri, lambda: self._owner.table):
+                    return found
 
     def _is_on_purpose(self, table: str, partition: str) -> bool:
         if (table, partition) in self._settled and table != self._owner.table:

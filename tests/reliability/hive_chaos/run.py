@@ -65,7 +65,7 @@ class HiveChaos:
         uri = metastore.uri
         self.owner = Owner(home, metastore, self._name, kind, seed)
         self.loader = Loader(self.owner, uri, kind, random.Random(f"loads/{seed}"))
-        self.halts = Halts(self.owner, uri, kind, random.Random(f"halts/{seed}"), self.wrong)
+        self.halts = Halts(self.owner, uri, kind, random.Random(f"halts/{seed}"), self.wrong, self._spans.is_due)
         self.reader = FreshReader(
             lambda: read_table(uri, lambda: self.owner.table, loaded=HALF),
             home / "writes",
