@@ -41,6 +41,10 @@ class LoadedTable:
     unsafe_reason: str | None = None
 
 
+class _OnOtherFileSystem(Rejected):
+    """The table's location is neither on a local nor on a mounted file system."""
+
+
 def find_tables(
     settings: Mapping[str, str], catalog: str, database_pattern: str, table_pattern: str
 ) -> Iterator[TableRef | SearchFailure]:
@@ -76,9 +80,9 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
 
 
 def other_tables(settings: Mapping[str, str], ref: TableRef) -> Iterator[LoadedTable]:
-    """Yield the other tables of the catalog of ``ref``, without those whose metadata lakefold can't use.
+    """Yield the other tables of the catalog of ``ref`` that are on local file systems.
 
-    Raises Rejected for wrong settings, Transient if the catalog or a table can't be read.
+    Raises Rejected for wrong settings or unreadable metadata, Transient if the catalog or a table can't be reached.
     """
     if ref.catalog is None:
         return
@@ -88,8 +92,12 @@ def other_tables(settings: Mapping[str, str], ref: TableRef) -> Iterator[LoadedT
             continue
         try:
             yield _load_once(opened, replace(ref.catalog, table=name), name)
-        except Rejected:
-            continue  # dropped meanwhile, not on this file system, or unreadable
+        except (TableGone, _OnOtherFileSystem):
+            continue
+        except Rejected as error:
+            raise Rejected(
+                f"{ref.name}: it is not known where the files of table {name} are ({error}); repair or drop that table"
+            ) from error
 
 
 def other_table_reason(ref: TableRef, identity: str | None) -> str | None:
@@ -137,7 +145,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
             raise TableGone(f"{name}: catalog {catalog.name!r} has no table {catalog.table}")
         location, metadata = found
         if not is_local(metadata.location):
-            raise Rejected(
+            raise _OnOtherFileSystem(
                 f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
             )
         ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)
