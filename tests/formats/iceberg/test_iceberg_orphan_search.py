@@ -10,14 +10,21 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
-from iceberg_tables import append, jdbc_settings, observing, only_table, owner_catalog, rows
+from hive_case import DATABASE
+from hive_case import Owner as HiveOwner
+from hive_metastore import MetastoreServer
+from iceberg_tables import CATALOG, append, hive_settings, jdbc_settings, observing, only_table, owner_catalog, rows
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField, StringType
 
 from lake.capabilities import OrphanSearch
 from lake.errors import Rejected
+from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.format import IcebergFormat
+from lake.formats.iceberg.jvm import expiry
+from lake.model import TableRef
+from lake.plan import SupersededVersion
 
 SCHEMA = Schema(
     NestedField(1, "id", LongType()), NestedField(2, "value", LongType()), NestedField(3, "dt", StringType())
@@ -125,6 +132,42 @@ def test_a_table_of_the_catalog_that_can_t_be_read_is_refused(owner: SqlCatalog,
     search = OrphanSearch(older_than=timedelta(days=3), tracked=tuple)
     with pytest.raises(Rejected, match=r"sales\.other"):
         served.find_orphans(ref, search)
+
+
+@pytest.mark.slow
+def test_a_hive_table_at_the_location_is_refused(owner: SqlCatalog, metastore: MetastoreServer, tmp_path: Path):
+    """Its files became part of the Iceberg table by ``add_files``, or it is the backup that ``migrate`` leaves."""
+    served, loaded = observing(hive_settings(metastore.uri, tmp_path)), owner.load_table(NAME)
+    location = loaded.location().removeprefix("file://")
+    with HiveOwner(metastore.uri) as hive:
+        hive.make_table("orders", location)
+        made = hive.table(DATABASE, "orders")
+        assert made is not None
+        parameters = {"table_type": "ICEBERG", "metadata_location": loaded.metadata_location}
+        hive.alter_table(DATABASE, "orders", made.with_changes(made.storage, {**made.parameters, **parameters}))
+        (ref,) = served.discover_in_catalog(CATALOG, DATABASE, "orders")
+        assert isinstance(ref, TableRef)
+        orphan = left_by_a_killed_writer(tmp_path)
+        make_old(tmp_path)
+        search = OrphanSearch(older_than=timedelta(days=3), tracked=tuple)
+        assert [one.path for one in served.find_orphans(ref, search)] == [str(orphan)]
+        hive.make_table("before", location)
+        with pytest.raises(Rejected, match=rf"table {DATABASE}\.before has files in {location}"):
+            served.find_orphans(ref, search)
+
+
+@pytest.mark.parametrize(("value", "kept"), [("true", False), ("TRUE", False), ("false", True), ("no", True)])
+def test_the_cleaner_keeps_what_an_expiry_left_unless_iceberg_may_delete_files(
+    owner: SqlCatalog, served: IcebergFormat, tmp_path: Path, value: str, kept: bool
+):
+    table = owner.create_table("sales.one", SCHEMA, properties={"gc.enabled": value})
+    append(table, rows(0, 50))
+    ref = next(ref for ref in served.discover_in_catalog(CATALOG, "sales", "one") if isinstance(ref, TableRef))
+    loaded = load_table(jdbc_settings(tmp_path), ref)
+    left = left_by_a_killed_writer(tmp_path)
+    instant = str(loaded.metadata.current_snapshot_id)
+    version = SupersededVersion(partition="", path=str(left), bytes=1, instant=instant)
+    assert list(expiry.unlisted_versions(loaded, {7: version})) == ([] if kept else [7])
 
 
 def test_an_age_before_the_first_year_finds_nothing(served: IcebergFormat, tmp_path: Path):

@@ -2,6 +2,7 @@
 """Finds the tables of a catalog and loads the present metadata of one."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -79,25 +80,32 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
         raise Rejected(f"catalog {settings.name!r}: its warehouse {settings.warehouse} does not exist") from error
 
 
-def other_tables(settings: Mapping[str, str], ref: TableRef) -> Iterator[LoadedTable]:
-    """Yield the other tables of the catalog of ``ref`` that are on local file systems.
+def other_locations(settings: Mapping[str, str], ref: TableRef) -> Iterator[tuple[str, str]]:
+    """Yield the locations of the other tables of the catalog of ``ref``, each with the table's name.
 
-    Raises Rejected for wrong settings or unreadable metadata, Transient if the catalog or a table can't be reached.
+    They are the locations, and the directories of data and metadata, of Iceberg tables on local file systems. A Hive
+    metastore also has tables of other formats. Raises Rejected for wrong settings or unreadable metadata, Transient if
+    the catalog or a table can't be reached.
     """
     if ref.catalog is None:
         return
     opened = read_settings(settings, ref.catalog.name)
+    if opened.kind is CatalogKind.HIVE:
+        yield from hive.find_other_locations(opened)
     for name in _table_names(opened, "*"):
         if name == ref.catalog.table:
             continue
         try:
-            yield _load_once(opened, replace(ref.catalog, table=name), name)
+            found = _load_once(opened, replace(ref.catalog, table=name), name)
         except (TableGone, _OnOtherFileSystem):
             continue
         except Rejected as error:
             raise Rejected(
                 f"{ref.name}: it is not known where the files of table {name} are ({error}); repair or drop that table"
             ) from error
+        yield name, found.metadata.location
+        yield name, data_location(found)
+        yield name, os.path.dirname(found.metadata_location)
 
 
 def other_table_reason(ref: TableRef, identity: str | None) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any
 
 from lake.capabilities import MIN_ORPHAN_AGE, OrphanFile, OrphanSearch
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable, data_location, other_table_reason, table_identity
+from lake.formats.iceberg.catalog.tables import LoadedTable, other_table_reason, table_identity
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.live_files import entries_of, manifests_of
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
@@ -48,9 +48,9 @@ _MAX_COMMIT_DURATION = timedelta(minutes=10)
 
 
 def find_orphans(
-    load: Callable[[], LoadedTable], others: Callable[[], Iterable[LoadedTable]], search: OrphanSearch
+    load: Callable[[], LoadedTable], others: Callable[[], Iterable[tuple[str, str]]], search: OrphanSearch
 ) -> list[OrphanFile]:
-    """See ``FindsOrphans``. ``others`` are the other tables of the catalog."""
+    """See ``FindsOrphans``. ``others`` are names and locations of the catalog's other tables."""
     table = load()
     _require_removal_allowed(table, search.older_than)
     now_ms = require_storage_clock(table, "the search for orphan files")
@@ -99,14 +99,11 @@ def _require_removal_allowed(table: LoadedTable, older_than: timedelta) -> None:
         )
 
 
-def _require_own_location(table: LoadedTable, others: Iterable[LoadedTable], known: Collection[TableRef]) -> None:
+def _require_own_location(table: LoadedTable, others: Iterable[tuple[str, str]], known: Collection[TableRef]) -> None:
     """Raise Rejected if another table is at the table's location or below it."""
     root = table.metadata.location
     used = [(other.name, other.location) for other in known if not _is_same_table(other, table.ref)]
-    for one in others:
-        locations = one.metadata.location, data_location(one), os.path.dirname(one.metadata_location)
-        used += [(one.ref.name, location) for location in locations]
-    for name, location in used:
+    for name, location in (*used, *others):
         if is_local(location) and _is_within(location, root):
             raise Rejected(
                 f"{table.ref.name}: table {name} has files in {canonical_location(location)}, which is not outside of "
