@@ -121,17 +121,21 @@ def test_files_of_a_directory_that_the_metadata_names_in_another_way_stay(
 
 
 def test_a_table_of_the_catalog_that_can_t_be_read_is_refused(owner: SqlCatalog, served: IcebergFormat, tmp_path: Path):
-    """Its files may be below the location, and only its metadata says so."""
-    left_by_a_killed_writer(tmp_path)
+    """Its files may be below the location, and only its metadata says so. Without metadata no client can read it."""
+    orphan = left_by_a_killed_writer(tmp_path)
     ref = only_table(served)
     properties = {"write.data.path": f"{ref.location}/data/other", "write.metadata.path": f"file://{tmp_path}/meta"}
     other = owner.create_table("sales.other", SCHEMA, properties=properties)
     append(other, rows(0, 50))
     make_old(tmp_path)
-    Path(owner.load_table("sales.other").metadata_location.removeprefix("file://")).write_text("{")
+    metadata = Path(owner.load_table("sales.other").metadata_location.removeprefix("file://"))
+    metadata.write_text("{")
     search = OrphanSearch(older_than=timedelta(days=3), tracked=tuple)
-    with pytest.raises(Rejected, match=r"sales\.other"):
+    with pytest.raises(Rejected, match=r"not known where the files of table sales\.other are \(.*; repair or drop"):
         served.find_orphans(ref, search)
+    metadata.unlink()
+    shutil.rmtree(Path(ref.location, "data/other"))
+    assert [one.path for one in served.find_orphans(ref, search)] == [str(orphan)]
 
 
 @pytest.mark.slow

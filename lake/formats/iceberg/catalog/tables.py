@@ -42,8 +42,8 @@ class LoadedTable:
     unsafe_reason: str | None = None
 
 
-class _OnOtherFileSystem(Rejected):
-    """The table's location is neither on a local nor on a mounted file system."""
+class _NotStoredHere(Rejected):
+    """The table is neither on a local nor on a mounted file system, or no client can read it: its metadata is gone."""
 
 
 def find_tables(
@@ -97,7 +97,7 @@ def other_locations(settings: Mapping[str, str], ref: TableRef) -> Iterator[tupl
             continue
         try:
             found = _load_once(opened, replace(ref.catalog, table=name), name)
-        except (TableGone, _OnOtherFileSystem):
+        except (TableGone, _NotStoredHere):
             continue
         except Rejected as error:
             raise Rejected(
@@ -144,7 +144,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
         except FileNotFoundError as error:
             if attempt + 1 < _TRIES:
                 continue  # the owner's writer removes old metadata files
-            raise Rejected(f"{name}: a metadata file is missing: {first_line(error)}") from error
+            raise _NotStoredHere(f"{name}: a metadata file is missing: {first_line(error)}") from error
         except OSError as error:
             raise Transient(f"{name}: its metadata can't be read: {first_line(error)}") from error
         except Exception as error:  # of PyIceberg and pydantic: unknown versions, torn files
@@ -153,7 +153,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
             raise TableGone(f"{name}: catalog {catalog.name!r} has no table {catalog.table}")
         location, metadata = found
         if not is_local(metadata.location):
-            raise _OnOtherFileSystem(
+            raise _NotStoredHere(
                 f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
             )
         ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)
