@@ -198,9 +198,9 @@ def _check_metadata_files(table: LoadedTable, files: Collection[OrphanFile], now
             )
         if updated_ms > table.metadata.last_updated_ms and now - file.modified_at > _MAX_COMMIT_DURATION:
             raise Rejected(
-                f"{table.ref.name}: {file.path} is newer than the table's metadata in the catalog: the table may also "
-                "be in another catalog, whose files look like orphan files here; if it is not, the commit of this "
-                "metadata file has failed: remove the file"
+                f"{table.ref.name}: {file.path} is newer than the metadata in the catalog: if the table is also "
+                "in another catalog, or the catalog was restored from a backup, files that look like orphan files are "
+                "needed; otherwise a commit has failed: remove this metadata file"
             )
     return unreadable
 
