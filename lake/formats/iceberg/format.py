@@ -13,8 +13,8 @@ from lake.formats.iceberg.catalog.tables import (
     LoadedTable,
     find_tables,
     load_table,
+    other_locations,
     other_table_reason,
-    other_tables,
     table_identity,
 )
 from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
@@ -114,7 +114,7 @@ class IcebergFormat:
 
     def find_orphans(self, table: TableRef, search: OrphanSearch) -> Sequence[OrphanFile]:
         """See ``FindsOrphans``."""
-        return orphans.find_orphans(lambda: self._load(table), lambda: other_tables(self._settings, table), search)
+        return orphans.find_orphans(lambda: self._load(table), lambda: other_locations(self._settings, table), search)
 
     def describe(self, table: TableRef) -> Mapping[str, str]:
         """See ``TableFormat``."""

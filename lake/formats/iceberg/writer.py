@@ -26,8 +26,8 @@ from lake.errors import Conflict, Integrity, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import (
     LoadedTable,
     load_table,
+    other_locations,
     other_table_reason,
-    other_tables,
     table_identity,
 )
 from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
@@ -437,7 +437,7 @@ class IcebergWriter:
     def remove_orphans(self, found: Collection[OrphanFile], search: OrphanSearch) -> Sequence[OrphanFile]:
         """See ``RemovesOrphans``."""
         self.start()  # a session may take long to start
-        again = orphans.find_orphans(self._load, lambda: other_tables(self._settings(), self._ref), search)
+        again = orphans.find_orphans(self._load, lambda: other_locations(self._settings(), self._ref), search)
         wanted = sorted(set(found).intersection(again), key=lambda one: one.path)
         return orphan_removal.remove(self._open(), wanted) if wanted else []
 

@@ -24,6 +24,18 @@ def find_table_names(settings: CatalogSettings, database_pattern: str) -> Iterat
             yield from sorted(f"{database}.{table.name}" for table in found if _is_iceberg(table))
 
 
+def find_other_locations(settings: CatalogSettings) -> Iterator[tuple[str, str]]:
+    """Yield name and location of each table of the metastore that is not an Iceberg table; views have no location.
+
+    Raises Transient if the metastore does not answer.
+    """
+    with pooled_connection(settings.uri) as metastore:
+        for database in metastore.databases():
+            for table in metastore.tables(database, metastore.table_names(database)):
+                if not _is_iceberg(table) and table.storage.location:
+                    yield f"{database}.{table.name}", table.storage.location
+
+
 def metadata_location(settings: CatalogSettings, table: str) -> str | None:
     """Return the present metadata file of ``table`` (``database.table``); None if the metastore has no such table.
 

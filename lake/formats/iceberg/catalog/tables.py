@@ -2,6 +2,7 @@
 """Finds the tables of a catalog and loads the present metadata of one."""
 
 import logging
+import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -41,6 +42,10 @@ class LoadedTable:
     unsafe_reason: str | None = None
 
 
+class _NotStoredHere(Rejected):
+    """The table is neither on a local nor on a mounted file system, or no client can read it: its metadata is gone."""
+
+
 def find_tables(
     settings: Mapping[str, str], catalog: str, database_pattern: str, table_pattern: str
 ) -> Iterator[TableRef | SearchFailure]:
@@ -75,21 +80,32 @@ def _table_names(settings: CatalogSettings, database_pattern: str) -> Iterator[s
         raise Rejected(f"catalog {settings.name!r}: its warehouse {settings.warehouse} does not exist") from error
 
 
-def other_tables(settings: Mapping[str, str], ref: TableRef) -> Iterator[LoadedTable]:
-    """Yield the other tables of the catalog of ``ref``, without those whose metadata lakefold can't use.
+def other_locations(settings: Mapping[str, str], ref: TableRef) -> Iterator[tuple[str, str]]:
+    """Yield the locations of the other tables of the catalog of ``ref``, each with the table's name.
 
-    Raises Rejected for wrong settings, Transient if the catalog or a table can't be read.
+    They are the locations, and the directories of data and metadata, of Iceberg tables on local file systems. A Hive
+    metastore also has tables of other formats. Raises Rejected for wrong settings or unreadable metadata, Transient if
+    the catalog or a table can't be reached.
     """
     if ref.catalog is None:
         return
     opened = read_settings(settings, ref.catalog.name)
+    if opened.kind is CatalogKind.HIVE:
+        yield from hive.find_other_locations(opened)
     for name in _table_names(opened, "*"):
         if name == ref.catalog.table:
             continue
         try:
-            yield _load_once(opened, replace(ref.catalog, table=name), name)
-        except Rejected:
-            continue  # dropped meanwhile, not on this file system, or unreadable
+            found = _load_once(opened, replace(ref.catalog, table=name), name)
+        except (TableGone, _NotStoredHere):
+            continue
+        except Rejected as error:
+            raise Rejected(
+                f"{ref.name}: it is not known where the files of table {name} are ({error}); repair or drop that table"
+            ) from error
+        yield name, found.metadata.location
+        yield name, data_location(found)
+        yield name, os.path.dirname(found.metadata_location)
 
 
 def other_table_reason(ref: TableRef, identity: str | None) -> str | None:
@@ -128,7 +144,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
         except FileNotFoundError as error:
             if attempt + 1 < _TRIES:
                 continue  # the owner's writer removes old metadata files
-            raise Rejected(f"{name}: a metadata file is missing: {first_line(error)}") from error
+            raise _NotStoredHere(f"{name}: a metadata file is missing: {first_line(error)}") from error
         except OSError as error:
             raise Transient(f"{name}: its metadata can't be read: {first_line(error)}") from error
         except Exception as error:  # of PyIceberg and pydantic: unknown versions, torn files
@@ -137,7 +153,7 @@ def _load_once(settings: CatalogSettings, catalog: CatalogRef, name: str) -> Loa
             raise TableGone(f"{name}: catalog {catalog.name!r} has no table {catalog.table}")
         location, metadata = found
         if not is_local(metadata.location):
-            raise Rejected(
+            raise _NotStoredHere(
                 f"{name}: it is at {metadata.location}; Iceberg tables are served on local file systems only"
             )
         ref = TableRef(name=catalog.table, format=KIND, location=canonical_location(metadata.location), catalog=catalog)

@@ -216,12 +216,12 @@ def _kept_outside_main(table: LoadedTable, now_ms: int) -> set[int]:
 
 
 def _keeps_files(table: LoadedTable) -> bool:
-    """Return True if the table's setting forbids to delete files."""
-    return bool(table.metadata.properties.get(_GC, "true").lower() == "false")
+    """Return True if the table's setting forbids to delete files. Iceberg allows it with no other value than true."""
+    return bool(table.metadata.properties.get(_GC, "true").lower() != "true")
 
 
 def _kept_by(table: LoadedTable) -> str:
     if _keeps_files(table):
-        return f"{_GC} = false"
+        return f"{_GC} = {table.metadata.properties[_GC]}"
     settings = (_max_age(table), _min_kept(table))
     return ", ".join([*(f"{name} = {value}" for name, value in settings), "branches and tags"])

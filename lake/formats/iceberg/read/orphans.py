@@ -10,13 +10,15 @@ import gzip
 import json
 import os
 import re
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
 from functools import cache
+from typing import Any
 
 from lake.capabilities import MIN_ORPHAN_AGE, OrphanFile, OrphanSearch
 from lake.errors import Conflict, Rejected, Transient
-from lake.formats.iceberg.catalog.tables import LoadedTable, data_location, other_table_reason, table_identity
+from lake.formats.iceberg.catalog.tables import LoadedTable, other_table_reason, table_identity
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.live_files import entries_of, manifests_of
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
@@ -34,15 +36,25 @@ _HADOOP_VERSION = re.compile(r"v\d+\..*")
 
 _GZIP = b"\x1f\x8b"
 
+_OTHER_FORMATS = ("_delta_log", ".hoodie", "_spark_metadata")
+"""Directories that show that their parent is also a table of Delta, Hudi or Spark's streaming writer.
+
+Such a table may use files that Iceberg's metadata does not list, for example if Delta's UniForm or Apache XTable wrote
+this metadata.
+"""
+
+_MAX_COMMIT_DURATION = timedelta(minutes=10)
+"""How long a writer may take from the write of a metadata file until the catalog names it."""
+
 
 def find_orphans(
-    load: Callable[[], LoadedTable], others: Callable[[], Iterable[LoadedTable]], search: OrphanSearch
+    load: Callable[[], LoadedTable], others: Callable[[], Iterable[tuple[str, str]]], search: OrphanSearch
 ) -> list[OrphanFile]:
-    """See ``FindsOrphans``. ``others`` are the other tables of the catalog."""
+    """See ``FindsOrphans``. ``others`` are names and locations of the catalog's other tables."""
     table = load()
     _require_removal_allowed(table, search.older_than)
     now_ms = require_storage_clock(table, "the search for orphan files")
-    before = datetime.fromtimestamp(now_ms / 1000, UTC) - search.older_than
+    now = datetime.fromtimestamp(now_ms / 1000, UTC)
     _require_own_location(table, others(), search.other_tables)
     # A file may become staged, listed or superseded meanwhile. By this order each change is seen: the database, which
     # clears staged work after its commit, is read first, then the directories, then the snapshots.
@@ -57,12 +69,17 @@ def find_orphans(
     _require_removal_allowed(latest, search.older_than)
     listed = {real(location) for location in _listed_locations(latest)}
     unlisted = [one for one in stored if real(one.path) not in listed]
-    unreadable = _check_metadata_files(latest, [one.path for one in unlisted if _is_metadata(one.path)])
+    unreadable = _check_metadata_files(latest, [one for one in unlisted if _is_metadata(one.path)], now)
+    # Iceberg's names are unique. So a listed file of the same name may be the same file: paths do not show a bind
+    # mount, a second mount of a file server, or a mounted bucket.
+    found = {os.path.basename(one.path) for one in unlisted}
+    elsewhere = {name for path in listed if (name := os.path.basename(path)) in found}
     return [
         one
         for one in sorted(unlisted, key=lambda one: one.path)
-        if one.modified_at < before
+        if now - one.modified_at > search.older_than
         and one.path not in unreadable
+        and os.path.basename(one.path) not in elsewhere
         and not _HADOOP_VERSION.fullmatch(os.path.basename(one.path))
         and not _is_tracked(real(one.path), tracked)
     ]
@@ -82,14 +99,11 @@ def _require_removal_allowed(table: LoadedTable, older_than: timedelta) -> None:
         )
 
 
-def _require_own_location(table: LoadedTable, others: Iterable[LoadedTable], known: Collection[TableRef]) -> None:
+def _require_own_location(table: LoadedTable, others: Iterable[tuple[str, str]], known: Collection[TableRef]) -> None:
     """Raise Rejected if another table is at the table's location or below it."""
     root = table.metadata.location
     used = [(other.name, other.location) for other in known if not _is_same_table(other, table.ref)]
-    for one in others:
-        locations = one.metadata.location, data_location(one), os.path.dirname(one.metadata_location)
-        used += [(one.ref.name, location) for location in locations]
-    for name, location in used:
+    for name, location in (*used, *others):
         if is_local(location) and _is_within(location, root):
             raise Rejected(
                 f"{table.ref.name}: table {name} has files in {canonical_location(location)}, which is not outside of "
@@ -113,6 +127,11 @@ def _stored_files(table: LoadedTable) -> Iterator[OrphanFile]:
         raise Transient(f"{table.ref.name}: {error.filename} can't be searched: {error.strerror}") from error
 
     for parent, directories, names in os.walk(canonical_location(table.metadata.location), onerror=fail):
+        if marker := next((one for one in _OTHER_FORMATS if one in directories), None):
+            raise Rejected(
+                f"{table.ref.name}: {os.path.join(parent, marker)} is of a table of another format, whose files look "
+                "like orphan files here; if that table no longer exists, remove this directory"
+            )
         directories[:] = [one for one in directories if not one.startswith((".", "_"))]
         for name in names:
             if not name.endswith(_SUFFIXES) or name.startswith((".", "_")):
@@ -153,29 +172,43 @@ def _listed_locations(table: LoadedTable) -> Iterator[str]:
                 yield entry.data_file.file_path
 
 
-def _check_metadata_files(table: LoadedTable, paths: Collection[str]) -> Collection[str]:
-    """Return those metadata files of ``paths`` whose table can't be read. Raises Rejected if one is of another table.
+def _check_metadata_files(table: LoadedTable, files: Collection[OrphanFile], now: datetime) -> Collection[str]:
+    """Return the paths of those metadata ``files`` that can't be parsed. Raises Rejected if one is of another table.
 
     A table that was renamed keeps its location, and a new table of the earlier name gets the same one. A table may
-    also be in no catalog that lakefold knows.
+    also be in no catalog that lakefold knows. If it was moved to another catalog, both catalogs have it with one UUID,
+    but only the other one knows the newer metadata.
     """
     unreadable = set()
-    for path in paths:
+    for file in files:
         try:
-            with open(path, "rb") as file:
-                content = file.read()
-            identity = str(json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)["table-uuid"])
+            content = _read_metadata(file.path)
+            identity, updated_ms = str(content["table-uuid"]), int(content["last-updated-ms"])
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, KeyError, TypeError, EOFError):
-            unreadable.add(path)  # cut off, or of a version 1 that has no UUID
+        except (ValueError, KeyError, TypeError, EOFError, gzip.BadGzipFile, zlib.error):
+            unreadable.add(file.path)  # cut off, or of a version 1 that has no UUID
             continue
+        except OSError as error:
+            raise Transient(f"{table.ref.name}: {file.path} can't be read: {error.strerror}") from error
         if identity.lower() != table_identity(table).lower():
             raise Rejected(
-                f"{table.ref.name}: {path} is the metadata of another table (UUID {identity}), whose files look like "
-                "orphan files here; if that table no longer exists, remove this metadata file"
+                f"{table.ref.name}: {file.path} is the metadata of another table (UUID {identity}), whose files look "
+                "like orphan files here; if that table no longer exists, remove this metadata file"
+            )
+        if updated_ms > table.metadata.last_updated_ms and now - file.modified_at > _MAX_COMMIT_DURATION:
+            raise Rejected(
+                f"{table.ref.name}: {file.path} is newer than the metadata in the catalog: if the table is also "
+                "in another catalog, or the catalog was restored from a backup, files that look like orphan files are "
+                "needed; otherwise a commit has failed: remove this metadata file"
             )
     return unreadable
+
+
+def _read_metadata(path: str) -> Any:
+    with open(path, "rb") as file:
+        content = file.read()
+    return json.loads(gzip.decompress(content) if content.startswith(_GZIP) else content)
 
 
 def _is_metadata(path: str) -> bool:
