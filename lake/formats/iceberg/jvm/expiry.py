@@ -114,7 +114,8 @@ def expire(
     else:
         raise Transient(f"{ref.name}: expiring snapshots waits: the table changed {_TRIES} times meanwhile")
     left = {index for index, path in enumerate(paths) if os.path.exists(path)}
-    for index in unlisted_versions(load(), {index: versions[index] for index in left}) if left else ():
+    candidates = {index: versions[index] for index in left if sizes[index] == versions[index].bytes}
+    for index in unlisted_versions(load(), candidates) if candidates else ():
         with suppress(FileNotFoundError):
             os.remove(paths[index])
         left.discard(index)
