@@ -18,6 +18,7 @@ from lake.errors import LakefoldError
 from lake.metastore import MetastoreClient
 from service.cli.demo.metastore import server_command
 
+_NO_CHANGES = "hive.metastore.disallow.incompatible.col.type.changes"
 _PARENT_DIED = 1  # PR_SET_PDEATHSIG
 
 
@@ -29,7 +30,7 @@ def end_with_parent() -> None:
 class MetastoreServer:
     """A metastore that can be stopped and started again; its database lives until ``remove``.
 
-    ``locks``: it has the database tables of Hive's locks.
+    ``locks``: it has the database tables of Hive's locks, and columns may be dropped, as Iceberg needs.
     """
 
     def __init__(self, *, locks: bool = False) -> None:
@@ -52,6 +53,10 @@ class MetastoreServer:
             source = Path(__file__).with_name("MetastoreLocks.java")
             made = [java, "-cp", path, f"-Dderby.stream.error.file={self.home}/derby.log", str(source)]
             subprocess.run(made, cwd=self.home, check=True, capture_output=True)
+            # By default Hive refuses to drop a column, as Iceberg does in the metastore too.
+            allowed = f"<property><name>{_NO_CHANGES}</name><value>false</value></property></configuration>"
+            site = self.home / "hive-site.xml"
+            site.write_text(site.read_text().replace("</configuration>", allowed))
         if LOCAL_FILES.exists():  # else it runs a program for each directory that it makes
             classes = command.index("-cp") + 1
             command[classes] = f"{LOCAL_FILES}:{command[classes]}"
