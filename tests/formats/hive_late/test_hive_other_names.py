@@ -132,7 +132,6 @@ def test_records_are_carried_over_once_to_the_name_that_the_configuration_gives(
     bench, file = changed
     old, new = bench.table, with_identity(bench.format, bench.table)
     bench.request()
-    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows = bench.rows()
     scan(bench, file)
@@ -153,7 +152,6 @@ def test_late_files_are_read_while_a_plan_waits_under_the_former_name(changed: t
     """The records were carried over, but the plan kept the sweep under the new name from the partition."""
     bench, file = changed
     bench.request()
-    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows, old = bench.rows(), bench.table
     plan = bench.request(partitions=[PARTITION])
@@ -194,7 +192,6 @@ def test_a_sweep_under_another_name_leaves_a_partition_to_the_sweep_that_works_o
     """Both copied the late file: the records were carried over meanwhile."""
     bench = named
     bench.request()
-    bench.claim()
     assert bench.run().result is RunResult.COMPLETED
     rows, old = bench.rows(), bench.table
     late = write(home(bench), 900, 910)
