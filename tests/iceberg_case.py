@@ -41,6 +41,14 @@ def _reason_outside_of_one_jvm(settings: Mapping[str, str], key: str) -> str | N
 catalog_settings._unsafe_reason = _reason_outside_of_one_jvm
 
 
+#: Iceberg rewrites files of version 3, and splits them at row groups only
+SMALL_ROW_GROUPS = {
+    "write.parquet.row-group-size-bytes": "8192",
+    "write.parquet.row-group-check-min-record-count": "500",
+    "write.parquet.row-group-check-max-record-count": "500",
+}
+
+
 @dataclass(kw_only=True)
 class IcebergCase:
     """Writers append, update and delete by copy-on-write or ``merge_on_read``. See ``contract.case.Case``.
@@ -100,6 +108,7 @@ class IcebergCase:
             "write.distribution-mode": "none",
             "history.expire.max-snapshot-age-ms": "1",
             **({f"write.{one}.mode": "merge-on-read" for one in ("update", "delete")} if self.merge_on_read else {}),
+            **(SMALL_ROW_GROUPS if self.version == 3 else {}),
             **self.properties,
         }
         listed = ", ".join(f"'{key}' = '{value}'" for key, value in properties.items())

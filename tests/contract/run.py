@@ -119,7 +119,6 @@ class WholeTables:
         ended(bench, plan, rows)
 
     def test_a_large_file_is_split_into_smaller_ones_with_the_same_rows(self, bench: Bench):
-        # Iceberg's writer compares a file's size with the target after each 1,000 rows.
         for low, partition in zip(range(10_000, 100_000, 10_000), bench.case.parts, strict=False):
             assert bench.case.append(bench.table, partition, low, low + 4000)
         rows = bench.rows()
