@@ -16,6 +16,7 @@ EXCEPTIONS = {
     "service/cli/commands/simulate.py": "the names of these models, which its user chooses from",
     "service/cli/demo": "the demo shows a Hudi or a Hive table and its writer",
     "service/cli/commands/config_template.py": "the sample rule names a setting of Hudi",
+    "lake/formats/iceberg/read/orphans.py": "directories that show a table of another format at the same location",
     "service/control/config/http.py": "the key of Hudi's own commit callback, `hudi_callback_key`",
 }
 #: a prefix of settings of other tools, as in aliases
