@@ -15,6 +15,7 @@ from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.java_table import JavaTable
+from lake.formats.iceberg.read.deletion_blockers import GC_ENABLED, disabled_gc
 from lake.formats.iceberg.read.live_files import MAIN, all_file_locations, snapshot_of
 from lake.model import TableRef
 from lake.plan import SupersededVersion
@@ -23,7 +24,6 @@ from lake.storage.locations import canonical_location, resolve_path
 
 _MAX_AGE, _MAX_AGE_DEFAULT_MS = "history.expire.max-snapshot-age-ms", 5 * 24 * 3600 * 1000
 _MIN_KEPT = "history.expire.min-snapshots-to-keep"
-_GC = "gc.enabled"
 _TRIES = 5
 
 
@@ -36,7 +36,7 @@ def expiry_limit_ms(
     maximum age of ``main``'s snapshots requires an earlier one; ``now_ms`` is the present time. Returns None if no
     snapshot may expire. Iceberg's expiry itself honours branches, tags and ``history.expire.min-snapshots-to-keep``.
     """
-    if _keeps_files(table):
+    if disabled_gc(table) is not None:
         return None
     superseding = {version.instant for version in versions}
     commits = [one.timestamp_ms for one in table.metadata.snapshots if str(one.snapshot_id) in superseding]
@@ -132,7 +132,7 @@ def unlisted_versions(table: LoadedTable, versions: Mapping[int, SupersededVersi
     ``table`` is the table that had the file, whatever its name is; the second that no snapshot from before is left, so
     that manifests are read only then. Raises as ``read_live_files`` does.
     """
-    if _keeps_files(table):
+    if disabled_gc(table) is not None:
         return ()
     first = {instant for instant in {one.instant for one in versions.values()} if _descend_from(table, instant)}
     paths = {
@@ -216,13 +216,8 @@ def _kept_outside_main(table: LoadedTable, now_ms: int) -> set[int]:
     return {key for key, one in by_id.items() if key not in main and one.timestamp_ms >= earliest}
 
 
-def _keeps_files(table: LoadedTable) -> bool:
-    """Return True if the table's setting forbids to delete files. Iceberg allows it with no other value than true."""
-    return bool(table.metadata.properties.get(_GC, "true").lower() != "true")
-
-
 def _kept_by(table: LoadedTable) -> str:
-    if _keeps_files(table):
-        return f"{_GC} = {table.metadata.properties[_GC]}"
+    if (value := disabled_gc(table)) is not None:
+        return f"{GC_ENABLED} = {value}"
     settings = (_max_age(table), _min_kept(table))
     return ", ".join([*(f"{name} = {value}" for name, value in settings), "branches and tags"])

@@ -8,6 +8,17 @@ from lake.formats.iceberg.read.live_files import MAIN, read_live_files, snapshot
 from lake.plan import SupersededVersion
 from lake.storage.locations import resolve_path
 
+GC_ENABLED = "gc.enabled"
+
+
+def disabled_gc(table: LoadedTable) -> str | None:
+    """Return the value of the table's ``gc.enabled`` if it forbids the deletion of files; None if it does not.
+
+    Iceberg allows the deletion with no other value than true.
+    """
+    value = str(table.metadata.properties.get(GC_ENABLED, "true"))
+    return None if value.lower() == "true" else value
+
 
 def files_of_refs(table: LoadedTable) -> Mapping[str, Collection[str]]:
     """Return for each branch and tag the data files of its snapshot."""

@@ -172,16 +172,21 @@ def read_or_raise(table: LoadedTable, path: str, read: Callable[[], Any]) -> Any
         raise Rejected(f"{table.ref.name}: {path} can't be read: {first_line(error)}") from error
 
 
+def all_manifests(table: LoadedTable) -> Iterator[Any]:
+    """Yield the manifests of all snapshots of the table, each once. Raises as ``read_live_files`` does."""
+    seen = set[str]()
+    for snapshot in table.metadata.snapshots:
+        for manifest in manifests_of(table, snapshot):
+            if manifest.manifest_path not in seen:
+                seen.add(manifest.manifest_path)
+                yield manifest
+
+
 def all_file_locations(table: LoadedTable) -> Iterator[str]:
     """Yield the names of all data and delete files that any snapshot of the table lists, some of them twice.
 
     Raises as ``read_live_files`` does.
     """
-    seen = set[str]()
-    for snapshot in table.metadata.snapshots:
-        for manifest in manifests_of(table, snapshot):
-            if manifest.manifest_path in seen:
-                continue
-            seen.add(manifest.manifest_path)
-            for entry in entries_of(table, manifest):
-                yield entry.data_file.file_path
+    for manifest in all_manifests(table):
+        for entry in entries_of(table, manifest):
+            yield entry.data_file.file_path

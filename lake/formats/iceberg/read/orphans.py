@@ -10,6 +10,7 @@ import gzip
 import json
 import os
 import re
+import stat
 import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from datetime import UTC, datetime, timedelta
@@ -20,13 +21,13 @@ from lake.capabilities import MIN_ORPHAN_AGE, OrphanFile, OrphanSearch
 from lake.errors import Conflict, Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable, other_table_reason, table_identity
 from lake.formats.iceberg.read import refusals
-from lake.formats.iceberg.read.live_files import entries_of, manifests_of
+from lake.formats.iceberg.read.deletion_blockers import GC_ENABLED, disabled_gc
+from lake.formats.iceberg.read.live_files import all_manifests, entries_of
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
 from lake.storage.locations import canonical_location, is_local, location_identity, resolve_path
 from lake.units import format_duration
 
-_GC_ENABLED = "gc.enabled"
 _METADATA_SUFFIXES = (".metadata.json", ".metadata.json.gz")
 _SUFFIXES = (".parquet", ".orc", ".avro", ".puffin", ".stats", *_METADATA_SUFFIXES)
 """Iceberg's own files. Files of other kinds, which an owner may have put beside them, are never orphans."""
@@ -93,9 +94,9 @@ def _require_removal_allowed(table: LoadedTable, older_than: timedelta) -> None:
             f"{format_duration(older_than)}: no snapshot lists the files of a write that has not committed yet"
         )
     refusals.check_table(table)
-    if (value := table.metadata.properties.get(_GC_ENABLED, "true")).lower() != "true":
+    if (value := disabled_gc(table)) is not None:
         raise Rejected(
-            f"{name}: its property {_GC_ENABLED} is {value}, so no file may be deleted: other tables may use its files"
+            f"{name}: its property {GC_ENABLED} is {value}, so no file may be deleted: other tables may use its files"
         )
 
 
@@ -145,13 +146,9 @@ def _stored_files(table: LoadedTable) -> Iterator[OrphanFile]:
                 continue
             except OSError as error:
                 fail(error)
-            if _is_regular(found):
+            if stat.S_ISREG(found.st_mode):
                 at = datetime.fromtimestamp(found.st_mtime_ns // 1000 / 1_000_000, UTC)
                 yield OrphanFile(path=path, bytes=found.st_size, modified_at=at)
-
-
-def _is_regular(found: os.stat_result) -> bool:
-    return (found.st_mode & 0o170000) == 0o100000
 
 
 def _listed_locations(table: LoadedTable) -> Iterator[str]:
@@ -160,16 +157,10 @@ def _listed_locations(table: LoadedTable) -> Iterator[str]:
     yield table.metadata_location
     yield from (entry.metadata_file for entry in metadata.metadata_log)
     yield from (one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
-    seen = set[str]()
-    for snapshot in metadata.snapshots:
-        yield snapshot.manifest_list
-        for manifest in manifests_of(table, snapshot):
-            if manifest.manifest_path in seen:
-                continue
-            seen.add(manifest.manifest_path)
-            yield manifest.manifest_path
-            for entry in entries_of(table, manifest):
-                yield entry.data_file.file_path
+    yield from (snapshot.manifest_list for snapshot in metadata.snapshots)
+    for manifest in all_manifests(table):
+        yield manifest.manifest_path
+        yield from (entry.data_file.file_path for entry in entries_of(table, manifest))
 
 
 def _check_metadata_files(table: LoadedTable, files: Collection[OrphanFile], now: datetime) -> Collection[str]:
