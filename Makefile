@@ -14,7 +14,7 @@ PYTEST_ARGS ?=
 # Where it is set every process that a test starts compiles all it imports: seconds of CPU, hundreds of times.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-formats bench-rewriting bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
+.PHONY: help setup demo servers test test-fast soak lint format bench bench-hudi bench-surface bench-sweep bench-layouts bench-formats bench-manifests bench-rewriting bench-splice pictures openapi metrics-doc config-doc formats-doc lock clean
 help: ## show the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
@@ -76,6 +76,9 @@ bench-rewriting: $(BENCH) ## rewriting speed of engines and plans against cat, S
 
 bench-formats: $(BENCH) ## whole plans on Iceberg tables against rewrite_data_files, PyIceberg and DuckDB
 	@$(BIN)/python bench/formats.py --page bench/formats.md $(BENCH_ARGS)
+
+bench-manifests: $(BENCH) ## what readers of an Iceberg table save after its manifests were rewritten
+	@$(BIN)/python bench/manifests.py
 
 bench-layouts: $(BENCH) ## what readers save by sort_columns on TPC-H's lineitem; the memory of a large sorted group
 	@$(BIN)/python bench/layouts.py

@@ -118,7 +118,7 @@ class RunsTableServices(Protocol):
     """The part of a ``TableWriter`` whose tables have services of their own (``Capability.TABLE_SERVICES``)."""
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """Run the table's own services ``wanted`` (clean, archive, rollback). Returns a text for each of their actions.
+        """Run those of the format's ``services`` that are ``wanted``. Returns a text for each of their actions.
 
         ``retained`` are this table's superseded versions; no service deletes them. Savepoints are respected.
         """

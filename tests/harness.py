@@ -207,11 +207,15 @@ def hive_installation(
 
 
 def iceberg_installation(
-    home: Path, url: str, settings: Mapping[str, str], daemon: Mapping[str, str | int], **policy: str | int
+    home: Path,
+    url: str,
+    settings: Mapping[str, str],
+    daemon: Mapping[str, str | int],
+    **policy: str | int | Sequence[str],
 ) -> Installation:
     """One that compacts the tables of the catalog ``prod``, whose ``settings`` are those of Spark."""
     made = Installation(home=home, url=url)
-    sections: list[tuple[str, Mapping[str, str | int]]] = [
+    sections: list[tuple[str, Mapping[str, str | int | Sequence[str]]]] = [
         ("[database]", {"url": url}),
         ("[spark]", {"master": "local[1]", **HEAP, "spark.sql.shuffle.partitions": "1", **settings}),
         ("[http]", {"port": 0}),

@@ -220,7 +220,8 @@ class TableSettings:
     table_services: tuple[str, ...] = field(
         default=(),
         metadata={
-            "meaning": "the table's own services that lakefold runs after cleaning, of `clean`, `archive`, `rollback`"
+            "meaning": "the table's own services that lakefold runs after cleaning: `clean`, `archive`, `rollback` or "
+            "`manifests`, by the table's format"
         },
     )
     table_services_interval: timedelta = field(

@@ -29,6 +29,7 @@ COMMITS = 3
 #: what happens besides faults
 WANTED = (
     "commits of plans",
+    "rewrites of manifests",
     "moves of main",
     "snapshots that lakefold expired",
     "snapshots that the writer expired",

@@ -20,7 +20,7 @@ from lake.formats.iceberg.catalog.tables import (
 from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
 from lake.formats.iceberg.session import requirements
-from lake.formats.iceberg.writer import IcebergWriter
+from lake.formats.iceberg.writer import MANIFESTS, IcebergWriter
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
 from lake.ports import Capability, SparkProvider, TableVerification, TableWriter
@@ -41,7 +41,7 @@ class IcebergFormat:
         Capability.OWN_EXPIRY,
         Capability.SORTING,
     )
-    services: tuple[str, ...] = ()
+    services = (MANIFESTS,)
 
     def __init__(self) -> None:
         self.configure({})

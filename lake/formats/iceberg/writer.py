@@ -31,13 +31,13 @@ from lake.formats.iceberg.catalog.tables import (
     table_identity,
 )
 from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
-from lake.formats.iceberg.jvm import expiry, orphan_removal
+from lake.formats.iceberg.jvm import expiry, manifest_rewrite, orphan_removal
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.read import footers, orphans, refusals
-from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
+from lake.formats.iceberg.read import footers, manifests, orphans, refusals
+from lake.formats.iceberg.read.commits import EPOCH, PLAN, SERVICE, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
 from lake.formats.iceberg.read.live_files import snapshot_of
@@ -51,6 +51,8 @@ from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, 
 from lake.storage.locations import canonical_location, resolve_path
 
 _REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
+MANIFESTS = "manifests"
+"""The table service that rewrites many small manifests as few large ones."""
 _WITHDRAWALS = 10
 """Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
@@ -59,7 +61,7 @@ class IcebergWriter:
     """The writer of one Iceberg table.
 
     Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``ReadsMerged``,
-    ``ReadsInOrder``, ``UsesRetention`` and ``RemovesOrphans``.
+    ``ReadsInOrder``, ``UsesRetention``, ``RemovesOrphans`` and ``RunsTableServices``.
     """
 
     reads_in_order: Literal[True] = True
@@ -278,7 +280,7 @@ class IcebergWriter:
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
             if inputs.has_lineage:
-                self._require_row_ids(table, base, new)
+                self._require_row_ids(table, base, new, "the plan")
 
         snapshot_id, _ = commit_snapshot(java_table, update, check, self.fence)
         instant = str(snapshot_id)
@@ -330,8 +332,10 @@ class IcebergWriter:
         if inputs.has_lineage and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
             raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
 
-    def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot) -> None:
+    def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot, kept_by: str) -> None:
         """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
+
+        The message names ``kept_by``, which makes the commit.
 
         The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). Such a
         release loses the ids of a kept file if it rewrites the file's manifest without the replaced files, and then
@@ -340,7 +344,7 @@ class IcebergWriter:
         if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list):
             raise Rejected(
                 f"{self._ref.name}: the commit would give new row ids (_row_id) to the rows of {len(renumbered)} files "
-                f"that the plan keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
+                f"that {kept_by} keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
                 "manifests; name a newer one in spark.jars.packages, or set the table property "
                 "commit.manifest-merge.enabled to false"
             )
@@ -440,6 +444,42 @@ class IcebergWriter:
         again = orphans.find_orphans(self._load, lambda: other_locations(self._settings(), self._ref), search)
         wanted = sorted(set(found).intersection(again), key=lambda one: one.path)
         return orphan_removal.remove(self._open(), wanted) if wanted else []
+
+    # Table services.
+
+    def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
+        """See ``RunsTableServices``. The only service (``MANIFESTS``) deletes no file, so ``retained`` are safe."""
+        if MANIFESTS not in wanted:
+            return []
+        table = self._load()
+        self._require_identity(table_identity(table))
+        refusals.check_table(table)
+        rewrite = manifests.select_manifests(table, snapshot_of(table))
+        if rewrite is None:
+            return []
+        require_storage_clock(table, "rewriting manifests")
+        summary: Mapping[str, str] = {}
+
+        def check(base: BaseMetadata, new: NewSnapshot) -> None:
+            nonlocal summary
+            if base.identity != table_identity(table) or base.manifest_list is None:
+                raise Conflict(f"{self._ref.name}: the table was created again while its manifests were rewritten")
+            if different := manifests.differing_files(table, base.manifest_list, new.manifest_list):
+                raise Integrity(
+                    f"{self._ref.name}: the new manifests would list {len(different)} files differently, such as "
+                    f"{different[0]}"
+                )
+            if base.format_version >= refusals.MIN_LINEAGE_VERSION:
+                self._require_row_ids(table, base, new, "the rewrite of manifests")
+            summary = new.summary
+
+        java_table = self._open()
+        update = manifest_rewrite.new_update(java_table, rewrite).set(SERVICE, MANIFESTS)
+        commit_snapshot(java_table, update, check, self.fence)
+        created, replaced, kept = (int(summary[f"manifests-{one}"]) for one in ("created", "replaced", "kept"))
+        return [
+            f"rewrote {replaced} manifests as {created}: readers find {created + kept} instead of {replaced + kept}"
+        ]
 
     # Helpers.
 

@@ -17,7 +17,7 @@ from typing import Any
 ACT = "chaos.act"
 """The key of an act's number in the summary of its snapshot."""
 
-PLAN, WITHDRAWN = "lakefold.plan-id", "lakefold.withdrawn"
+PLAN, WITHDRAWN, SERVICE = "lakefold.plan-id", "lakefold.withdrawn", "lakefold.service"
 _OF_OTHERS = {"append", "update", "merge", "delete", "clear", "overwrite", "compact"}
 _MOVES = {"rollback", "forward"}
 #: the largest difference between a snapshot's time and the time of its metadata file
@@ -208,6 +208,8 @@ class Ledger:
             self.counts["commits of plans"] += 1
         elif WITHDRAWN in summary:
             self.counts["withdrawals"] += 1
+        elif summary.get(SERVICE) == "manifests" and summary.get("operation") == "replace":
+            self.counts["rewrites of manifests"] += 1
         else:
             self.problems.append(f"snapshot {number} names no act and no plan: {summary}")
         self.snapshots[number] = Snapshot(

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
@@ -47,7 +47,7 @@ _DAEMON: Mapping[str, str | int] = {
     "metrics_interval": "10s",
     "leader_ttl": "6s",
 }
-_POLICY: Mapping[str, str | int] = {
+_POLICY: Mapping[str, str | int | Sequence[str]] = {
     "scan_interval": "1s",
     "sweep_interval": "3s",
     "lease": "6s",
@@ -57,6 +57,8 @@ _POLICY: Mapping[str, str | int] = {
     "max_attempts": 1000,
     "compact_delete_files": 2,
     "min_input_files": 2,
+    "table_services": ["manifests"],
+    "table_services_interval": "5s",
 }
 
 
@@ -99,6 +101,7 @@ _ACTS = {
     "rename column": "columns renamed",
     "drop column": "columns dropped",
     "spec": "changes of the partition spec",
+    "merging": "changes of whether appends merge manifests",
 }
 
 
@@ -335,7 +338,7 @@ class IcebergChaos:
         self._compare(names[self._looked % 2], self.ledger.snapshots[self.ledger.head])
         older = self._chance.choice(list(self.ledger.snapshots.values()))
         self._compare(self._chance.choice(names), older)
-        if self.version == 3 and older.plan is not None:
+        if self.version == 3 and older.act is None:
             self._compare_lineage(older)
         if self._looked % 10 == 0:
             self._judge_halts()
@@ -377,13 +380,12 @@ class IcebergChaos:
                     return
         added = [number for _, number in self.ledger.columns(columns)]
         if text := difference(found, as_read(snapshot.rows, added)):
-            who = f"plan {snapshot.plan}" if snapshot.plan else f"act {snapshot.act}"
-            self.wrong(f"{name}, snapshot {snapshot.id} of {who}: {text}")
+            self.wrong(f"{name}, snapshot {snapshot.id} of {_cause(snapshot)}: {text}")
         self.counts[f"states read by {name}"] += 1
         self.counts["rows read"] += found.total()
 
     def _compare_lineage(self, snapshot: Snapshot) -> None:
-        """A plan's commit keeps each row's id and the number of its last change."""
+        """A commit of lakefold keeps each row's id and the number of its last change."""
         if snapshot.parent is None or snapshot.parent not in self.ledger.snapshots:
             return
         try:
@@ -395,9 +397,7 @@ class IcebergChaos:
             return
         self.counts["comparisons of row ids"] += 1
         if before != after:
-            self.wrong(
-                f"plan {snapshot.plan} changed row ids: {sorted(before - after)[:3]} {sorted(after - before)[:3]}"
-            )
+            self.wrong(f"{_cause(snapshot)} changed row ids: {sorted(before - after)[:3]} {sorted(after - before)[:3]}")
 
     def _status(self) -> Mapping[str, Any]:
         (found,) = self._installation.json("status")
@@ -494,6 +494,13 @@ class IcebergChaos:
         for act in self.ledger.acts().values():
             failed = " (failed)" if "failed" in act else ""
             self.counts[f"{_WRITER}{act['act']}{failed}"] += 1
+
+
+def _cause(snapshot: Snapshot) -> str:
+    """What made a snapshot."""
+    if snapshot.act is not None:
+        return f"act {snapshot.act}"
+    return f"plan {snapshot.plan}" if snapshot.plan else "a withdrawal or a table service"
 
 
 def in_words(counts: Mapping[str, int]) -> str:

@@ -30,6 +30,7 @@ _PROPERTIES = {
     "history.expire.min-snapshots-to-keep": str(MIN_KEPT),
     "commit.manifest.min-count-to-merge": "6",
 }
+_MERGES = "commit.manifest-merge.enabled"
 _MODES = ("copy-on-write", "merge-on-read", "merge-on-read")
 _RETRY_SECONDS = 0.5
 #: between two acts, on average: most plans are to find that none of their files has changed
@@ -73,6 +74,7 @@ class Writer:
             (3, self.branch),
             (1, self.schema),
             (1, self.spec),
+            (2, self.merging),
         ]
         act = self.chance.choices([one for _, one in acts], [weight for weight, _ in acts])[0]
         act()
@@ -198,6 +200,13 @@ class Writer:
         bucket = terms.bucket("id", 2)
         update = update.removeField(BUCKETS) if BUCKETS in names else update.addField(BUCKETS, bucket)
         self._try(act, update.commit)
+
+    def merging(self) -> None:
+        """Let appends merge manifests, or no longer."""
+        java = self._java()
+        on = dict(java.properties()).get(_MERGES, "true") == "true"
+        act = self._begin("merging")
+        self._try(act, lambda: java.updateProperties().set(_MERGES, str(not on).lower()).commit())
 
     # Helpers.
 

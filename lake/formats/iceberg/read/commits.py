@@ -15,6 +15,9 @@ PLAN, EPOCH, TOKEN = "lakefold.plan-id", "lakefold.epoch", "lakefold.token"
 WITHDRAWN = "lakefold.withdrawn"
 """The summary key of a withdrawal, a snapshot that changes no file. Its value lists the tokens that it withdraws."""
 
+SERVICE = "lakefold.service"
+"""The summary key of a snapshot that a table service made."""
+
 
 def summary_of(snapshot: Any) -> Mapping[str, str]:
     """Return the properties of a snapshot's summary, without its operation."""

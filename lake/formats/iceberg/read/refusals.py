@@ -10,7 +10,7 @@ PUFFIN = "PUFFIN"
 MAX_VERSION = 3
 """The newest format version whose tables are rewritten."""
 
-_MIN_LINEAGE_VERSION = 3
+MIN_LINEAGE_VERSION = 3
 """The first format version whose rows have a lineage, which only Iceberg's own reader and writer keep."""
 
 
@@ -77,7 +77,7 @@ class FileRefusals:
 
 def has_lineage(table: LoadedTable) -> bool:
     """True if the table's format version records the lineage of rows."""
-    return bool(table.metadata.format_version >= _MIN_LINEAGE_VERSION)
+    return bool(table.metadata.format_version >= MIN_LINEAGE_VERSION)
 
 
 def needs_iceberg(table: LoadedTable, file: DataFile) -> str | None:

@@ -1,0 +1,287 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The table service that rewrites many small manifests as few: what readers see stays, and they open fewer files."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from contract.attempts import attempt
+from contract.plans import plan_all
+from iceberg_case import IcebergCase, NewCase
+from iceberg_readers import live_paths, rows_of_all_readers
+from iceberg_writers import equality_delete, merge_on_read_delete
+from pyiceberg.expressions import EqualTo
+from pyiceberg.table import StaticTable
+
+from lake.errors import Integrity, Rejected
+from lake.formats.iceberg import writer as iceberg_writer
+from lake.formats.iceberg.catalog.tables import load_table
+from lake.formats.iceberg.jvm import exact_commit
+from lake.formats.iceberg.read import manifests
+from lake.formats.iceberg.read.live_files import snapshot_of
+from lake.model import TableRef
+
+pytestmark = pytest.mark.spark
+
+#: appends add a manifest each, and four are too many
+PROPERTIES = {"commit.manifest-merge.enabled": "false", "commit.manifest.min-count-to-merge": "4"}
+ENTRIES = (
+    "SELECT status, snapshot_id, sequence_number, file_sequence_number, data_file.file_path AS path, "
+    "data_file.partition AS part, data_file.record_count AS rows, data_file.lower_bounds AS low, "
+    "data_file.upper_bounds AS high, data_file.null_value_counts AS nulls, data_file.split_offsets AS splits"
+)
+
+
+@pytest.fixture(params=[1, 2, 3])
+def case(new_case: NewCase, request: pytest.FixtureRequest) -> IcebergCase:
+    return new_case("hadoop", version=request.param, merge_on_read=request.param > 1, properties=PROPERTIES)
+
+
+def maintain(case: IcebergCase, table: TableRef) -> Sequence[str]:
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        return list(writer.maintain(["manifests"], ()))
+
+
+def entries(case: IcebergCase, table: TableRef) -> list[str]:
+    """All that the metadata records of each live file, but not whether the newest snapshot added it."""
+    found = case.sql(f"{ENTRIES} FROM {case.name(table)}.entries WHERE status < 2").collect()
+    return sorted(repr({key: value for key, value in row.asDict(True).items() if key != "status"}) for row in found)
+
+
+def lineage(case: IcebergCase, table: TableRef) -> list[tuple[int, ...]]:
+    query = f"SELECT id, _row_id, _last_updated_sequence_number FROM {case.name(table)}"
+    return sorted(tuple(row) for row in case.sql(query).collect())
+
+
+def opened_manifests(case: IcebergCase, table: TableRef, dt: str) -> int:
+    """How many manifests of data files PyIceberg reads for one value of ``dt``."""
+    scan = StaticTable.from_metadata(load_table(case.format._settings, table).metadata_location).scan(EqualTo("dt", dt))
+    snapshot = scan.snapshot()
+    assert snapshot is not None
+    evaluators: Any = scan.partition_filters
+    from pyiceberg.expressions.visitors import manifest_evaluator
+
+    found = [one for one in snapshot.manifests(scan.io) if one.content == 0]
+    return sum(
+        manifest_evaluator(
+            scan.table_metadata.specs()[one.partition_spec_id],
+            scan.table_metadata.schema(),
+            evaluators[one.partition_spec_id],
+        )(one)
+        for one in found
+    )
+
+
+def manifest_count(case: IcebergCase, table: TableRef) -> int:
+    return int(case.sql(f"SELECT * FROM {case.name(table)}.manifests WHERE content = 0").count())
+
+
+def snapshots(case: IcebergCase, table: TableRef) -> list[int]:
+    found = case.sql(f"SELECT snapshot_id FROM {case.name(table)}.snapshots ORDER BY committed_at").collect()
+    return [row["snapshot_id"] for row in found]
+
+
+def rows_at(case: IcebergCase, table: TableRef, snapshot: int) -> list[str]:
+    found = case.session.read.option("snapshot-id", snapshot).table(case.name(table)).collect()
+    return sorted(repr(row.asDict(recursive=True)) for row in found)
+
+
+def test_many_small_manifests_become_few_and_each_entry_and_row_stays(case: IcebergCase, table: TableRef):
+    before, rows, history = entries(case, table), rows_of_all_readers(case, table), snapshots(case, table)
+    past, ids = [rows_at(case, table, one) for one in history], lineage(case, table) if case.version > 2 else []
+    assert manifest_count(case, table) == 6
+    assert maintain(case, table) == ["rewrote 6 manifests as 1: readers find 1 instead of 6"]
+    assert manifest_count(case, table) == 1
+    assert entries(case, table) == before
+    assert rows_of_all_readers(case, table) == rows
+    assert ids == (lineage(case, table) if case.version > 2 else [])
+    assert [rows_at(case, table, one) for one in history] == past
+    newest = case.java_table(table).currentSnapshot()
+    assert (newest.operation(), newest.summary().get("lakefold.service")) == ("replace", "manifests")
+    assert maintain(case, table) == [], "one manifest is not too many"
+    assert snapshots(case, table) == [*history, newest.snapshotId()]
+
+
+def test_new_manifests_list_the_files_in_the_order_of_their_partitions(new_case: NewCase, tmp_path: Path):
+    case = new_case("hadoop", properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    for number in range(60):
+        case.append(table, f"dt={number % 4}", 1000 + number, 1001 + number)
+    sizes = [row["length"] for row in case.sql(f"SELECT length FROM {case.name(table)}.manifests").collect()]
+    target = sum(sizes) // 4 + 1
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('commit.manifest.target-size-bytes' = '{target}')")
+    assert opened_manifests(case, table, "2") > 14
+    (line,) = maintain(case, table)
+    assert line == "rewrote 66 manifests as 4: readers find 4 instead of 66"
+    assert opened_manifests(case, table, "2") <= 2
+
+
+def test_a_table_with_few_or_large_manifests_is_left_alone(new_case: NewCase, tmp_path: Path):
+    case = new_case("hadoop", properties={"commit.manifest-merge.enabled": "false"})
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    history = snapshots(case, table)
+    assert maintain(case, table) == [], "Iceberg's own appends merge from 100 on"
+    case.sql(
+        f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES "
+        "('commit.manifest.min-count-to-merge' = '2', 'commit.manifest.target-size-bytes' = '1000')"
+    )
+    assert maintain(case, table) == [], "all are larger than wanted"
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        assert list(writer.maintain([], ())) == []
+    assert snapshots(case, table) == history
+
+
+def test_one_rewrite_reads_a_limited_number_of_files_and_begins_with_the_oldest(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    select = manifests.select_manifests
+    monkeypatch.setattr(manifests, "select_manifests", lambda *args: select(*args, max_files=4))
+    rows, before = case.rows(table), entries(case, table)
+    assert maintain(case, table) == ["rewrote 4 manifests as 1: readers find 3 instead of 6"]
+    files = case.sql(f"SELECT data_file.file_path AS path, snapshot_id FROM {case.name(table)}.entries").collect()
+    merged = case.sql(f"SELECT path FROM {case.name(table)}.manifests WHERE existing_data_files_count = 4").collect()
+    assert (len(files), len(merged)) == (6, 1)
+    first = {row["snapshot_id"] for row in files} & set(snapshots(case, table)[:4])
+    kept = case.sql(f"SELECT added_snapshot_id FROM {case.name(table)}.manifests WHERE added_data_files_count = 1")
+    assert len(first) == 4
+    assert first.isdisjoint(row["added_snapshot_id"] for row in kept.collect())
+    assert (case.rows(table), entries(case, table)) == (rows, before)
+    assert maintain(case, table) == [], "three are not too many"
+
+
+def test_deletes_still_apply_after_manifests_were_rewritten(new_case: NewCase, tmp_path: Path):
+    for version in (2, 3):
+        case = new_case("hadoop", version=version, merge_on_read=True, properties=PROPERTIES)
+        table = case.create(tmp_path / f"lake{version}" / "t", name=f"t{version}")
+        merge_on_read_delete(case, table, "id = 7")
+        equality_delete(case, table, 12)
+        case.append(table, "dt=0", 12, 13)
+        rows, before = case.rows(table), entries(case, table)
+        assert len(rows) == 299, "the equality delete came before the last append"
+        assert maintain(case, table) == ["rewrote 7 manifests as 1: readers find 3 instead of 9"]
+        assert (case.rows(table), entries(case, table)) == (rows, before)
+
+
+def _append(case: IcebergCase, table: TableRef) -> None:
+    case.append(table, "dt=0", 900, 950)
+
+
+def _delete_files(case: IcebergCase, table: TableRef) -> None:
+    case.sql(f"DELETE FROM {case.name(table)} WHERE dt = '1'")
+
+
+def _delete_everything(case: IcebergCase, table: TableRef) -> None:
+    case.sql(f"DELETE FROM {case.name(table)}")
+
+
+def _roll_back(case: IcebergCase, table: TableRef) -> None:
+    java = case.java_table(table)
+    java.manageSnapshots().rollbackTo(java.currentSnapshot().parentId()).commit()
+
+
+def _rewrite_manifests(case: IcebergCase, table: TableRef) -> None:
+    actions = case.session._jvm.org.apache.iceberg.spark.actions.SparkActions.get(case.session._jsparkSession)
+    actions.rewriteManifests(case.java_table(table)).execute()
+
+
+def _expire(case: IcebergCase, table: TableRef) -> None:
+    case.forget(table)
+
+
+@pytest.mark.parametrize(
+    "meanwhile", [_append, _delete_files, _delete_everything, _roll_back, _rewrite_manifests, _expire]
+)
+@pytest.mark.parametrize("moment", ["after the selection", "in the commit"])
+def test_commits_of_writers_during_a_rewrite_of_manifests_stay(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch, moment: str, meanwhile: Callable[..., None]
+):
+    done = list[tuple[list[str], list[str]]]()
+
+    def act(*_: object) -> None:
+        if not done:
+            meanwhile(case, table)
+            done.append((list(case.rows(table)), entries(case, table)))
+
+    if moment == "in the commit":
+        monkeypatch.setattr(exact_commit, "failpoint", act)
+    else:
+        new_update = iceberg_writer.manifest_rewrite.new_update
+        monkeypatch.setattr(iceberg_writer.manifest_rewrite, "new_update", lambda *args: act() or new_update(*args))
+    maintain(case, table)
+    assert [(list(case.rows(table)), entries(case, table))] == done
+    assert sorted(live_paths(case, table)) == sorted(set(live_paths(case, table)))
+    case.append(table, "dt=1", 2000, 2010)
+    assert len(case.rows(table)) == len(done[0][0]) + 10
+
+
+def test_a_plan_commits_although_the_manifests_of_its_files_were_rewritten_meanwhile(
+    case: IcebergCase, table: TableRef
+):
+    rows = case.rows(table)
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        rewrite = one.rewritten()
+        assert maintain(case, table) == ["rewrote 6 manifests as 1: readers find 1 instead of 6"]
+        commit = one.writer.commit(rewrite)
+    assert live_paths(case, table) == sorted(output.path for output in commit.outputs)
+    for _ in range(3):
+        case.append(table, "dt=0", 600, 601)
+    assert len(maintain(case, table)) == 1
+    found = case.format.find_commit(table, "p")
+    assert found is not None
+    assert (sorted(map(str, found.superseded)), found.instant) == (
+        sorted(map(str, commit.superseded)),
+        commit.instant,
+    )
+    assert [row for row in case.rows(table) if "'id': 600" not in row] == rows
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        deletion = writer.delete(commit.superseded)
+    assert dict(deletion.retained) == {}
+    assert set(live_paths(case, table)) == set(case.stored(table))
+
+
+def test_manifests_of_a_spec_whose_column_was_dropped_stay_as_they_are(new_case: NewCase, tmp_path: Path):
+    """Iceberg 1.10 writes null for the partition values of such files."""
+    case = new_case("hadoop", properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    name = case.name(table)
+    case.java_table(table).updateSpec().removeField("dt").commit()
+    case.sql(f"REFRESH TABLE {name}")
+    case.sql(f"ALTER TABLE {name} DROP COLUMN dt")
+    for number in range(5):
+        case.session.range(500 + number, 501 + number, 1, 1).selectExpr(
+            "id", "id AS value", "'x' AS tip", "CAST(NULL AS struct<lat: double, names: array<string>>) AS stop"
+        ).writeTo(name).append()
+    rows, loaded = case.rows(table), load_table(case.format._settings, table)
+    selected = manifests.select_manifests(loaded, snapshot_of(loaded))
+    assert selected is not None
+    assert len(selected.manifests) == 5
+    assert maintain(case, table) == ["rewrote 5 manifests as 1: readers find 7 instead of 11"]
+    assert case.rows(table) == rows
+    after = load_table(case.format._settings, table)
+    of_first_spec = [one for one in snapshot_of(after).manifests(after.io) if one.partition_spec_id == 0]
+    values = {repr(entry.data_file.partition) for one in of_first_spec for entry in one.fetch_manifest_entry(after.io)}
+    assert len(of_first_spec) == 6
+    assert len(values) == 2
+
+
+def test_manifests_that_would_list_a_file_differently_are_not_committed(
+    case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
+):
+    read, history, calls = manifests._entries, snapshots(case, table), list[int]()
+
+    def without_one_the_second_time(*args: Any) -> list[Any]:
+        calls.append(1)
+        return list(read(*args))[len(calls) - 1 :]
+
+    monkeypatch.setattr(manifests, "_entries", without_one_the_second_time)
+    with pytest.raises(Integrity, match="would list 1 files differently"):
+        maintain(case, table)
+    assert snapshots(case, table) == history
+
+
+def test_a_table_that_is_not_served_is_refused(new_case: NewCase, tmp_path: Path):
+    case = new_case("hadoop", properties={**PROPERTIES, "encryption.key-id": "k"})
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    with pytest.raises(Rejected, match="encrypt"):
+        maintain(case, table)
