@@ -245,7 +245,9 @@ def _inspect_previous_location(
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     late = _late_files(previous, state, record)
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
-    if not late and not gone:
+    if not late and (not gone or _recreation_ms(previous, record)[1]):
+        # If the partition was recreated, an overwrite had removed them before, or is still at work: then its new files
+        # will be late ones.
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     unclear = {
         file for file in late if latest_arrival_ms(file, late[file], state) < _recreation_ms(previous, record)[1]
