@@ -11,10 +11,11 @@ import threading
 import uuid
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,13 +47,15 @@ from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
-from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
+from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
 _REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
 MANIFESTS = "manifests"
 """The table service that rewrites many small manifests as few large ones."""
+_THREADS = 4
+"""The number of threads in which Iceberg reads the footers of new files."""
 _WITHDRAWALS = 10
 """Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
@@ -249,14 +252,17 @@ class IcebergWriter:
             group_of = {path: task.group for task in inputs.tasks for path in task.outputs}
             for delete in needless:
                 update.deleteFile(java_table.existing_delete_file(delete))
-            for output in rewrite.outputs:
+
+            def describe(output: OutputFile) -> Any:
                 if output.payload is not None:
-                    update.addFile(output.payload)
-                    continue
-                like = inputs.files[group_of[output.path]][0]
-                footer = pq.read_metadata(output.path)
+                    return output.payload
+                like, footer = inputs.files[group_of[output.path]][0], pq.read_metadata(output.path)
                 location = inputs.locations[output.path]
-                update.addFile(java_table.new_file(location, output.bytes, footer, like, inputs.sort_order))
+                return java_table.new_file(location, output.bytes, footer, like, inputs.sort_order)
+
+            with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+                for described in pool.map(describe, rewrite.outputs):
+                    update.addFile(described)
             if inputs.format_version > 1:
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)
