@@ -454,6 +454,8 @@ class IcebergWriter:
         table = self._load()
         self._require_identity(table_identity(table))
         refusals.check_table(table)
+        if (reason := refusals.table_reason(table)) is not None:
+            raise Rejected(f"{self._ref.name}: its manifests are not rewritten: {reason}")
         rewrite = manifests.select_manifests(table, snapshot_of(table))
         if rewrite is None:
             return []

@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import iceberg_case
 import pytest
 from contract.attempts import attempt
 from contract.plans import plan_all
@@ -16,6 +17,7 @@ from pyiceberg.table import StaticTable
 
 from lake.errors import Integrity, Rejected
 from lake.formats.iceberg import writer as iceberg_writer
+from lake.formats.iceberg.catalog import settings as catalog_settings
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.jvm import exact_commit
 from lake.formats.iceberg.read import manifests
@@ -276,6 +278,18 @@ def test_manifests_that_would_list_a_file_differently_are_not_committed(
 
     monkeypatch.setattr(manifests, "_entries", without_one_the_second_time)
     with pytest.raises(Integrity, match="would list 1 files differently"):
+        maintain(case, table)
+    assert snapshots(case, table) == history
+
+
+def test_manifests_in_a_catalog_where_commits_can_replace_each_other_are_not_rewritten(
+    new_case: NewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    case = new_case("hadoop", properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    monkeypatch.setattr(catalog_settings, "_unsafe_reason", iceberg_case._unsafe_reason)
+    history = snapshots(case, table)
+    with pytest.raises(Rejected, match="t: its manifests are not rewritten: in a Hadoop catalog on a local or mounted"):
         maintain(case, table)
     assert snapshots(case, table) == history
 
