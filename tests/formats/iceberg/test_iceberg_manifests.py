@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The table service that rewrites many small manifests as few: what readers see stays, and they open fewer files."""
 
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -12,8 +13,11 @@ from contract.plans import plan_all
 from iceberg_case import IcebergCase, NewCase
 from iceberg_readers import live_paths, rows_of_all_readers
 from iceberg_writers import equality_delete, merge_on_read_delete
+from pyiceberg.avro.file import AvroFile, AvroOutputFile
 from pyiceberg.expressions import EqualTo
+from pyiceberg.manifest import MANIFEST_LIST_FILE_SCHEMAS, clear_manifest_cache
 from pyiceberg.table import StaticTable
+from pyiceberg.typedef import Record
 
 from lake.errors import Integrity, Rejected
 from lake.formats.iceberg import writer as iceberg_writer
@@ -77,6 +81,11 @@ def opened_manifests(case: IcebergCase, table: TableRef, dt: str) -> int:
 
 def manifest_count(case: IcebergCase, table: TableRef) -> int:
     return int(case.sql(f"SELECT * FROM {case.name(table)}.manifests WHERE content = 0").count())
+
+
+def manifest_files(table: TableRef) -> list[str]:
+    """The names of the manifests in storage, also of those that belong to no snapshot."""
+    return sorted(path.name for path in Path(table.location, "metadata").glob("*-m*.avro"))
 
 
 def snapshots(case: IcebergCase, table: TableRef) -> list[int]:
@@ -280,6 +289,66 @@ def test_manifests_that_would_list_a_file_differently_are_not_committed(
     with pytest.raises(Integrity, match="would list 1 files differently"):
         maintain(case, table)
     assert snapshots(case, table) == history
+
+
+def test_large_manifests_at_the_end_of_the_list_do_not_keep_the_others_from_a_rewrite(
+    new_case: NewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    case = new_case("hadoop", properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    assert maintain(case, table) == ["rewrote 6 manifests as 1: readers find 1 instead of 6"]
+    for number in range(5):
+        case.append(table, "dt=0", 900 + number, 901 + number)
+    select = manifests.select_manifests
+    monkeypatch.setattr(manifests, "select_manifests", lambda *args: select(*args, max_files=4))
+    assert maintain(case, table) == ["rewrote 4 manifests as 1: readers find 3 instead of 6"]
+
+
+def test_manifests_without_counts_of_their_files_stay_as_they_are(new_case: NewCase, tmp_path: Path):
+    """Format version 1 allows it. Iceberg 1.10 can't rewrite them."""
+    case = new_case("hadoop", version=1, properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    _remove_counts(case, table)
+    rows, stored = case.rows(table), manifest_files(table)
+    assert maintain(case, table) == []
+    for number in range(4):
+        case.append(table, "dt=0", 900 + number, 901 + number)
+    assert maintain(case, table) == ["rewrote 4 manifests as 1: readers find 7 instead of 10"]
+    assert len(case.rows(table)) == len(rows) + 4
+    assert len(manifest_files(table)) == len(stored) + 5
+
+
+def _remove_counts(case: IcebergCase, table: TableRef) -> None:
+    loaded = load_table(case.format._settings, table)
+    snapshot = snapshot_of(loaded)
+    assert snapshot is not None
+    listed, schema = snapshot.manifest_list, MANIFEST_LIST_FILE_SCHEMAS[1]
+    with AvroFile[Record](loaded.io.new_input(listed), schema) as opened:
+        found = list(opened)
+    for position, field in enumerate(schema.fields):
+        for one in found if field.name.endswith("_count") else ():
+            one[position] = None
+    path = Path(listed.removeprefix("file:"))
+    os.remove(path)
+    path.with_name(f".{path.name}.crc").unlink(missing_ok=True)
+    with AvroOutputFile[Record](
+        output_file=loaded.io.new_output(listed),
+        file_schema=schema,
+        record_schema=schema,
+        schema_name="manifest_file",
+        metadata={"format-version": "1"},
+    ) as output:
+        output.write_block(found)
+    clear_manifest_cache()
+
+
+@pytest.mark.parametrize("key", ["commit.manifest.target-size-bytes", "commit.manifest.min-count-to-merge"])
+def test_a_property_that_is_no_number_is_named(new_case: NewCase, tmp_path: Path, key: str):
+    case = new_case("hadoop")
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('{key}' = '8MB')")
+    with pytest.raises(Rejected, match=rf"^t: the table property {key} = '8MB' is not a whole number$"):
+        maintain(case, table)
 
 
 def test_manifests_in_a_catalog_where_commits_can_replace_each_other_are_not_rewritten(

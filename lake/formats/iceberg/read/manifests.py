@@ -7,10 +7,11 @@ Spark's streaming writer. Readers open every manifest that may list files for th
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lake.errors import Rejected
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.live_files import entries_of, manifests_of, read_or_raise
 
@@ -36,71 +37,86 @@ class ManifestRewrite:
 def select_manifests(table: LoadedTable, snapshot: Any | None, *, max_files: int = MAX_FILES) -> ManifestRewrite | None:
     """Return the small manifests of ``snapshot`` that are worth a rewrite; None if the table has too few of them.
 
-    A manifest is small below half of the size that the table wants (``commit.manifest.target-size-bytes``). Their
-    number is too large from ``commit.manifest.min-count-to-merge`` on, at which Iceberg's own appends merge them; the
-    manifests of one partition spec count together. The oldest come first, up to about ``max_files`` data files. The new
-    manifests list the files in the order of their partitions, so readers of few partitions open few manifests.
-
-    Raises Transient if storage can't read a manifest, Rejected if its content can't be parsed.
+    Raises Transient if storage can't read a manifest, Rejected if its content or a property can't be parsed.
     """
     if snapshot is None:
         return None
     from pyiceberg.manifest import ManifestContent
 
     target = max(1, _number(table, _TARGET_BYTES, _TARGET_BYTES_DEFAULT))
+    minimum = max(2, _number(table, _MIN_COUNT, _MIN_COUNT_DEFAULT))
     small = defaultdict[int, list[Any]](list)
     for manifest in manifests_of(table, snapshot):
         is_small = manifest.content == ManifestContent.DATA and manifest.manifest_length < target / 2
-        if is_small and _has_all_columns(table, manifest.partition_spec_id):
+        if is_small and _file_count(manifest) is not None and _has_all_columns(table, manifest.partition_spec_id):
             small[manifest.partition_spec_id].append(manifest)
-    minimum = max(2, _number(table, _MIN_COUNT, _MIN_COUNT_DEFAULT))
     chosen, output_of, outputs = set[str](), dict[str, int](), 0
     for manifests in small.values():
         if len(manifests) < minimum or len(output_of) >= max_files:
             continue
-        # A manifest list begins with the newest manifests.
-        one = _read(table, reversed(manifests), max_files - len(output_of))
-        count = math.ceil(one.bytes / target)
-        if 2 * count > len(one.manifests):
-            continue
-        for position, location in enumerate(one.sorted_files()):
-            output_of[location] = outputs + position * count // len(one.files)
-        chosen.update(one.manifests)
-        outputs += count
+        for batch in _batches(manifests, max_files - len(output_of)):
+            count = math.ceil(sum(one.manifest_length for one in batch) / target)
+            if 2 * count > len(batch):
+                continue
+            files = _sorted_files(table, batch)
+            for position, location in enumerate(files):
+                output_of[location] = outputs + position * count // len(files)
+            chosen.update(one.manifest_path for one in batch)
+            outputs += count
+            break
     return ManifestRewrite(manifests=frozenset(chosen), output_of=output_of) if chosen else None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Read:
-    """Manifests of one partition spec that have been read: their locations and size, the files and their partitions."""
+def _file_count(manifest: Any) -> int | None:
+    """Return the number of a manifest's live files; None if the manifest list does not have it.
 
-    manifests: Sequence[str]
-    bytes: int
-    files: Mapping[str, tuple[Any, ...]]
-
-    def sorted_files(self) -> list[str]:
-        """Return the files in the order of their partitions, the oldest of a partition first."""
-        return sorted(self.files, key=lambda one: [(value is not None, value) for value in self.files[one]])
+    Format version 1 allows this, and Iceberg (1.10) does not rewrite such manifests.
+    """
+    counts = (manifest.added_files_count, manifest.existing_files_count)
+    return None if None in counts else sum(counts)
 
 
-def _read(table: LoadedTable, manifests: Iterable[Any], max_files: int) -> _Read:
-    paths, size, files = list[str](), 0, dict[str, tuple[Any, ...]]()
-    for manifest in manifests:
-        for entry in entries_of(table, manifest):
-            files[entry.data_file.file_path] = _values(entry.data_file.partition)
-        paths.append(manifest.manifest_path)
-        size += manifest.manifest_length
-        if len(files) >= max_files:
-            break
-    return _Read(manifests=paths, bytes=size, files=files)
+def _batches(manifests: Sequence[Any], max_files: int) -> Iterator[Sequence[Any]]:
+    """Yield the manifests in batches of about ``max_files`` files, the oldest first."""
+    batch, files = list[Any](), 0
+    # A manifest list begins with the newest manifests.
+    for manifest in reversed(manifests):
+        batch.append(manifest)
+        files += _file_count(manifest) or 0
+        if files >= max_files:
+            yield batch
+            batch, files = [], 0
+    if batch:
+        yield batch
 
 
-def _values(partition: Any) -> tuple[Any, ...]:
-    return tuple(partition[position] for position in range(len(partition)))
+def _sorted_files(table: LoadedTable, manifests: Iterable[Any]) -> list[str]:
+    """Return the files of manifests in the order of their partitions, the oldest of a partition first."""
+    partitions = {
+        entry.data_file.file_path: _values(entry.data_file.partition)
+        for manifest in manifests
+        for entry in entries_of(table, manifest)
+    }
+    return sorted(partitions, key=lambda one: partitions[one])
+
+
+def _values(partition: Any) -> tuple[tuple[Any, ...], ...]:
+    """Return the values of a partition in a form that can be sorted and compared, NaN and null included."""
+    return tuple(_comparable(partition[position]) for position in range(len(partition)))
+
+
+def _comparable(value: Any) -> tuple[Any, ...]:
+    if value is None:
+        return (0,)
+    return (1,) if value != value else (2, type(value).__name__, value)
 
 
 def _number(table: LoadedTable, key: str, default: int) -> int:
-    return int(table.metadata.properties.get(key, default))
+    text = table.metadata.properties.get(key, str(default))
+    try:
+        return int(text)
+    except ValueError:
+        raise Rejected(f"{table.ref.name}: the table property {key} = {text!r} is not a whole number") from None
 
 
 def _has_all_columns(table: LoadedTable, spec_id: int) -> bool:
