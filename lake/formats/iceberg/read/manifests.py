@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lake.errors import Rejected
+from lake.errors import Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.live_files import entries_of, manifests_of, read_or_raise
 
@@ -20,6 +20,8 @@ MAX_FILES = 200_000
 
 _TARGET_BYTES, _TARGET_BYTES_DEFAULT = "commit.manifest.target-size-bytes", 8 * 2**20
 _MIN_COUNT, _MIN_COUNT_DEFAULT = "commit.manifest.min-count-to-merge", 100
+_MAX_READS = 3
+"""Maximum number of comparisons in one commit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -128,38 +130,81 @@ def _has_all_columns(table: LoadedTable, spec_id: int) -> bool:
     return all(schema.find_column_name(field.source_id) is not None for field in table.metadata.specs()[spec_id].fields)
 
 
-def differing_files(table: LoadedTable, before: str, after: str) -> list[str]:
-    """Return the locations of the data and delete files that two snapshots list differently.
+class ManifestComparison:
+    """Compares the files that a snapshot lists with those that its successor would list.
 
-    ``before`` and ``after`` are their manifest lists. Files differ if only one snapshot lists them, or lists them more
-    often, or with other partition values, sequence numbers, snapshot or size. Only manifests that the snapshots don't
-    share are read. Raises as ``select_manifests`` does.
+    It remembers the manifests that it has compared. A commit that is repeated because another one was faster usually
+    replaces the same manifests, and reading them again would take so long that the next commit is faster again.
     """
-    old, new = _manifests_by_path(table, before), _manifests_by_path(table, after)
-    removed = Counter(_entries(table, (old[path] for path in old.keys() - new.keys())))
-    added = Counter(_entries(table, (new[path] for path in new.keys() - old.keys())))
-    return sorted({str(entry[0]) for entry in (removed - added) + (added - removed)})
+
+    def __init__(self, table: LoadedTable) -> None:
+        self._table, self._equal, self._reads = table, set[tuple[Any, ...]](), 0
+
+    def differing_files(self, before: str, after: str) -> list[str]:
+        """Return the locations of the data and delete files that two snapshots list differently.
+
+        ``before`` and ``after`` are their manifest lists. Files differ if only one snapshot lists them, or lists them
+        more often, or with another entry (see ``_entries``), or if a new manifest says that the file was added. Only
+        manifests that the snapshots don't share are read. Raises as ``select_manifests`` does, and Transient if other
+        commits replaced the compared manifests too often.
+        """
+        old, new = self._manifests(before), self._manifests(after)
+        replaced = {path: old[path] for path in old.keys() - new.keys()}
+        created = {path: new[path] for path in new.keys() - old.keys()}
+        # A repeated commit gives other sequence numbers to its manifests. Only added files inherit them, and files in
+        # manifests of format version 1, where they are 0.
+        key = (
+            frozenset(replaced),
+            frozenset((path, one.added_snapshot_id, one.sequence_number == 0) for path, one in created.items()),
+        )
+        if key in self._equal:
+            return []
+        if self._reads == _MAX_READS:
+            raise Transient(f"{self._table.ref.name}: writers replaced manifests during {_MAX_READS} rewrites of them")
+        self._reads += 1
+        removed = Counter(_entries(self._table, replaced.values(), is_new=False))
+        added = Counter(_entries(self._table, created.values(), is_new=True))
+        if removed == added:
+            self._equal.add(key)
+            return []
+        return sorted({path for path, _ in (removed - added) + (added - removed)})
+
+    def _manifests(self, manifest_list: str) -> dict[str, Any]:
+        from pyiceberg.manifest import read_manifest_list
+
+        opened = self._table.io.new_input(manifest_list)
+        found = read_or_raise(self._table, manifest_list, lambda: list(read_manifest_list(opened)))
+        return {one.manifest_path: one for one in found}
 
 
-def _manifests_by_path(table: LoadedTable, manifest_list: str) -> dict[str, Any]:
-    from pyiceberg.manifest import read_manifest_list
+def _entries(table: LoadedTable, manifests: Iterable[Any], *, is_new: bool) -> Iterator[tuple[str, int]]:
+    """Yield the location of each live file, and a hash of what readers use of its entry."""
+    from pyiceberg.manifest import ManifestEntryStatus
 
-    found = read_or_raise(table, manifest_list, lambda: list(read_manifest_list(table.io.new_input(manifest_list))))
-    return {one.manifest_path: one for one in found}
-
-
-def _entries(table: LoadedTable, manifests: Iterable[Any]) -> Iterable[tuple[Any, ...]]:
     for manifest in manifests:
         for entry in entries_of(table, manifest):
             file = entry.data_file
-            yield (
-                file.file_path,
+            maps = (
+                file.value_counts,
+                file.null_value_counts,
+                file.nan_value_counts,
+                file.lower_bounds,
+                file.upper_bounds,
+            )
+            read = (
+                is_new and entry.status != ManifestEntryStatus.EXISTING,
                 manifest.content,
                 manifest.partition_spec_id,
                 _values(file.partition),
                 entry.snapshot_id,
                 entry.sequence_number,
                 entry.file_sequence_number,
+                int(file.content or 0),
+                file.file_format,
                 file.record_count,
                 file.file_size_in_bytes,
+                file.key_metadata,
+                file.sort_order_id,
+                *(frozenset((one or {}).items()) for one in maps),
             )
+            yield file.file_path, hash(read)
