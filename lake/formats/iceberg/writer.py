@@ -497,6 +497,8 @@ class IcebergWriter:
             counts.update({one: int(new.summary[f"manifests-{one}"]) for one in _MANIFEST_COUNTS})
             if counts["created"] >= counts["replaced"]:
                 raise _Superfluous  # another commit has rewritten them
+            if manifests.has_successor(base.current_snapshot_id, base.parents, base.branches):
+                raise _Superfluous
             if different := comparison.differing_files(base.manifest_list, new.manifest_list):
                 raise Integrity(
                     f"{self._ref.name}: the new manifests would list {len(different)} files differently, such as "

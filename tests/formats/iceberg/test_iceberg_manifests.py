@@ -394,6 +394,52 @@ def test_manifests_that_another_installation_has_rewritten_are_not_rewritten_aga
     assert len(snapshots(case, table)) == len(history) + 1
 
 
+def _stage(case: IcebergCase, table: TableRef) -> Callable[[], None]:
+    _deletion(case, table).stageOnly().commit()
+    java = case.java_table(table)
+    staged = max(java.snapshots(), key=lambda one: one.timestampMillis())
+    return lambda: case.java_table(table).manageSnapshots().cherrypick(staged.snapshotId()).commit()
+
+
+def _begin_branch(case: IcebergCase, table: TableRef) -> Callable[[], None]:
+    case.java_table(table).manageSnapshots().createBranch("audit").commit()
+
+    def publish() -> None:
+        _deletion(case, table).toBranch("audit").commit()
+        case.java_table(table).manageSnapshots().fastForwardBranch("main", "audit").commit()
+        case.java_table(table).manageSnapshots().removeBranch("audit").commit()
+
+    return publish
+
+
+@pytest.mark.parametrize("begin", [_stage, _begin_branch])
+@pytest.mark.parametrize("moment", ["before", "in the commit"])
+def test_a_change_that_was_staged_from_the_newest_snapshot_can_still_be_published(
+    new_case: NewCase,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    moment: str,
+    begin: Callable[[IcebergCase, TableRef], Callable[[], None]],
+):
+    case = new_case("hadoop", properties=PROPERTIES)
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    publish = list[Callable[[], None]]()
+
+    def act(*_: object) -> None:
+        if not publish:
+            publish.append(begin(case, table))
+
+    if moment == "before":
+        act()
+    with monkeypatch.context() as patches:
+        patches.setattr(exact_commit, "failpoint", act)
+        assert maintain(case, table) == []
+    publish[0]()
+    assert len(case.rows(table)) == 250
+    assert len(maintain(case, table)) == 1
+    assert len(case.rows(table)) == 250
+
+
 @pytest.mark.parametrize("moment", ["before", "meanwhile"])
 def test_manifests_are_selected_again_if_the_format_version_or_row_ids_came_meanwhile(
     new_case: NewCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str

@@ -70,6 +70,17 @@ class BaseMetadata:
         found = self.snapshots.get(self.current_snapshot_id or 0, {}).get("manifest-list")
         return None if found is None else str(found)
 
+    @property
+    def parents(self) -> list[int | None]:
+        """The parents of all snapshots that the table still has."""
+        return [one.get("parent-snapshot-id") for one in self.snapshots.values()]
+
+    @property
+    def branches(self) -> list[tuple[str, int]]:
+        """The branches with their newest snapshots."""
+        refs = self.document.get("refs", {})
+        return [(name, int(one["snapshot-id"])) for name, one in refs.items() if one["type"] == "branch"]
+
     def summaries(self, key: str) -> list[str]:
         """Return the value of ``key`` in the summary of each snapshot that has it."""
         return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]

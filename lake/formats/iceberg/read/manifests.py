@@ -13,7 +13,7 @@ from typing import Any
 
 from lake.errors import Rejected, Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
-from lake.formats.iceberg.read.live_files import entries_of, manifests_of, read_or_raise
+from lake.formats.iceberg.read.live_files import MAIN, entries_of, manifests_of, read_or_raise
 
 MAX_FILES = 200_000
 """About the maximum number of data files whose entries one rewrite reads; they are held in memory."""
@@ -39,9 +39,16 @@ class ManifestRewrite:
 def select_manifests(table: LoadedTable, snapshot: Any | None, *, max_files: int = MAX_FILES) -> ManifestRewrite | None:
     """Return the small manifests of ``snapshot`` that are worth a rewrite; None if the table has too few of them.
 
+    Also returns None if a writer may wait to publish a change of this very snapshot, see ``has_successor``.
+
+    A manifest is small below half of the size that the table wants (``commit.manifest.target-size-bytes``). Their
+    number is too large from ``commit.manifest.min-count-to-merge`` on, at which Iceberg's own appends merge them; the
+    manifests of one partition spec count together. The oldest come first, up to about ``max_files`` data files. The new
+    manifests list the files in the order of their partitions, so readers of few partitions open few manifests.
+
     Raises Transient if storage can't read a manifest, Rejected if its content or a property can't be parsed.
     """
-    if snapshot is None:
+    if snapshot is None or _has_successor(table, snapshot):
         return None
     from pyiceberg.manifest import ManifestContent
 
@@ -67,6 +74,23 @@ def select_manifests(table: LoadedTable, snapshot: Any | None, *, max_files: int
             outputs += count
             break
     return ManifestRewrite(manifests=frozenset(chosen), output_of=output_of) if chosen else None
+
+
+def has_successor(snapshot_id: int | None, parents: Iterable[int | None], branches: Iterable[tuple[str, int]]) -> bool:
+    """Return True if a snapshot was made from ``snapshot_id``, or another branch than ``main`` begins there.
+
+    A staged snapshot (``write.wap.enabled``) that replaces files, or a branch, can often be published only while its
+    parent is the newest snapshot of ``main``. ``parents`` are the parents of all snapshots, ``branches`` the branches
+    with their newest snapshots.
+    """
+    return snapshot_id in parents or any(name != MAIN and newest == snapshot_id for name, newest in branches)
+
+
+def _has_successor(table: LoadedTable, snapshot: Any) -> bool:
+    branches = [
+        (name, ref.snapshot_id) for name, ref in table.metadata.refs.items() if ref.snapshot_ref_type == "branch"
+    ]
+    return has_successor(snapshot.snapshot_id, [one.parent_snapshot_id for one in table.metadata.snapshots], branches)
 
 
 def _file_count(manifest: Any) -> int | None:
