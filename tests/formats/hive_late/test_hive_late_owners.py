@@ -246,8 +246,8 @@ def test_rule_2_late_files_are_read_although_an_earlier_location_was_overwritten
     bench.request(partitions=[PARTITION])
     assert bench.run().result is RunResult.COMPLETED
     assert here(bench) != home(bench)
-    late = write(home(bench), 920, 930)
-    assert (swept(bench).copied, halted(bench)) == (1, None)
+    late = write(home(bench), 920, 930) + write(first, 930, 940)
+    assert (swept(bench).copied, halted(bench)) == (2, None)
     assert in_partition(bench) == sorted(anew + late)
     bench.clean()
     assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew + late))
