@@ -182,6 +182,17 @@ def test_rows_are_due_once_there_was_no_fault_for_twice_the_bound():
     assert [is_due(calm_from + 2 * BOUND - 1), is_due(calm_from + 2 * BOUND + 1)] == [False, True]
 
 
+def test_rows_are_not_due_while_a_fault_lasts():
+    spans, ended = Spans(), 1000.0
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    read = Read(partition="p", place=None, began=ended + 2 * BOUND + 1, ended=ended + 2 * BOUND + 1, rows={})
+    assert spans.is_due(write, read)
+    spans.begin(ended + 5)
+    assert not spans.is_due(write, read)
+    spans.add(ended + 5, ended + 6)
+    assert not spans.is_due(write, read)
+
+
 def test_rows_of_a_partition_that_a_killed_sweep_had_locked_are_due_after_the_lock_has_expired():
     spans, ended = Spans(), 1000.0
     spans.add_lock("p", "sweep", ended)

@@ -159,6 +159,7 @@ class HiveChaos:
                 self._have_table_halted(daemon)
             else:
                 began = time.time()
+                self._spans.begin(began)
                 self._inflict(kind, seconds, daemon)
                 self._spans.add(began, time.time())
                 self.counts[kind] += 1
