@@ -16,8 +16,11 @@ from service.control.store import Store
 from service.control.store.views import StoreSettings
 
 
-def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE) -> str:
-    """What ``ALTER TABLE … RENAME TO`` does; the name before. lakefold meets the table by its new name from now on."""
+def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE, is_scanned: bool = True) -> str:
+    """What ``ALTER TABLE … RENAME TO`` does; the name before. lakefold meets the table by its new name from now on.
+
+    The daemon registers a name before the first scan, so without the identity of its table.
+    """
     old = table_name(bench.table)
     new = name or f"{old}_renamed"
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
@@ -26,12 +29,12 @@ def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE) 
         MetastoreClient.alter_table(
             owner, DATABASE, old, MetastoreTable(table.raw | {1: (STRING, new), 2: (STRING, database)})
         )
-    now(bench, name=f"{database}.{new}")
+    now(bench, name=f"{database}.{new}", is_scanned=is_scanned)
     return old
 
 
-def now(bench: Bench, *, name: str) -> None:
-    """The table of the bench under a name as a scan registers it."""
+def now(bench: Bench, *, name: str, is_scanned: bool = True) -> None:
+    """The table of the bench under a name as a scan registers it, or as the daemon does before."""
     assert bench.table.catalog is not None
     catalog = replace(bench.table.catalog, table=name)
     with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
@@ -41,7 +44,8 @@ def now(bench: Bench, *, name: str) -> None:
     bench.table = with_identity(
         bench.format, replace(bench.table, name=name, catalog=catalog, location=location, identity=None)
     )
-    bench.store.register_table(bench.table, "compact")
+    registered = bench.table if is_scanned else replace(bench.table, identity=None)
+    bench.store.register_table(registered, "compact")
 
 
 def lose_database(bench: Bench) -> None:

@@ -482,19 +482,26 @@ def test_a_halted_table_that_is_renamed_stays_halted_until_a_person_resumes_it(k
     assert (state.halted_reason, state.halted_partitions) == (None, {})
 
 
-def test_a_commit_that_is_recorded_after_two_renames_repeats_no_halt_that_a_person_has_ended(known: Bench):
-    bench, plan = known, known.request()
+@pytest.mark.parametrize("is_scanned", [True, False], ids=["scanned", "swept first"])
+def test_a_commit_that_is_recorded_after_two_renames_repeats_no_halt_that_a_person_has_ended(
+    known: Bench, is_scanned: bool
+):
+    bench = known
+    if not is_scanned:
+        renamed(bench, is_scanned=False)
+        bench.sweep()
+    plan = bench.request()
     with mock.patch("executors.run.failpoint", lambda name: killed_at(name, "before_record")), pytest.raises(Killed):
         bench.run()
     bench.store.halt_partition(bench.table, PARTITION, "which one is later?")
     first = bench.table.name
-    renamed(bench)
+    renamed(bench, is_scanned=is_scanned)
     bench.sweep()
     state = bench.store.table_state(bench.table.name)
     assert (set(state.halted_partitions), bench.state(plan)) == ({PARTITION}, "inflight")
     assert bench.store.table_state(first).halted_partitions == {}
     bench.store.resume(bench.table.name, "ada")
-    renamed(bench)
+    renamed(bench, is_scanned=is_scanned)
     bench.expire()
     bench.sweep()
     assert (bench.store.table_state(bench.table.name).halted_partitions, bench.state(plan)) == ({}, "completed")

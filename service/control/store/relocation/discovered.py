@@ -104,7 +104,7 @@ class DiscoveredRelocations(StorePart):
             # A process must not lock a partition under another name while its records are transferred.
             serialize_partition_locks(connection, table)
             plans_elsewhere, others_elsewhere = owners_under_other_names(connection, table)
-            insert_if_absent(connection, TableRow, **table_values(table, "observe"))
+            _register_identity(connection, table)
             locked = _lock_names(connection, table, found)
             for one in found:
                 commit = one.commit
@@ -301,6 +301,16 @@ def _lock_names(connection: Connection, table: TableRef, found: Sequence[FoundRe
         names.update(connection.execute(others).scalars())
     rows = select(TableRow.name).where(TableRow.name.in_(sorted(names))).order_by(TableRow.name)
     return frozenset(connection.execute(with_row_locks(rows)).scalars())
+
+
+def _register_identity(connection: Connection, table: TableRef) -> None:
+    """Register the table's name if it is unknown, and its identity if no scan has registered one.
+
+    After the next rename, the identity shows that the halts under this name are those of the same table.
+    """
+    if not insert_if_absent(connection, TableRow, **table_values(table, "observe")):
+        this = TableRow.name == table.name, TableRow.identity.is_(None)
+        connection.execute(update(TableRow).where(*this).values(identity=table.identity))
 
 
 def _transfer_halts(connection: Connection, table: TableRef, other_name: str) -> None:
