@@ -9,10 +9,13 @@ from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
     data_files,
+    deletion_begun,
+    dropped,
     halted,
     here,
     home,
     in_partition,
+    overwrite,
     resolved,
     rows_in,
     swept,
@@ -23,6 +26,7 @@ from toys.bench import Bench
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import sweep_partitions
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -70,8 +74,8 @@ def test_rule_2_a_partition_whose_files_another_one_had_replaced_stays_where_it_
     assert data_files(home(bench)) == []
     bench.sweep()
     assert (place_of_other(bench), rows_in(place)) == (place, sorted([*before, *late]))
-    # A late file may be that of the other partition, which is still read.
-    assert set(bench.store.halted_partitions(bench.table)) == (set() if is_dropped else {PARTITION})
+    assert is_dropped or set(late) < set(in_partition(bench)), "the late file is the other partition's as well"
+    assert bench.store.halted_partitions(bench.table) == {}
 
 
 def test_rule_2_files_that_a_partition_left_twice_are_deleted_as_one_if_the_database_is_lost(
@@ -95,22 +99,114 @@ def test_rule_2_files_that_a_partition_left_twice_are_deleted_as_one_if_the_data
     assert (here(bench), in_partition(bench)) == (place, before)
 
 
-def test_rule_5_a_late_file_in_a_directory_that_two_partitions_left_is_copied_once(known: Bench):
-    """The copy counted for one of the two partitions only, and each sweep copied the file again for the other one."""
+def test_rule_5_a_late_file_in_a_directory_that_two_partitions_left_is_copied_to_both_once(known: Bench):
+    """Without lakefold, both partitions would be read from it. It halted one of them."""
     bench = known
     added(bench)
     compacted(bench, OTHER)
-    write(home(bench), 900, 910)
-    bench.sweep()
-    assert halted(bench) is not None
+    one, other = in_partition(bench), rows_in(place_of_other(bench))
+    for name, low in (("part-late.parquet", 900), ("part-later.parquet", 910)):
+        late = write(home(bench), low, low + 10, name)
+        one, other = sorted([*one, *late]), sorted([*other, *late])
+        for _ in range(3):
+            bench.sweep()
+            assert (halted(bench), in_partition(bench), rows_in(place_of_other(bench))) == (None, one, other)
+    assert swept(bench) == SweepReport()
+
+
+def left_by_both(bench: Bench) -> tuple[list[str], list[str]]:
+    """Relocate the second partition out of the directory of the first one, too; returns the rows of both."""
+    added(bench)
+    compacted(bench, OTHER)
+    return in_partition(bench), rows_in(place_of_other(bench))
+
+
+@pytest.mark.parametrize("is_appended_first", [False, True], ids=["at once", "after an append"])
+def test_rule_5_an_overwrite_of_a_directory_that_two_partitions_left_is_seen_by_both(
+    known: Bench, is_appended_first: bool
+):
+    """An append that was copied must not hide that the other files are gone later."""
+    bench = known
+    one, _ = left_by_both(bench)
+    place = here(bench)
+    if is_appended_first:
+        files, late = data_files(home(bench)), write(home(bench), 900, 910)
+        bench.sweep()
+        one = sorted([*one, *late])
+        assert in_partition(bench) == one
+        for path in files:
+            path.unlink()
+    else:
+        anew = overwrite(home(bench), 500, 510)
+    assert swept(bench).halt_reasons == {}
+    assert swept(bench).halt_reasons == {}
+    assert (here(bench), in_partition(bench)) == (place, one), "the sweep waits"
+    if not is_appended_first:
+        assert (place_of_other(bench), rows_in(home(bench))) == (home(bench), sorted(anew))
+    reasons = swept(bench, grace=timedelta()).halt_reasons
+    assert "which another partition has replaced since" in reasons[PARTITION]
+    assert (OTHER in reasons) is is_appended_first
+    assert (here(bench), in_partition(bench)) == (place, one)
     resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "ada")
-    one, other = in_partition(bench), rows_in(place_of_other(bench))
-    late = write(home(bench), 910, 920, "part-later.parquet")
-    for _ in range(4):
-        bench.sweep()
-    assert (in_partition(bench), rows_in(place_of_other(bench))) in (
-        (sorted([*one, *late]), other),
-        (one, sorted([*other, *late])),
-        (sorted([*one, *late]), sorted([*other, *late])),
-    )
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+
+
+@pytest.mark.parametrize("died", ["before the first file", "after the first file", "without the metastore"])
+def test_rule_2_a_deletion_that_was_begun_for_one_partition_is_no_overwrite_for_the_other_one(known: Bench, died: str):
+    bench = known
+    one, other = left_by_both(bench)
+    places = here(bench), place_of_other(bench)
+    bench.execute("UPDATE superseded_version SET deleted_at_ms = 1 WHERE partition_path = 'dt=1'")
+    deletion_begun(bench, died)
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    late = write(home(bench), 900, 910)
+    swept(bench)
+    swept(bench, grace=timedelta())
+    assert (here(bench), place_of_other(bench)) == places
+    if died == "after the first file":
+        assert set(bench.store.halted_partitions(bench.table)) == {PARTITION, OTHER}
+        assert (in_partition(bench), rows_in(places[1])) == (one, other)
+    else:
+        assert halted(bench) is None
+        assert (in_partition(bench), rows_in(places[1])) == (sorted([*one, *late]), sorted([*other, *late]))
+
+
+def test_rule_2_replaced_files_stay_until_the_other_partition_that_left_their_directory_is_swept(known: Bench):
+    """Otherwise it is unknown afterwards whether a late file replaced them, and the late file may be gone, too."""
+    bench = known
+    one, other = left_by_both(bench)
+    files = sorted(data_files(home(bench)))
+    late = write(home(bench), 900, 910)
+    swept_only = sweep_partitions(bench.table, bench.context(), format=bench.format, partitions=[OTHER])
+    assert swept_only.copied == 1
+    for dry_run in (True, False):
+        reasons = {one.version.path: one.reason for one in bench.clean(dry_run=dry_run).kept}
+        assert all("the sweep comes first" in reasons[f"{PARTITION}/{path.name}"] for path in files)
+    assert [path for path in files if not path.exists()] == []
+    bench.sweep()
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert swept(bench, grace=timedelta()) == SweepReport()
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (sorted([*one, *late]), sorted([*other, *late]))
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_rule_6_one_of_two_partitions_that_left_a_directory_gets_its_late_files_if_the_other_one_is_dropped(
+    known: Bench, which: str
+):
+    bench = known
+    left_by_both(bench)
+    if which == "first":
+        dropped(bench)
+    else:
+        with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+            owner.drop(table_name(bench.table), "7")
+    place = place_of_other(bench) if which == "first" else here(bench)
+    rows, late = rows_in(place), write(home(bench), 900, 910)
+    for _ in range(2):
+        swept(bench)
+        assert (halted(bench), rows_in(place)) == (None, sorted([*rows, *late]))
+    bench.clean()
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    assert rows_in(place) == sorted([*rows, *late])
