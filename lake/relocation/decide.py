@@ -29,6 +29,7 @@ from lake.relocation.evidence import (
     with_recorded_arrivals,
 )
 from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
+from lake.relocation.owner_moves import is_in_version
 from lake.storage.locations import is_below_table
 from lake.units import format_duration
 
@@ -492,7 +493,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.is_another:
         return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
-    if state.token != last.token:
+    if state.token != last.token and not _is_moved_from_earlier_state(record, state):
         decision = _halt(
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
@@ -511,6 +512,22 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             f"{partition_label(record.partition)} was moved to {location_label(state.location)} by its owner"
         )
     return None
+
+
+def _is_moved_from_earlier_state(record: RelocatedPartition, state: PartitionState) -> bool:
+    """True if the owner moved a partition by a call that carries the token of an earlier relocation.
+
+    The call had read the partition before the latest relocation. lakefold has never set this location, which is in no
+    version.
+    """
+    known = {location for location, _ in record.earlier_locations}.union(record.locations)
+    return (
+        state.is_created_with(record.latest)
+        and state.token in {token for _, token in record.earlier_locations}
+        and state.location is not None
+        and state.location not in known
+        and not is_in_version(state.location)
+    )
 
 
 def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, reason: str) -> RelocationDecision:

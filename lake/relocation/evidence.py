@@ -247,7 +247,11 @@ def _inspect_previous_location(
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     late = _late_files(previous, state, record)
     gone = [] if there.is_cleaning_begun else [file for file in previous.expected_files if file not in there.files]
-    if not late and not gone:
+    if gone and _was_overwritten_before_recreation(previous, state, record):
+        gone = []
+    if not late and (not gone or _recreation_ms(previous, record)[1]):
+        # If the partition was recreated, an overwrite had removed them before, or is still at work: then its new files
+        # will be late ones.
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     unclear = {
         file for file in late if latest_arrival_ms(file, late[file], state) < _recreation_ms(previous, record)[1]
@@ -404,6 +408,23 @@ def _late_files(
         for file, arrived_ms in late.items()
         if latest_arrival_ms(file, arrived_ms, state) >= earliest_ms
     }
+
+
+def _was_overwritten_before_recreation(
+    previous: PreviousLocation, state: PartitionState, record: RelocatedPartition
+) -> bool:
+    """True if a previous location has unrecorded files of the partition that was dropped since it left the location.
+
+    If recorded files are gone, these files have replaced them. Files that arrived later are additions to them.
+    """
+    earliest_ms, _ = _recreation_ms(previous, record)
+    recorded = {*previous.expected_files, *previous.possible_files}
+    recorded.update(late_copy.source for late_copy in record.late_copies)
+    return any(
+        latest_arrival_ms(file, arrived_ms, state) < earliest_ms
+        for file, arrived_ms in state.locations[previous.location].files.items()
+        if file not in recorded
+    )
 
 
 def _recreation_ms(previous: PreviousLocation, record: RelocatedPartition) -> tuple[int, int]:

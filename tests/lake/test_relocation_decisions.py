@@ -287,8 +287,13 @@ def test_rule_6_late_files_of_a_dropped_partition_are_not_copied_into_its_succes
         assert decide(record, partition_at(original=original, current=current), NO_TIME).files_to_copy == files
     original = location_with(*PREVIOUS.expected_files, LATE_FILE)
     assert decide(record, partition_at(original=original, current=current), NO_TIME).action is RelocationAction.NOTHING
-    replaced = decide(record, partition_at(original=location_with(LATE_FILE), current=current), NO_TIME)
-    assert replaced.action is RelocationAction.WAIT, "an expected file is missing"
+    for files in ((LATE_FILE,), PREVIOUS.expected_files[1:], ()):
+        replaced = decide(record, partition_at(original=location_with(*files), current=current), NO_TIME)
+        assert replaced.action is RelocationAction.NOTHING, "an overwrite before the drop removed the other files"
+    over = partition_at(original=location_with(later), current=current)
+    assert decide(record, over, NO_TIME).action is RelocationAction.RELOCATE_BACK
+    added = decide(record, partition_at(original=location_with(LATE_FILE, later), current=current), NO_TIME)
+    assert (added.action, added.files_to_copy) == (RelocationAction.COPY_LATE_FILES, (later,))
 
 
 def test_rule_6_a_late_file_is_not_taken_for_one_of_a_dropped_partition_by_a_catalogs_clock_that_is_ahead():

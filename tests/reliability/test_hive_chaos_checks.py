@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -15,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from chaos import clocks
-from hive_chaos.faults import RECOVERY_SECONDS, Deck, Fault, Spans
+from hive_chaos.faults import LOCKED_SECONDS, RECOVERY_SECONDS, Deck, Fault, Spans
 from hive_chaos.halts import SPLIT_PARTITION, Halts
 from hive_chaos.processes import Owner, content_of, variables
 from hive_race.ledger import BOUND, Read, Write
@@ -179,6 +180,19 @@ def test_rows_are_due_once_there_was_no_fault_for_twice_the_bound():
         return spans.is_due(write, Read(partition="p", place=None, began=at, ended=at, rows={}))
 
     assert [is_due(calm_from + 2 * BOUND - 1), is_due(calm_from + 2 * BOUND + 1)] == [False, True]
+
+
+def test_rows_of_a_partition_that_a_killed_sweep_had_locked_are_due_after_the_lock_has_expired():
+    spans, ended = Spans(), 1000.0
+    spans.add_lock("p", "sweep", ended)
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    others = replace(write, partition="q")
+
+    def is_due(write: Write, at: float) -> bool:
+        return spans.is_due(write, Read(partition=write.partition, place=None, began=at, ended=at, rows={}))
+
+    soon, later = ended + 2 * BOUND + 1, ended + LOCKED_SECONDS["sweep"] + 2 * BOUND + 1
+    assert [is_due(write, soon), is_due(write, later), is_due(others, soon)] == [False, True, True]
 
 
 def test_a_process_with_a_wrong_clock_sleeps_as_long_as_any_other():

@@ -219,6 +219,23 @@ def test_services_run_only_where_and_as_often_as_configured(
     assert Maintenance(load_config(write_config(tmp_path)), store, no_spark, Metrics("all")).run_table_services() == []
 
 
+@pytest.mark.parametrize("name", ["t1", None])
+def test_no_services_run_for_a_table_that_was_paused_while_those_of_other_tables_ran(
+    toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch, name: str | None
+) -> None:
+    config = load_config(write_config(tmp_path, policy={"table_services": ["clean"]}))
+    store.register_table(configure_table(config, table).ref, "compact")
+    read = store.figures
+
+    def pause_after_reading() -> Any:
+        found = read()
+        store.pause(name, "operator")
+        return found
+
+    monkeypatch.setattr(store, "figures", pause_after_reading)
+    assert Maintenance(config, store, lambda: None, Metrics("all")).run_table_services() == []
+
+
 def test_a_scan_reads_the_timeline_s_unfinished_work_once(
     toys: ToyFormat, tmp_path: Path, table: TableRef, store: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

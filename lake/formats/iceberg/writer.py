@@ -10,11 +10,12 @@ import shutil
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from types import TracebackType
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -46,13 +47,17 @@ from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
-from lake.plan import Commit, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
+from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
 _REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
 MANIFESTS = "manifests"
 """The table service that rewrites many small manifests as few large ones."""
+_THREADS = 4
+"""The number of threads in which Iceberg reads the footers of new files."""
+_MANIFEST_COUNTS = ("created", "replaced", "kept")
+"""The summary keys of a rewrite of manifests, without their common beginning ``manifests-``."""
 _WITHDRAWALS = 10
 """Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
@@ -249,14 +254,17 @@ class IcebergWriter:
             group_of = {path: task.group for task in inputs.tasks for path in task.outputs}
             for delete in needless:
                 update.deleteFile(java_table.existing_delete_file(delete))
-            for output in rewrite.outputs:
+
+            def describe(output: OutputFile) -> Any:
                 if output.payload is not None:
-                    update.addFile(output.payload)
-                    continue
-                like = inputs.files[group_of[output.path]][0]
-                footer = pq.read_metadata(output.path)
+                    return output.payload
+                like, footer = inputs.files[group_of[output.path]][0], pq.read_metadata(output.path)
                 location = inputs.locations[output.path]
-                update.addFile(java_table.new_file(location, output.bytes, footer, like, inputs.sort_order))
+                return java_table.new_file(location, output.bytes, footer, like, inputs.sort_order)
+
+            with ThreadPoolExecutor(max_workers=_THREADS) as pool:
+                for described in pool.map(describe, rewrite.outputs):
+                    update.addFile(described)
             if inputs.format_version > 1:
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)
@@ -267,7 +275,8 @@ class IcebergWriter:
             self._require_identity(base.identity)
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
-            self._require_lineage(base, inputs)
+            has_no_ids_since = inputs.snapshot_id if inputs.has_lineage and not inputs.has_row_ids else None
+            self._require_lineage(base, inputs.format_version, has_no_ids_since, "the plan was prepared")
             self._require_history(base, inputs)
             # lakefold knows which delete files are needless in the state that it read, and Iceberg keeps in memory
             # which ones it has dropped. An earlier state may need them.
@@ -322,26 +331,39 @@ class IcebergWriter:
         if wanted != digest(stored_row_ids(paths)):
             raise Integrity(f"{self._ref.name}: the row ids (_row_id) in the new files are not those of the inputs")
 
-    def _require_lineage(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
-        """Raise Conflict if the rows of the inputs may have row ids now that they did not have at ``prepare``."""
-        if base.format_version != inputs.format_version:
-            raise Conflict(
-                f"{self._ref.name}: the table has format version {base.format_version} now, and had "
-                f"{inputs.format_version} when the plan was prepared"
-            )
-        if inputs.has_lineage and not inputs.has_row_ids and base.current_snapshot_id != inputs.snapshot_id:
-            raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since the plan was prepared")
+    def _require_lineage(
+        self, base: BaseMetadata, format_version: int, has_no_ids_since: int | None, moment: str
+    ) -> None:
+        """Raise Conflict if the rows of the table may have row ids now that they did not have at a ``moment``.
 
-    def _require_row_ids(self, table: LoadedTable, base: BaseMetadata, new: NewSnapshot, kept_by: str) -> None:
+        Then the table had ``format_version``. ``has_no_ids_since`` was its newest snapshot if its rows could have ids
+        and had none: the next commit of any writer gives them ids.
+        """
+        if base.format_version != format_version:
+            raise Conflict(
+                f"{self._ref.name}: the table has format version {base.format_version} now, and had {format_version} "
+                f"when {moment}"
+            )
+        if has_no_ids_since is not None and base.current_snapshot_id != has_no_ids_since:
+            raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since {moment}")
+
+    def _require_row_ids(
+        self,
+        table: LoadedTable,
+        base: BaseMetadata,
+        new: NewSnapshot,
+        kept_by: str,
+        confirmed: set[Hashable] | None = None,
+    ) -> None:
         """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
 
-        The message names ``kept_by``, which makes the commit.
+        The message names ``kept_by``, which makes the commit. See ``renumbered_files`` for ``confirmed``.
 
         The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). Such a
         release loses the ids of a kept file if it rewrites the file's manifest without the replaced files, and then
         merges this manifest with others in the same commit.
         """
-        if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list):
+        if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list, confirmed):
             raise Rejected(
                 f"{self._ref.name}: the commit would give new row ids (_row_id) to the rows of {len(renumbered)} files "
                 f"that {kept_by} keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
@@ -454,29 +476,50 @@ class IcebergWriter:
         table = self._load()
         self._require_identity(table_identity(table))
         refusals.check_table(table)
-        rewrite = manifests.select_manifests(table, snapshot_of(table))
-        if rewrite is None:
+        if (reason := refusals.table_reason(table)) is not None:
+            raise Rejected(f"{self._ref.name}: its manifests are not rewritten: {reason}")
+        snapshot = snapshot_of(table)
+        rewrite = manifests.select_manifests(table, snapshot)
+        if snapshot is None or rewrite is None:
             return []
         require_storage_clock(table, "rewriting manifests")
-        summary: Mapping[str, str] = {}
+        has_no_ids = refusals.has_lineage(table) and getattr(snapshot, "first_row_id", None) is None
+        comparison, confirmed, counts = manifests.ManifestComparison(table), set[Hashable](), dict[str, int]()
+
+        class _Superfluous(Exception):
+            pass
 
         def check(base: BaseMetadata, new: NewSnapshot) -> None:
-            nonlocal summary
             if base.identity != table_identity(table) or base.manifest_list is None:
                 raise Conflict(f"{self._ref.name}: the table was created again while its manifests were rewritten")
-            if different := manifests.differing_files(table, base.manifest_list, new.manifest_list):
+            self._require_lineage(
+                base,
+                table.metadata.format_version,
+                snapshot.snapshot_id if has_no_ids else None,
+                "manifests were selected",
+            )
+            if new.parent_id != base.current_snapshot_id:
+                return  # it is made again, and would differ from the newer state
+            counts.update({one: int(new.summary[f"manifests-{one}"]) for one in _MANIFEST_COUNTS})
+            if counts["created"] >= counts["replaced"]:
+                raise _Superfluous  # another commit has rewritten them
+            if manifests.has_successor(base.current_snapshot_id, base.parents, base.branches):
+                raise _Superfluous
+            if different := comparison.differing_files(base.manifest_list, new.manifest_list):
                 raise Integrity(
                     f"{self._ref.name}: the new manifests would list {len(different)} files differently, such as "
                     f"{different[0]}"
                 )
             if base.format_version >= refusals.MIN_LINEAGE_VERSION:
-                self._require_row_ids(table, base, new, "the rewrite of manifests")
-            summary = new.summary
+                self._require_row_ids(table, base, new, "the rewrite of manifests", confirmed)
 
         java_table = self._open()
         update = manifest_rewrite.new_update(java_table, rewrite).set(SERVICE, MANIFESTS)
-        commit_snapshot(java_table, update, check, self.fence)
-        created, replaced, kept = (int(summary[f"manifests-{one}"]) for one in ("created", "replaced", "kept"))
+        try:
+            commit_snapshot(java_table, update, check, self.fence)
+        except _Superfluous:
+            return []
+        created, replaced, kept = (counts[one] for one in _MANIFEST_COUNTS)
         return [
             f"rewrote {replaced} manifests as {created}: readers find {created + kept} instead of {replaced + kept}"
         ]

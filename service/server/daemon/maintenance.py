@@ -188,13 +188,15 @@ class Maintenance:
             wanted, now = table.policy.table_services, time.monotonic()
             if not wanted or table.mode != "compact" or not self._catalog.covers(state):
                 continue
-            if skip_reason(state, table.mode, paused=figures.paused):
-                continue
             if (
                 now
                 < self._services_ran_at.get(state.name, -math.inf)
                 + table.policy.table_services_interval.total_seconds()
             ):
+                continue
+            # The services of the previous tables may have taken long.
+            paused = self._store.service_pause() is not None
+            if skip_reason(self._store.table_state(state.name), table.mode, paused=paused):
                 continue
             self._services_ran_at[state.name] = now
             retained = [due.version for due in self._store.awaiting_deletion(state.ref)]

@@ -75,6 +75,47 @@ def test_rule_11_a_partition_that_its_owner_moves_while_the_sweep_is_about_to_ch
     assert swept(bench) == SweepReport()
 
 
+def moved_by_an_owner_who_read_the_partition_before(bench: Bench, elsewhere: Path) -> None:
+    """A plan commits while its owner moves the partition: the owner's call has the properties from before."""
+    before = bench.case.partitions(bench.table)[PARTITION]  # type: ignore[attr-defined]
+    shutil.copytree(here(bench), elsewhere)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    alter_partitions(bench, [before.with_changes(before.storage.with_location(f"file:{elsewhere}"), before.parameters)])
+
+
+def test_rule_11_an_owner_s_move_that_meets_a_commit_of_lakefold_halts_nothing(bench: Bench, tmp_path: Path):
+    """Spark reads a partition, and writes it with the new location and the properties that it has read."""
+    elsewhere = tmp_path / "elsewhere"
+    write(here(bench), 900, 910)
+    rows_before = in_partition(bench)
+    moved_by_an_owner_who_read_the_partition_before(bench, elsewhere)
+    assert (swept(bench), halted(bench)) == (SweepReport(), None)
+    assert (here(bench), in_partition(bench)) == (elsewhere, rows_before)
+    more = write(elsewhere, 910, 920, "part-more.parquet")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert (here(bench) != elsewhere, in_partition(bench)) == (True, sorted(rows_before + more))
+    late = write(elsewhere, 920, 930, "part-late-there.parquet")
+    assert (swept(bench).copied, halted(bench)) == (1, None)
+    assert in_partition(bench) == sorted(rows_before + more + late)
+    bench.clean()
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(rows_before + more + late))
+
+
+def test_rule_11_a_late_file_in_a_version_that_its_owner_never_saw_is_no_row_of_the_partition(
+    bench: Bench, tmp_path: Path
+):
+    """Without lakefold, too, a file that is written to the former directory after the owner's copy is not read."""
+    elsewhere = tmp_path / "elsewhere"
+    write(here(bench), 900, 910)
+    rows_before = in_partition(bench)
+    left = here(bench)
+    moved_by_an_owner_who_read_the_partition_before(bench, elsewhere)
+    write(left, 930, 940, "part-late-there.parquet")
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, rows_before)
+
+
 def test_rule_11_a_call_after_a_suspension_halts_the_table_and_names_the_possibly_undone_change(
     unmoved: Bench, tmp_path: Path
 ):
@@ -184,6 +225,32 @@ def test_rule_6_a_partition_that_is_dropped_and_added_again_shows_no_replaced_fi
     bench.clean()
     assert (in_partition(bench), swept(bench)) == (rows_, SweepReport())
     assert not [path for path in (Path(bench.table.location) / ".lakefold/_aside").rglob("*") if path.is_file()]
+
+
+def test_rule_2_late_files_are_read_although_an_earlier_location_was_overwritten_before_the_partition_was_added_again(
+    bench: Bench,
+):
+    """The overwrite counted as one that is at work, for an hour, and then halted the partition."""
+    first = here(bench)
+    write(first, 900, 910)
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    overwrite(first, 500, 520)
+    second, ended = here(bench), int(time.time())
+    wait_for(lambda: int(time.time()) > ended, "time stands still")  # creation times have whole seconds
+    dropped(bench)
+    shutil.rmtree(second)
+    assert swept(bench).superseded == 3
+    added_again(bench)
+    anew = write(home(bench), 800, 810, "000000_0") + write(home(bench), 810, 815, "000001_0")
+    bench.request(partitions=[PARTITION])
+    assert bench.run().result is RunResult.COMPLETED
+    assert here(bench) != home(bench)
+    late = write(home(bench), 920, 930) + write(first, 930, 940)
+    assert (swept(bench).copied, halted(bench)) == (2, None)
+    assert in_partition(bench) == sorted(anew + late)
+    bench.clean()
+    assert (swept(bench), in_partition(bench)) == (SweepReport(), sorted(anew + late))
 
 
 @pytest.mark.parametrize("died", ["before the first file", "after a file", "without the metastore"])

@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """lakefold's database in a run: SQLite, or a PostgreSQL server of its own. Either can be lost."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
 import postgres
 from databases import sqlite_at
+from sqlalchemy import create_engine, text
 from support import needs_server
 
 _NAME = "chaos"
@@ -57,6 +58,18 @@ class Database:
             yield
         finally:
             assert self._server.start()
+
+    def locks(self) -> Mapping[str, str]:
+        """The partitions that the sweep or the cleaner has locked, each with its kind."""
+        engine = create_engine(self.url)
+        query = (
+            "SELECT partition_path, holder_kind, guest FROM live_partition WHERE plan_id IS NULL OR guest <> plan_id"
+        )
+        with engine.connect() as connection:
+            rows = connection.execute(text(query)).all()
+        engine.dispose()
+        # The owner beside a plan is recorded without its kind.
+        return {row.partition_path: "cleaner" if row.holder_kind == "plan" else row.holder_kind for row in rows}
 
     def _made(self) -> str:
         return sqlite_at(self._home) if self._server is None else postgres.new_database(self._server.url, _NAME)

@@ -2,7 +2,7 @@
 """The faults of a run: their kinds, their order, and the periods until lakefold has recovered from them."""
 
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
 
@@ -10,6 +10,9 @@ from hive_race.ledger import BOUND, Read, Write
 
 RECOVERY_SECONDS = 40.0
 """How long a daemon takes after a fault until its sweep is on time again."""
+
+LOCKED_SECONDS = {"sweep": 120.0, "cleaner": 600.0}
+"""How long a partition stays locked after the last renewal of the sweep or the cleaner (docs/lifecycle.md)."""
 
 
 class Fault(StrEnum):
@@ -55,6 +58,11 @@ class Spans:
 
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []
+        self._locked: list[tuple[str, float, float]] = []
+
+    def add_lock(self, partition: str, kind: str, died: float) -> None:
+        """Add the period in which a partition stays locked by the sweep or the cleaner of a daemon that was killed."""
+        self._locked.append((partition, died, died + LOCKED_SECONDS[kind]))
 
     def add(self, began: float, ended: float) -> None:
         """Add the period of a fault, extended by the time in which a daemon recovers from it."""
@@ -64,10 +72,11 @@ class Spans:
         """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read."""
         if write.ended is None:
             return False
-        return any(stop - start > 2 * BOUND for start, stop in self._calm(write.ended, read.began))
+        locked = [(start, stop) for partition, start, stop in self._locked if partition == read.partition]
+        return any(stop - start > 2 * BOUND for start, stop in self._calm(write.ended, read.began, locked))
 
-    def _calm(self, began: float, ended: float) -> Iterator[tuple[float, float]]:
-        spans = sorted((max(start, began), min(stop, ended)) for start, stop in self._spans)
+    def _calm(self, began: float, ended: float, locked: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+        spans = sorted((max(start, began), min(stop, ended)) for start, stop in (*self._spans, *locked))
         edges = [(began, began), *((start, stop) for start, stop in spans if start < stop), (ended, ended)]
         latest = began
         for (_, stop), (start, _) in pairwise(edges):

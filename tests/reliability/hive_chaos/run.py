@@ -201,6 +201,7 @@ class HiveChaos:
                 time.sleep(seconds)
         else:
             daemon.kill()
+            self._note_locks()
             if kind is Fault.CLOCK:
                 self._clock = self._drawn(self._clock)
                 self._say(f"the daemon's clock: {self._clock}")
@@ -211,6 +212,12 @@ class HiveChaos:
                 self._installation = self._installed()
             time.sleep(seconds)
             daemon.restart()
+
+    def _note_locks(self) -> None:
+        """What the killed daemon had locked is swept once its locks have expired."""
+        for partition, kind in self.database.locks().items():
+            self._spans.add_lock(partition.partition("=")[2], kind, time.time())
+            self.counts["locks of killed daemons"] += 1
 
     def _drawn(self, before: Clock) -> Clock:
         """Another clock than ``before``."""

@@ -70,6 +70,17 @@ class BaseMetadata:
         found = self.snapshots.get(self.current_snapshot_id or 0, {}).get("manifest-list")
         return None if found is None else str(found)
 
+    @property
+    def parents(self) -> list[int | None]:
+        """The parents of all snapshots that the table still has."""
+        return [one.get("parent-snapshot-id") for one in self.snapshots.values()]
+
+    @property
+    def branches(self) -> list[tuple[str, int]]:
+        """The branches with their newest snapshots."""
+        refs = self.document.get("refs", {})
+        return [(name, int(one["snapshot-id"])) for name, one in refs.items() if one["type"] == "branch"]
+
     def summaries(self, key: str) -> list[str]:
         """Return the value of ``key`` in the summary of each snapshot that has it."""
         return [one["summary"][key] for one in self.snapshots.values() if key in one.get("summary", {})]
@@ -77,8 +88,12 @@ class BaseMetadata:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NewSnapshot:
-    """A snapshot that Iceberg has made and the table does not have yet: its summary and its manifest list."""
+    """A snapshot that Iceberg has made and the table does not have yet: its parent, summary and manifest list.
 
+    If its parent is not the newest snapshot any more, it is not committed, whatever the check says.
+    """
+
+    parent_id: int | None
     summary: Mapping[str, str]
     manifest_list: str
 
@@ -94,7 +109,7 @@ def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable
     the catalog's answer does not show the result. Errors of ``check`` and ``fence`` pass through.
     """
     written: list[Any] = []
-    wait = _FIRST_WAIT_SECONDS
+    wait, may_be_committed = _FIRST_WAIT_SECONDS, False
     try:
         for _ in range(_TRIES):
             with translated_errors(table.name, "validating the commit"):
@@ -103,24 +118,27 @@ def commit_snapshot(table: JavaTable, update: Any, check: Check, fence: Callable
                 base = table.operations.current()
                 seen = _read(table, base)
                 summary = {str(key): str(value) for key, value in snapshot.summary().items()}
-                new = NewSnapshot(summary=summary, manifest_list=str(snapshot.manifestListLocation()))
+                parent = snapshot.parentId() or None
+                new = NewSnapshot(parent_id=parent, summary=summary, manifest_list=str(snapshot.manifestListLocation()))
             check(seen, new)
             # Another thread of this JVM may share the table's operations and have loaded newer metadata in between.
-            if (snapshot.parentId() or None) == seen.current_snapshot_id:
+            if parent == seen.current_snapshot_id:
                 with translated_errors(table.name, "preparing the commit"):
                     changed = table.iceberg.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).build()
                 fence()
                 failpoint("in_commit")
                 # From here on the table may have the snapshot, even if the call raises an error.
                 written.remove(snapshot)
+                may_be_committed = True
                 if _replace_metadata(table, base, changed, snapshot):
                     return int(snapshot.snapshotId()), seen
+                may_be_committed = False
                 written.append(snapshot)
             time.sleep(wait)
             wait = min(2 * wait, _MAX_WAIT_SECONDS)
         raise Transient(f"{table.name}: other commits were faster {_TRIES} times")
     finally:
-        _remove_manifest_lists(table, written)
+        _remove_written(table, written, with_manifests=not may_be_committed)
 
 
 def _replace_metadata(table: JavaTable, base: Any, changed: Any, snapshot: Any) -> bool:
@@ -150,12 +168,16 @@ def _read(table: JavaTable, metadata: Any) -> BaseMetadata:
     return BaseMetadata(document=json.loads(table.iceberg.TableMetadataParser.toJson(metadata)))
 
 
-def _remove_manifest_lists(table: JavaTable, snapshots: list[Any]) -> None:
-    """Delete the manifest lists of snapshots that were not committed.
+def _remove_written(table: JavaTable, snapshots: list[Any], *, with_manifests: bool) -> None:
+    """Delete the manifest lists of snapshots that were not committed, and with ``with_manifests`` their new manifests.
 
-    Their manifests stay, since the committed snapshot may share them. Iceberg's ``remove_orphan_files`` deletes the
-    manifests that belong to no snapshot.
+    The snapshots of one update share manifests, so these stay if one of the snapshots may be committed.
     """
+    with suppress(Exception):  # orphans of some kilobytes or megabytes, and no reason to fail a plan
+        io = table.table.io()
+        for manifest in snapshots[-1].allManifests(io) if snapshots and with_manifests else ():
+            if manifest.snapshotId() == snapshots[-1].snapshotId():
+                io.deleteFile(manifest.path())
     for snapshot in snapshots:
-        with suppress(Exception):  # an orphan of some kilobytes, and no reason to fail a plan
+        with suppress(Exception):
             table.table.io().deleteFile(snapshot.manifestListLocation())

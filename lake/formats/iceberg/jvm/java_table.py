@@ -3,6 +3,7 @@
 
 import io
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -24,7 +25,7 @@ class JavaTable:
     def __init__(self, spark: Any, ref: TableRef) -> None:
         if ref.catalog is None:
             raise Rejected(f"{ref.name}: Iceberg tables are served through their catalog; use [[sources]] with catalog")
-        self.name, self.spark, self.jvm, self._gateway = ref.name, spark, spark._jvm, spark.sparkContext._gateway
+        self.name, self.spark, self.jvm = ref.name, spark, spark._jvm
         self.iceberg = self.jvm.org.apache.iceberg
         _prevent_open_query(spark, ref.catalog.name)
         with translated_errors(ref.name, "opening the table"):
@@ -34,10 +35,23 @@ class JavaTable:
             catalog.invalidateTable(identifier)
             self.table = catalog.loadTable(identifier)
             self.operations = self.table.operations()
+        # A plan may have thousands of files, and each of these costs several calls to the JVM.
+        self._specs: dict[int, Any] = {}
+        self._modes = self.iceberg.MetricsConfig.forTable(self.table)
+        self._is_full: dict[int, bool] = {}
+        self._parser, self._mapper = self.iceberg.ContentFileParser, self.iceberg.util.JsonUtil.mapper()
+        self._parquet, self._data_files = self.iceberg.parquet.ParquetUtil, self.iceberg.DataFiles
+        self._io, self._sort_orders = self.table.io(), self.table.sortOrders()
+        java_class = self.jvm.java.lang.Class.forName
+        self._list_of_longs = self._mapper.getTypeFactory().constructCollectionType(
+            java_class("java.util.ArrayList"), java_class("java.lang.Long")
+        )
 
     def spec(self, spec_id: int) -> Any:
         """Return a partition spec of the table."""
-        return self.table.specs().get(spec_id)
+        if spec_id not in self._specs:
+            self._specs[spec_id] = self.table.specs().get(spec_id)
+        return self._specs[spec_id]
 
     def partition(self, spec_id: int, partition_json: str) -> Any:
         """Return the values of a partition, from Iceberg's JSON by field id, as a Java ``StructLike``."""
@@ -64,8 +78,7 @@ class JavaTable:
             "file-size-in-bytes": file.bytes,
             "record-count": file.rows,
         }
-        node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
-        return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
+        return self._parser.fromJson(self._mapper.readTree(json.dumps(document)), self.spec(file.spec_id))
 
     def existing_delete_file(self, file: DeleteFile) -> Any:
         """Return a Java ``DeleteFile`` for a delete file or a deletion vector, to remove it."""
@@ -85,8 +98,7 @@ class JavaTable:
             document["referenced-data-file"] = file.data_location
             document["content-offset"] = file.content_offset
             document["content-size-in-bytes"] = file.content_bytes
-        node = self.iceberg.util.JsonUtil.mapper().readTree(json.dumps(document))
-        return self.iceberg.ContentFileParser.fromJson(node, self.spec(file.spec_id))
+        return self._parser.fromJson(self._mapper.readTree(json.dumps(document)), self.spec(file.spec_id))
 
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
@@ -95,32 +107,38 @@ class JavaTable:
         footer, by the metrics modes of the table's properties, without bounds of the columns in ``ids_without_bounds``
         and ``_ids_with_cut_bounds``.
         """
-        modes = self.iceberg.MetricsConfig.forTable(self.table)
-        metrics = self.iceberg.parquet.ParquetUtil.fileMetrics(self.table.io().newInputFile(location), modes)
-        without = ids_without_bounds(footer)
+        metrics = self._parquet.fileMetrics(self._io.newInputFile(location), self._modes)
+        ids = leaf_ids(footer)
+        without = ids_without_bounds(footer, ids)
         if without is not None:
-            without = {*without, *self._ids_with_cut_bounds(footer, modes)}
-        for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
-            for field_id in list(bounds or ()):
-                if without is None or field_id in without:
-                    del bounds[field_id]
+            without = {*without, *self._ids_with_cut_bounds(footer, ids)}
+        if without is None or without:
+            for bounds in (metrics.lowerBounds(), metrics.upperBounds()):
+                if bounds is not None:
+                    for field_id in list(bounds) if without is None else without:
+                        bounds.remove(field_id)
         builder = self._builder(like).withPath(location).withFileSizeInBytes(size).withMetrics(metrics)
-        builder = builder.withSortOrder(self.table.sortOrders().get(sort_order))
-        return builder.withSplitOffsets(self._longs(split_offsets(footer))).build()
+        builder = builder.withSortOrder(self._sort_orders.get(sort_order))
+        # py4j would make Java integers of small numbers.
+        offsets = self._mapper.readValue(json.dumps(split_offsets(footer)), self._list_of_longs)
+        return builder.withSplitOffsets(offsets).build()
 
-    def _ids_with_cut_bounds(self, footer: pq.FileMetaData, modes: Any) -> set[int]:
+    def _ids_with_cut_bounds(self, footer: pq.FileMetaData, ids: Sequence[int | None]) -> set[int]:
         """Return the field ids of columns in the metrics mode ``full`` that have bounds which may be no values.
+
+        ``ids`` are those of ``leaf_ids``.
 
         Some writers cut the bounds of long values, and engines that copy row groups keep these bounds. Spark takes
         ``min`` and ``max`` from bounds if the mode is ``full``. In the other modes it does so only for values that no
         writer cuts.
         """
-        schema, full = self.table.schema(), {}
-        for position, field_id in enumerate(leaf_ids(footer)):
-            if footer.schema.column(position).physical_type in _TYPES_OF_CUT_BOUNDS and field_id is not None:
-                name = schema.findColumnName(field_id)
-                if name is not None and str(modes.columnMode(name)) == "full":
-                    full[position] = field_id
+        full = {
+            position: field_id
+            for position, field_id in enumerate(ids)
+            if field_id is not None
+            and footer.schema.column(position).physical_type in _TYPES_OF_CUT_BOUNDS
+            and self._has_full_bounds(field_id)
+        }
         if not full:
             return set()
         found, stored = set(), io.BytesIO()
@@ -143,18 +161,18 @@ class JavaTable:
                     found.add(field_id)
         return found
 
+    def _has_full_bounds(self, field_id: int) -> bool:
+        """Return True if the metrics mode of a column is ``full``."""
+        if field_id not in self._is_full:
+            name = self.table.schema().findColumnName(field_id)
+            self._is_full[field_id] = name is not None and str(self._modes.columnMode(name)) == "full"
+        return self._is_full[field_id]
+
     def _builder(self, like: DataFile) -> Any:
-        builder = self.iceberg.DataFiles.builder(self.spec(like.spec_id)).withFormat("PARQUET")
+        builder = self._data_files.builder(self.spec(like.spec_id)).withFormat("PARQUET")
         if self.spec(like.spec_id).isUnpartitioned():
             return builder
         return builder.withPartition(self.partition(like.spec_id, like.partition_json))
-
-    def _longs(self, numbers: list[int]) -> Any:
-        array = self._gateway.new_array(self.jvm.long, len(numbers))
-        for index, number in enumerate(numbers):
-            array[index] = number
-        stream = self.jvm.java.util.stream
-        return stream.LongStream.of(array).boxed().collect(stream.Collectors.toList())
 
 
 def _prevent_open_query(spark: Any, catalog: str) -> None:

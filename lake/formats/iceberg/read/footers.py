@@ -6,7 +6,7 @@ position or not at all, so lakefold neither reads nor writes such files. The com
 required: Iceberg's writers mark a column as required if they know that it contains no null.
 """
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -24,6 +24,8 @@ LINEAGE_COLUMNS = frozenset({"_row_id", "_last_updated_sequence_number"})
 _MIN_RESERVED_ID = 2_147_483_447
 """The lowest field id of columns that Iceberg adds to files by itself."""
 _THREADS = 16
+_MAX_SCHEMAS = 8
+"""Maximum number of schemas that are remembered while files are compared."""
 _FLOATS = frozenset({"FLOAT", "DOUBLE"})
 _MAX_EXACT_BOUND_BYTES = 31
 """Bounds of at most this length count as exact unless the writer says otherwise; the verification assumes the same."""
@@ -67,8 +69,9 @@ def _optional_ids(kind: Any) -> Iterator[int]:
 
 def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, str]:
     """Return the files whose columns are not ``columns``, or whose footer can't be read, each with the reason."""
+    same: list[pa.Schema] = []
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
-        reasons = pool.map(lambda path: _difference(columns, path), paths)
+        reasons = pool.map(lambda path: _difference(columns, path, same), paths)
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
 
 
@@ -88,8 +91,10 @@ def split_offsets(metadata: pq.FileMetaData) -> list[int]:
     return starts
 
 
-def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
+def ids_without_bounds(metadata: pq.FileMetaData, ids: Sequence[int | None]) -> Collection[int] | None:
     """Return the field ids of columns whose bounds in a Parquet file don't hold for all values; None for all columns.
+
+    ``ids`` are those of ``leaf_ids``.
 
     These are the floating-point columns, since their bounds ignore NaN and the number of NaN is unknown. Other columns
     are included if a chunk has values but no bounds, as long strings may: Iceberg's ``ParquetUtil`` would take the
@@ -97,7 +102,7 @@ def ids_without_bounds(metadata: pq.FileMetaData) -> Collection[int] | None:
     should keep.
     """
     found = set()
-    for position, field_id in enumerate(leaf_ids(metadata)):
+    for position, field_id in enumerate(ids):
         chunks = (metadata.row_group(group).column(position) for group in range(metadata.num_row_groups))
         is_float = metadata.schema.column(position).physical_type in _FLOATS
         if is_float or not all(map(_has_bounds, chunks)):
@@ -129,13 +134,20 @@ def _has_bounds(chunk: Any) -> bool:
     return bool(statistics.has_min_max or (statistics.has_null_count and statistics.null_count == chunk.num_values))
 
 
-def _difference(expected: Columns, path: str) -> str | None:
+def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> str | None:
+    """Return why the columns of a file are not those ``expected``; None if they are.
+
+    ``same`` are schemas with the expected columns: it takes long to translate one, and most files of a table share one.
+    """
     from pyiceberg.io.pyarrow import pyarrow_to_schema
 
     try:
         schema = pq.read_schema(path)
     except (pa.ArrowException, OSError) as error:
         return f"{path} can't be read: {first_line(error)}"
+    schema = schema.remove_metadata()  # that of the file; the field ids stay
+    if any(schema.equals(one, check_metadata=True) for one in same):
+        return None
     try:
         found = _columns(pyarrow_to_schema(schema))
     except (ValueError, TypeError) as error:
@@ -144,6 +156,8 @@ def _difference(expected: Columns, path: str) -> str | None:
         here, there = set(found) ^ set(expected), "the order of its columns"
         different = ", ".join(sorted(f"{one[1]} (id {one[0]})" for one in here)) or there
         return f"{path} was written with another schema than the table's: {different}"
+    if len(same) < _MAX_SCHEMAS:
+        same.append(schema)
     return None
 
 

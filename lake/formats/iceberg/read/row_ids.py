@@ -5,7 +5,7 @@ PyIceberg leaves them out when it reads manifests. Source of the rules: Iceberg'
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import Any
 
@@ -30,21 +30,33 @@ _MULTIPLIER = np.uint64(0xBF58476D1CE4E5B9)
 _Manifests = Mapping[str, int | None]
 
 
-def renumbered_files(table: LoadedTable, before: str | None, after: str) -> list[str]:
+def renumbered_files(
+    table: LoadedTable, before: str | None, after: str, confirmed: set[Hashable] | None = None
+) -> list[str]:
     """Return the data files in the metadata's spelling whose rows have other ids in one snapshot than in another.
 
     ``before`` and ``after`` are the manifest lists of the snapshots; None if there is no list. Files that are in only
     one of the snapshots, and files whose rows had no ids before, are left out. Only manifests that the snapshots don't
-    share are read. Raises Transient if storage can't read a manifest, Rejected if its content can't be parsed.
+    share are read, and of these only those that ``confirmed`` does not show to keep all ids; it is filled for the next
+    call, when the same commit is repeated. Raises Transient if storage can't read a manifest, Rejected if its content
+    can't be parsed.
     """
     old = {} if before is None else _data_manifests(table, before)
     new = _data_manifests(table, after)
-    known = _first_row_ids(table, dict(old.items() - new.items()))
-    return [
+    replaced, created = dict(old.items() - new.items()), dict(new.items() - old.items())
+    key = (frozenset(replaced.items()), frozenset(created))
+    if confirmed is not None and key in confirmed:
+        return []
+    known, inherited = _first_row_ids(table, replaced), set[str]()
+    found = [
         location
-        for location, ids in _first_row_ids(table, dict(new.items() - old.items())).items()
+        for location, ids in _first_row_ids(table, created, inherited).items()
         if location in known and None not in known[location] and not ids <= known[location]
     ]
+    # A repeated commit gives other ids to the rows of files that inherit them from the manifest.
+    if confirmed is not None and not found and not inherited:
+        confirmed.add(key)
+    return found
 
 
 def first_row_ids(table: LoadedTable, snapshot: Any | None) -> Mapping[str, int | None]:
@@ -103,8 +115,13 @@ def _data_manifests(table: LoadedTable, manifest_list: str) -> _Manifests:
     }
 
 
-def _first_row_ids(table: LoadedTable, manifests: _Manifests) -> Mapping[str, AbstractSet[int | None]]:
-    """Return the ids of the first rows of live data files by their names; a file may be listed several times."""
+def _first_row_ids(
+    table: LoadedTable, manifests: _Manifests, inherited: set[str] | None = None
+) -> Mapping[str, AbstractSet[int | None]]:
+    """Return the ids of the first rows of live data files by their names; a file may be listed several times.
+
+    Files whose entries have no ids of their own are added to ``inherited``.
+    """
     from pyiceberg.manifest import DATA_FILE_TYPE, MANIFEST_ENTRY_SCHEMAS, ManifestEntryStatus
 
     schema, found = MANIFEST_ENTRY_SCHEMAS[_VERSION], defaultdict[str, set[int | None]](set)
@@ -115,6 +132,8 @@ def _first_row_ids(table: LoadedTable, manifests: _Manifests) -> Mapping[str, Ab
             if entry[status] == ManifestEntryStatus.DELETED:
                 continue
             file = entry[data_file]
+            if inherited is not None and (next_id is None or file[first_row_id] is None):
+                inherited.add(file[path])
             if next_id is None:  # then the rows have no ids, whatever the entry has
                 found[file[path]].add(None)
             elif file[first_row_id] is None:
