@@ -114,6 +114,21 @@ def test_rule_2_files_that_another_partition_has_replaced_too_show_appends_but_n
     assert decision_for(location_with(files[0], LATE_FILE), previous=begun).action is RelocationAction.HALT
 
 
+def test_rule_7_a_late_file_that_grew_after_another_partition_had_copied_it_too_replaces_its_copy():
+    files, copied = PREVIOUS.expected_files, (*PREVIOUS.expected_files, LATE_FILE)
+    previous = replace(PREVIOUS, expected_files=copied, shared_files=frozenset(copied))
+    copy = replace(LATE_FILE, path="current/copy")
+    late_copy = LateCopy(row_id=1, partition="p", source=LATE_FILE, target=copy.path, is_done=True)
+    record, grown = relocated(previous, late_copies=(late_copy,)), grown_file(LATE_FILE)
+    state = partition_at(original=location_with(*files, grown), current=location_with(*record.latest.files, copy))
+    decision = decide(record, state, NO_TIME)
+    assert decision.action is RelocationAction.REPLACE_COPIES
+    assert [(one.recorded, one.current) for one in decision.modified_files] == [(LATE_FILE, grown)]
+    overwritten = location_with(*(grown_file(one) for one in copied))
+    waiting = decide(record, replace(state, locations={**state.locations, "original": overwritten}), NO_TIME)
+    assert waiting.action is RelocationAction.WAIT, "all files of this name are new"
+
+
 def test_rule_7_files_that_a_renamed_partition_has_replaced_under_its_later_name_show_nothing():
     """The two partitions are one, and would get a late file twice."""
     files = PREVIOUS.expected_files

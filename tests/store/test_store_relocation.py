@@ -16,7 +16,14 @@ from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
 from lake.relocation.decide import reverted_by_writer
-from lake.relocation.model import LocationState, NamedRelocation, PartitionState, PreviousLocation, RelocatedPartition
+from lake.relocation.model import (
+    LocationState,
+    ModifiedFile,
+    NamedRelocation,
+    PartitionState,
+    PreviousLocation,
+    RelocatedPartition,
+)
 from service.control.store import ErrorClass, PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
@@ -147,6 +154,55 @@ def test_files_that_a_writer_has_removed_from_another_partition_are_expected_unt
     assert (shared.expected_files, shared.is_cleaning_begun) == (files, False)
     store.record_removed_files(TRIPS, shared, files)
     assert (directory_of_both(store).expected_files, directory_of_both(store).shared_files) == ((), frozenset())
+
+
+@pytest.mark.parametrize("owner", ["dt=1", "dt=2"])
+def test_a_late_file_that_grew_after_two_partitions_had_copied_it_is_expected_until_each_has_its_new_rows(
+    store: Store, owner: str
+) -> None:
+    completed(store)
+    left_too(store)
+    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=10_000)
+    grown = replace(late, bytes=2, modified_ms=20_000)
+
+    def record_of(partition: str) -> RelocatedPartition:
+        return store.relocated_partitions(TRIPS, [partition])[0]
+
+    def late_files(partition: str) -> list[LocatedFile]:
+        return [one for one in record_of(partition).previous_locations[0].expected_files if one.path == late.path]
+
+    for partition in sorted(["dt=1", "dt=2"], key=owner.__eq__):
+        store.begin_late_copies(TRIPS, partition, [(late, f"{partition}/carried.parquet")], {})
+        record = record_of(partition)
+        store.end_late_copies(TRIPS, [(record.late_copies[0], record.previous_locations[0])])
+    (other,) = {"dt=1", "dt=2"} - {owner}
+    for partition, expected in ((owner, (grown, late)), (other, (grown, grown))):
+        record, copy = record_of(partition), replace(grown, path=f"{partition}/carried.parquet")
+        modified = ModifiedFile(recorded=late, current=grown, copy_path=copy.path)
+        store.record_modified_files(TRIPS, record.latest, [(modified, record.previous_locations[0], copy)])
+        assert (late_files(owner), late_files(other)) == ([expected[0]], [expected[1]])
+
+
+def test_files_of_a_directory_to_which_another_partition_has_returned_are_expected(store: Store) -> None:
+    """If they are gone, a writer has removed them: lakefold did not begin to delete them."""
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    store.close_superseded({one.row_id: "dt=2 is there again" for one in store.awaiting_deletion(TRIPS)})
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.shared_files, shared.possible_files) == (files, frozenset(files), ())
+
+
+def test_a_file_is_expected_while_a_later_file_of_its_name_is_deleted_for_another_partition(store: Store) -> None:
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    (_, other) = store.relocated_partitions(TRIPS)
+    later = [replace(one, bytes=one.bytes + 1) for one in files]
+    store.supersede_files(TRIPS, "dt=2", other.previous_locations[0], later)
+    store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.shared_files, shared.deleting_files) == (files, frozenset(files), ())
 
 
 def test_files_that_were_moved_aside_for_another_partition_are_not_expected(store: Store) -> None:

@@ -74,7 +74,9 @@ def replaced_by_other_partitions(
         known |= _load_rows(connection, table, wanted)
         missing |= wanted - known.keys()
     ends = {row.id: _last_record(row, known) for row in rows}
-    return {row.id: last for row in rows if (last := ends[row.id]) is not None and _is_of_another(row, last)}
+    return {
+        row.id: last for row in rows if (last := ends[row.id]) is not None and last.partition_path != row.partition_path
+    }
 
 
 def _last_record(row: Row[Any], known: Mapping[tuple[str, str], Row[Any]]) -> Row[Any] | None:
@@ -86,11 +88,6 @@ def _last_record(row: Row[Any], known: Mapping[tuple[str, str], Row[Any]]) -> Ro
         last = following
         seen.add(last.id)
     return last
-
-
-def _is_of_another(row: Row[Any], last: Row[Any]) -> bool:
-    is_same_file = (row.bytes, row.modified_at_ms) == (last.bytes, last.modified_at_ms)
-    return bool(is_same_file and row.partition_path != last.partition_path)
 
 
 def _following(row: Row[Any]) -> tuple[str, str] | None:

@@ -26,7 +26,7 @@ from toys.bench import Bench
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
-from executors.relocation.sweep import sweep_partitions
+from executors.relocation.sweep import resolve_partitions, sweep_partitions
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -150,6 +150,95 @@ def test_rule_5_an_overwrite_of_a_directory_that_two_partitions_left_is_seen_by_
     resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "ada")
     assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+
+
+def swept_only(bench: Bench, *partitions: str) -> None:
+    """Sweep these partitions one after the other: the last one gets the record of a file that both have left."""
+    for partition in partitions:
+        sweep_partitions(bench.table, bench.context(), format=bench.format, partitions=[partition])
+
+
+@pytest.mark.parametrize("owner", [PARTITION, OTHER], ids=["left it first", "left it last"])
+def test_rule_7_a_late_file_that_grows_in_a_directory_that_two_partitions_left_is_read_once_in_both(
+    known: Bench, owner: str
+):
+    """The one that had not copied it last got the file twice: in its first and in its present length."""
+    bench = known
+    one, other = left_by_both(bench)
+    write(home(bench), 900, 910)
+    swept_only(bench, *sorted([PARTITION, OTHER], key=owner.__eq__))
+    for high in (950, 980):
+        grown = write(home(bench), 900, high)
+        for _ in range(2):
+            swept(bench)
+            assert halted(bench) is None
+            assert in_partition(bench) == sorted([*one, *grown])
+            assert rows_in(place_of_other(bench)) == sorted([*other, *grown])
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+
+
+@pytest.mark.parametrize("overwritten", ["with the late file", "without the late file"])
+def test_rule_5_an_overwrite_after_a_late_file_that_the_first_partition_copied_last_halts_both(
+    known: Bench, overwritten: str
+):
+    """Once a person had moved the other one back, the first one took the overwrite for its own, or for an append."""
+    bench = known
+    one, other = left_by_both(bench)
+    late = write(home(bench), 900, 910)
+    swept_only(bench, OTHER, PARTITION)
+    place, one, other = here(bench), sorted([*one, *late]), sorted([*other, *late])
+    for path in data_files(home(bench)):
+        if overwritten == "with the late file" or path.name != "part-late.parquet":
+            path.unlink()
+    anew = write(home(bench), 500, 510, "part-anew.parquet")
+    assert (swept(bench), halted(bench)) == (SweepReport(waiting=2), None)
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+    assert swept(bench, grace=timedelta()).halt_reasons.keys() == {PARTITION, OTHER}
+    resolve_partitions(bench.table, LocationChoice.PREVIOUS, bench.context(), format=bench.format, partitions=[OTHER])
+    bench.store.resume(bench.table.name, "ada")
+    assert place_of_other(bench) == home(bench)
+    bench.clean()
+    assert set(anew) <= set(rows_in(home(bench)))
+    for _ in range(2):
+        assert swept(bench).halt_reasons == {}
+        assert (here(bench), in_partition(bench)) == (place, one)
+    assert "which another partition has replaced since" in swept(bench, grace=timedelta()).halt_reasons[PARTITION]
+    assert (here(bench), in_partition(bench)) == (place, one)
+
+
+@pytest.mark.parametrize("before", ["nothing", "an append", "an append that the overwrite misses"])
+def test_rule_5_an_overwrite_under_the_same_names_whose_files_the_other_partition_has_compacted_is_no_append(
+    known: Bench, before: str
+):
+    """Hive names the files of each overwrite alike. The first partition got their rows beside its own."""
+    bench = known
+    one, _ = left_by_both(bench)
+    place, names = here(bench), sorted(path.name for path in data_files(home(bench)))
+    if before != "nothing":
+        late = write(home(bench), 900, 910)
+        swept_only(bench, OTHER, PARTITION)
+        one = sorted([*one, *late])
+        assert in_partition(bench) == one
+    for number, name in enumerate(names):
+        write(home(bench), 500 + 3 * number, 503 + 3 * number, name)
+    if before == "an append":
+        (home(bench) / "part-late.parquet").unlink()
+    swept(bench)
+    if before != "nothing":
+        swept(bench, grace=timedelta())
+        resolve_partitions(
+            bench.table, LocationChoice.PREVIOUS, bench.context(), format=bench.format, partitions=[OTHER]
+        )
+        bench.store.resume(bench.table.name, "ada")
+    assert place_of_other(bench) == home(bench)
+    compacted(bench, OTHER)
+    for _ in range(2):
+        swept(bench)
+        assert (here(bench), in_partition(bench)) == (place, one)
+    assert PARTITION in swept(bench, grace=timedelta()).halt_reasons
+    assert (here(bench), in_partition(bench)) == (place, one)
 
 
 @pytest.mark.parametrize("died", ["before the first file", "after the first file", "without the metastore"])

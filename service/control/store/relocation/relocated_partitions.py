@@ -209,8 +209,7 @@ def _previous_location(
     counted = [replaced_again.get(row.id, row) for row in recorded]
     is_waiting = [
         (last.deleted_at_ms is None and last.deleting_at_ms is None)
-        # The writer has removed it from this partition, too.
-        or (row.id in replaced_again and last.closed_reason == REMOVED_BY_WRITER)
+        or (row.id in replaced_again and _is_removed_by_writer_if_gone(row, last))
         for row, last in zip(recorded, counted, strict=True)
     ]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
@@ -221,8 +220,8 @@ def _previous_location(
         possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
         deleting_files=tuple(
             file
-            for file, last in zip(files, counted, strict=True)
-            if last.deleting_at_ms is not None and last.deleted_at_ms is None
+            for file, last, waiting in zip(files, counted, is_waiting, strict=True)
+            if last.deleting_at_ms is not None and last.deleted_at_ms is None and not waiting
         ),
         shared_files=frozenset(file for file, row in zip(files, recorded, strict=True) if row.id in replaced_again),
         is_cleaning_begun=any(last.deleting_at_ms is not None and last.closed_reason is None for last in counted),
@@ -232,6 +231,15 @@ def _previous_location(
         owner_moved_ms=owner_moved_ms,
         is_released=is_released,
     )
+
+
+def _is_removed_by_writer_if_gone(row: Row[Any], last: Row[Any]) -> bool:
+    """True if only a writer can have removed the file of ``row``, which another partition replaced again as ``last``.
+
+    lakefold has not begun to delete it, or it deletes a later file of its name.
+    """
+    is_same_file = (row.bytes, row.modified_at_ms) == (last.bytes, last.modified_at_ms)
+    return last.closed_reason == REMOVED_BY_WRITER or last.deleting_at_ms is None or not is_same_file
 
 
 def _relocation(row: Row[Any]) -> Relocation:
