@@ -241,6 +241,27 @@ def test_rule_5_an_overwrite_under_the_same_names_whose_files_the_other_partitio
     assert (here(bench), in_partition(bench)) == (place, one)
 
 
+@pytest.mark.parametrize("merged", [PARTITION, OTHER, f"{PARTITION} and {OTHER}"])
+def test_rule_2_a_late_file_that_two_partitions_have_is_not_copied_again_if_the_database_is_lost(
+    known: Bench, merged: str
+):
+    """The names of the copies show of which file they are, but only their directories show of which partition."""
+    bench = known
+    left_by_both(bench)
+    write(home(bench), 900, 910)
+    bench.sweep()
+    for partition in merged.split(" and "):
+        write(bench.case.places(bench.table)[partition], 950, 960, "part-appended.parquet")  # type: ignore[attr-defined]
+        bench.request(partitions=[partition])
+        assert bench.run().result is RunResult.COMPLETED
+    rows_before = in_partition(bench), rows_in(place_of_other(bench))
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+        assert halted(bench) is None
+        assert (in_partition(bench), rows_in(place_of_other(bench))) == rows_before
+
+
 @pytest.mark.parametrize("died", ["before the first file", "after the first file", "without the metastore"])
 def test_rule_2_a_deletion_that_was_begun_for_one_partition_is_no_overwrite_for_the_other_one(known: Bench, died: str):
     bench = known
