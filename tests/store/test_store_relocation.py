@@ -129,7 +129,7 @@ def test_files_that_another_partition_has_replaced_too_are_expected_until_their_
     (before,) = known(store).previous_locations
     left_too(store)
     files = frozenset(before.expected_files)
-    assert directory_of_both(store) == replace(before, shared_files=files)
+    assert directory_of_both(store) == replace(before, shared_files=files, shared_with=frozenset({("v2", "dt=2")}))
     first, second = store.awaiting_deletion(TRIPS)
     assert {first.version.partition, second.version.partition} == {"dt=2"}, "deleted after its retention"
     store.begin_deletion([first.row_id])

@@ -22,6 +22,7 @@ from late_writing import (
     write,
 )
 from renaming import lose_database
+from test_hive_restored_database import backup, set_back
 from toys.bench import Bench
 
 from executors.outcome import RunResult
@@ -260,6 +261,29 @@ def test_rule_2_a_late_file_that_two_partitions_have_is_not_copied_again_if_the_
         bench.sweep()
         assert halted(bench) is None
         assert (in_partition(bench), rows_in(place_of_other(bench))) == rows_before
+
+
+@pytest.mark.parametrize("last", [PARTITION, OTHER, None])
+def test_rule_2_files_that_were_deleted_for_another_partition_after_the_backup_are_waited_for_by_none(
+    known: Bench, last: str | None
+):
+    """The deletion is marked under the relocation of the partition that replaced the files last."""
+    bench = known
+    left_by_both(bench)
+    if last is not None:
+        write(home(bench), 900, 910)
+        swept_only(bench, *sorted([PARTITION, OTHER], key=last.__eq__))
+    to, rows_before = backup(bench), (in_partition(bench), rows_in(place_of_other(bench)))
+    bench.clean()
+    assert data_files(home(bench)) == []
+    set_back(bench, to)
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    assert bench.clean().kept == ()
+    write(home(bench), 910, 920)
+    bench.sweep()
+    reasons = bench.store.halted_partitions(bench.table)
+    assert {name for name in reasons if "after lakefold began to delete there" in reasons[name]} == {PARTITION, OTHER}
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == rows_before
 
 
 @pytest.mark.parametrize("died", ["before the first file", "after the first file", "without the metastore"])

@@ -224,6 +224,9 @@ def _previous_location(
             if last.deleting_at_ms is not None and last.deleted_at_ms is None and not waiting
         ),
         shared_files=frozenset(file for file, row in zip(files, recorded, strict=True) if row.id in replaced_again),
+        shared_with=frozenset(
+            (last.instant, last.partition_path) for row in recorded if (last := replaced_again.get(row.id)) is not None
+        ),
         is_cleaning_begun=any(last.deleting_at_ms is not None and last.closed_reason is None for last in counted),
         token=move.token,
         plan_id=move.plan_id,
