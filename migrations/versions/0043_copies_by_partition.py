@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Copies of one late file for several partitions that left the same directory."""
+"""Copies of one late file for several partitions that left the same directory.
+
+Before each batch of a deletion, the cleaner asks which partitions left the directories: an index answers this.
+"""
 
 from alembic import op
 
@@ -10,15 +13,18 @@ depends_on = None
 
 _BEFORE = ("table_name", "source", "bytes", "modified_at_ms")
 _AFTER = ("table_name", "partition_path", "source", "bytes", "modified_at_ms")
+_INDEX = "ix_place_move_left_place"
 
 
 def upgrade() -> None:
     """Apply."""
     _replace(_BEFORE, _AFTER)
+    op.create_index(_INDEX, "place_move", ["table_name", "left_place"])
 
 
 def downgrade() -> None:
     """Revert; of the copies of one late file, only the first stays on record."""
+    op.drop_index(_INDEX, table_name="place_move")
     columns = ", ".join(_BEFORE)
     op.execute(f"DELETE FROM carry WHERE id NOT IN (SELECT min(id) FROM carry GROUP BY {columns})")
     _replace(_AFTER, _BEFORE)

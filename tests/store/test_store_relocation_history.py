@@ -183,6 +183,30 @@ def test_the_cost_of_reading_a_partition_does_not_depend_on_the_partitions_of_it
     assert costs["recent", 500] < 2 * costs["recent", 2], costs
 
 
+def test_the_cost_of_finding_the_partitions_that_left_a_directory_does_not_depend_on_other_relocations(
+    tmp_path: Path,
+) -> None:
+    """The cleaner asks for them before each batch of a deletion."""
+    costs = []
+    with contextlib.closing(store_at(tmp_path)) as opened:
+        plan = completed(opened)
+        for count in (1, 2_000):
+            sql(
+                sqlite_at(tmp_path),
+                "INSERT INTO place_move (table_name, partition_path, token, plan_id, left_place, place, files, "
+                "left_files, partition_made_at, begun_at_ms, made_at_ms) WITH RECURSIVE numbers(n) AS (VALUES (1) "
+                "UNION ALL SELECT n + 1 FROM numbers WHERE n < :count) SELECT :table, 'dt=x' || n, 'token' || :count, "
+                ":plan, 'dt=x' || n, 'v/dt=x' || n, '[]', '[]', 1, 1, 1 FROM numbers",
+                count=count,
+                plan=plan.plan_id,
+                table=TRIPS.name,
+            )
+            left = partial(opened.partitions_that_left, TRIPS, ["dt=1"])
+            assert left() == {"dt=1"}
+            costs.append(sqlite_steps(left))
+    assert costs[1] < 2 * costs[0], costs
+
+
 def test_the_cost_of_recording_a_commit_does_not_depend_on_other_tables_replaced_files(tmp_path: Path) -> None:
     costs = []
     for count in (1, 2_000):

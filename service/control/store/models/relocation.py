@@ -27,6 +27,7 @@ class RelocationRow(Base):
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
         Index("ix_place_move_plan_id", "plan_id"),
+        Index("ix_place_move_left_place", "table_name", "left_place"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
         partial_index("ix_place_move_open", "table_name", "partition_path", where=_IS_OPEN),
     )
