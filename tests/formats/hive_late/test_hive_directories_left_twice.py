@@ -151,6 +151,33 @@ def test_rule_5_an_overwrite_of_a_directory_that_two_partitions_left_is_seen_by_
     resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "ada")
     assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    before = rows_in(place_of_other(bench))
+    bench.clean()
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    assert rows_in(place_of_other(bench)) == before
+
+
+def test_rule_7_a_partition_that_returned_to_a_directory_that_another_one_had_left_too_keeps_its_files(known: Bench):
+    bench = known
+    one, other = left_by_both(bench)
+    first = min(data_files(home(bench)))
+    grown = set(write(home(bench), 900, 950, first.name))
+    assert swept(bench).halt_reasons.keys() == {PARTITION}
+    assert place_of_other(bench) == home(bench)
+    resolve_partitions(
+        bench.table, LocationChoice.CURRENT, bench.context(), format=bench.format, partitions=[PARTITION]
+    )
+    bench.store.resume(bench.table.name, "ada")
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    other = rows_in(home(bench))
+    assert grown < set(other)
+    late = write(home(bench), 910, 920)
+    for _ in range(2):
+        swept(bench)
+        bench.clean()
+        assert (halted(bench), place_of_other(bench)) == (None, home(bench))
+        assert rows_in(home(bench)) == sorted([*other, *late])
+        assert in_partition(bench) == sorted([*one, *late])
 
 
 def swept_only(bench: Bench, *partitions: str) -> None:
