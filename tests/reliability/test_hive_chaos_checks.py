@@ -19,7 +19,7 @@ from chaos import clocks
 from hive_chaos.faults import LOCKED_SECONDS, RECOVERY_SECONDS, Deck, Fault, Spans
 from hive_chaos.halts import SPLIT_PARTITION, Halts
 from hive_chaos.processes import Owner, content_of, variables
-from hive_race.ledger import BOUND, Read, Write
+from hive_race.ledger import BOUND, Judge, Read, Write, unmet_at_a_drop
 from hive_race.readers import rows_at
 from hive_race.writer import Notes
 from support import needs_server
@@ -180,6 +180,30 @@ def test_rows_are_due_once_there_was_no_fault_for_twice_the_bound():
         return spans.is_due(write, Read(partition="p", place=None, began=at, ended=at, rows={}))
 
     assert [is_due(calm_from + 2 * BOUND - 1), is_due(calm_from + 2 * BOUND + 1)] == [False, True]
+
+
+def test_rows_are_not_due_while_a_fault_lasts():
+    spans, ended = Spans(), 1000.0
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    read = Read(partition="p", place=None, began=ended + 2 * BOUND + 1, ended=ended + 2 * BOUND + 1, rows={})
+    assert spans.is_due(write, read)
+    spans.begin(ended + 5)
+    assert not spans.is_due(write, read)
+    spans.add(ended + 5, ended + 6)
+    assert not spans.is_due(write, read)
+
+
+def test_rows_that_no_sweep_need_have_met_when_their_partition_was_dropped_may_be_read_again():
+    first = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=0.0, ended=1.0)
+    late = replace(first, number=2, began=98.0, ended=99.0)
+    drop = replace(first, number=3, overwrites=True, drops=True, began=100.0, ended=101.0)
+    assert unmet_at_a_drop([first, late, drop], Spans().is_due) == {2}
+    assert unmet_at_a_drop([first, late], Spans().is_due) == set()
+    reads = [
+        Read(partition="p", place=None, began=900.0, ended=900.0, rows=Counter([(0, 3), (0, one)])) for one in (1, 2)
+    ]
+    found = [Judge(is_due=Spans().is_due).look(read, [first, late, drop]) for read in reads]
+    assert (len(found[0]), found[1]) == (1, [])
 
 
 def test_rows_of_a_partition_that_a_killed_sweep_had_locked_are_due_after_the_lock_has_expired():

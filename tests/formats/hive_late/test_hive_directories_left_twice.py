@@ -8,6 +8,7 @@ import pytest
 from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
+    added_again,
     data_files,
     deletion_begun,
     dropped,
@@ -98,6 +99,37 @@ def test_rule_2_files_that_a_partition_left_twice_are_deleted_as_one_if_the_data
     assert data_files(home(bench)) == []
     assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
     assert (here(bench), in_partition(bench)) == (place, before)
+
+
+def test_rule_6_a_late_file_that_was_copied_is_not_read_again_if_the_database_is_lost_and_the_partition_dropped(
+    known: Bench,
+):
+    """The partition had left its directory twice; the file counted for the first of the two commits, and stayed."""
+    bench = known
+
+    def readded(*names: str) -> list[str]:
+        dropped(bench)
+        added_again(bench)
+        rows = [
+            row for number, name in enumerate(names) for row in write(home(bench), 10 * number, 10 * number + 9, name)
+        ]
+        bench.sweep()
+        assert in_partition(bench) == sorted(rows)
+        return rows
+
+    before = readded("000000_0", "000001_0")
+    compacted(bench, PARTITION)
+    before += write(home(bench), 900, 910)
+    bench.sweep()
+    assert in_partition(bench) == sorted(before)
+    compacted(bench, PARTITION)
+    lose_database(bench)
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(before), None)
+    anew = readded("000002_0")
+    bench.clean()
+    bench.sweep()
+    assert (in_partition(bench), halted(bench)) == (sorted(anew), None)
 
 
 def test_rule_5_a_late_file_in_a_directory_that_two_partitions_left_is_copied_to_both_once(known: Bench):

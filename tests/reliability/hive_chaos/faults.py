@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The faults of a run: their kinds, their order, and the periods until lakefold has recovered from them."""
 
+import math
 import random
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
@@ -59,6 +60,11 @@ class Spans:
     def __init__(self) -> None:
         self._spans: list[tuple[float, float]] = []
         self._locked: list[tuple[str, float, float]] = []
+        self._running_since = math.inf
+
+    def begin(self, began: float) -> None:
+        """Begin the period of a fault, which lasts until ``add`` is called."""
+        self._running_since = began
 
     def add_lock(self, partition: str, kind: str, died: float) -> None:
         """Add the period in which a partition stays locked by the sweep or the cleaner of a daemon that was killed."""
@@ -67,6 +73,7 @@ class Spans:
     def add(self, began: float, ended: float) -> None:
         """Add the period of a fault, extended by the time in which a daemon recovers from it."""
         self._spans.append((began, ended + RECOVERY_SECONDS))
+        self._running_since = math.inf
 
     def is_due(self, write: Write, read: Read) -> bool:
         """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read."""
@@ -76,7 +83,8 @@ class Spans:
         return any(stop - start > 2 * BOUND for start, stop in self._calm(write.ended, read.began, locked))
 
     def _calm(self, began: float, ended: float, locked: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
-        spans = sorted((max(start, began), min(stop, ended)) for start, stop in (*self._spans, *locked))
+        found = [*self._spans, *locked, (self._running_since, math.inf)]
+        spans = sorted((max(start, began), min(stop, ended)) for start, stop in found)
         edges = [(began, began), *((start, stop) for start, stop in spans if start < stop), (ended, ended)]
         latest = began
         for (_, stop), (start, _) in pairwise(edges):

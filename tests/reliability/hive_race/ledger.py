@@ -193,6 +193,7 @@ class Judge:
             return
         due = [index for index, write in enumerate(begun) if write.overwrites and self._is_due(write, read)]
         removed = {write.number for write in begun[: due[-1]]} if due else set()
+        removed -= unmet_at_a_drop(begun, self._is_due)
         if stale := sorted(row for row in read.rows if row[1] in removed):
             yield f"{read.partition}: {len(stale)} rows are read that were overwritten, such as {stale[0]}"
 
@@ -205,6 +206,19 @@ class Judge:
             old = {other.number for other in begun[:index]} if write.overwrites else set()
             if later or (write.rows <= read.rows.keys() and not any(row[1] in old for row in read.rows)):
                 self.delays[key] = read.began - write.ended
+
+
+def unmet_at_a_drop(writes: Sequence[Write], is_due: "Callable[[Write, Read], bool]") -> set[int]:
+    """The writes that no sweep need have met when their partition was dropped.
+
+    The rows of such a write may be read in the next partition, since its file is in the directory (docs/concepts.md).
+    """
+    found = set()
+    for index, drop in enumerate(writes):
+        if drop.drops:
+            then = Read(partition=drop.partition, place=None, began=drop.began, ended=drop.began, rows={})
+            found |= {write.number for write in writes[:index] if not write.drops and not is_due(write, then)}
+    return found
 
 
 def _last_overwrite(writes: Sequence[Write]) -> int:

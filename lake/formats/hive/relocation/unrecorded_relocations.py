@@ -281,7 +281,8 @@ def _late_copies(
     A commit is made only if no late file waits. So each file that arrived before a partition's last commit was copied,
     or was kept aside since an overwrite followed it. Files that arrived shortly before that commit are kept aside only
     if the commits show such an overwrite. Neither holds for locations that the owner moved the partition away from: the
-    files there may be those of another partition or table.
+    files there may be those of another partition or table. If several commits left a location, its late files belong to
+    the last one, as the sweep records them.
     """
     every = [move for one in records for move in one.commit.relocations]
     moves = defaultdict[str, list[Relocation]](list)
@@ -308,7 +309,18 @@ def _late_copies(
             for partition, these in moves.items()
         },
     )
-    return {one.commit.instant: tuple(_find_late_copies(ref, one, listings, copies, evidence)) for one in records}
+    last_moves = {
+        (move.partition, move.previous_location): (one.commit.instant, move.token)
+        for one in records
+        for move in one.commit.relocations
+    }
+    found = defaultdict[str, dict[tuple[str, LocatedFile], UnrecordedLateCopy]](dict)
+    for one in records:
+        for copy in _find_late_copies(ref, one, listings, copies, evidence):
+            own = one.commit.instant, copy.token
+            instant, token = last_moves.get((copy.partition, copy.source.directory), own)
+            found[instant].setdefault((copy.partition, copy.source), replace(copy, token=token))
+    return {one.commit.instant: tuple(found[one.commit.instant].values()) for one in records}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

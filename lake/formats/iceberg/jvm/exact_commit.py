@@ -90,7 +90,7 @@ class BaseMetadata:
 class NewSnapshot:
     """A snapshot that Iceberg has made and the table does not have yet: its parent, summary and manifest list.
 
-    If its parent is not the newest snapshot any more, it is not committed, whatever the check says.
+    If its parent is no longer the newest snapshot, it is not committed, whatever the check says.
     """
 
     parent_id: int | None

@@ -35,17 +35,16 @@ class JavaTable:
             catalog.invalidateTable(identifier)
             self.table = catalog.loadTable(identifier)
             self.operations = self.table.operations()
-        # A plan may have thousands of files, and each of these costs several calls to the JVM.
+            # A plan may have thousands of files, and each of these costs several calls to the JVM.
+            self._modes = self.iceberg.MetricsConfig.forTable(self.table)
+            self._io, self._sort_orders = self.table.io(), self.table.sortOrders()
+            self._parser, self._mapper = self.iceberg.ContentFileParser, self.iceberg.util.JsonUtil.mapper()
+            self._parquet, self._data_files = self.iceberg.parquet.ParquetUtil, self.iceberg.DataFiles
+            list_class, long_class = map(self.jvm.java.lang.Class.forName, ("java.util.ArrayList", "java.lang.Long"))
+            types = self._mapper.getTypeFactory()
+            self._list_of_longs = types.constructCollectionType(list_class, long_class)
         self._specs: dict[int, Any] = {}
-        self._modes = self.iceberg.MetricsConfig.forTable(self.table)
         self._is_full: dict[int, bool] = {}
-        self._parser, self._mapper = self.iceberg.ContentFileParser, self.iceberg.util.JsonUtil.mapper()
-        self._parquet, self._data_files = self.iceberg.parquet.ParquetUtil, self.iceberg.DataFiles
-        self._io, self._sort_orders = self.table.io(), self.table.sortOrders()
-        java_class = self.jvm.java.lang.Class.forName
-        self._list_of_longs = self._mapper.getTypeFactory().constructCollectionType(
-            java_class("java.util.ArrayList"), java_class("java.lang.Long")
-        )
 
     def spec(self, spec_id: int) -> Any:
         """Return a partition spec of the table."""
