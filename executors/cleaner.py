@@ -280,6 +280,8 @@ class _TableCleaning:
             self._unswept |= self._awaiting_sweep(partitions)
         if unswept := partitions & self._unswept.keys():
             raise Conflict(_sweep_first(self._unswept[min(unswept)]))
+        if beside := self._unswept_beside(batch):
+            raise Conflict(_sweep_first(beside[min(beside)]))
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
@@ -287,15 +289,30 @@ class _TableCleaning:
     def _keep_unswept(self, deletable: Sequence[SupersededRecord]) -> list[SupersededRecord]:
         """Keep the versions of plans whose partitions the sweep has to process first, and return the others."""
         unswept = self._awaiting_sweep({d.version.partition for d in deletable})
+        is_any_beside = bool(unswept or self._unswept_beside(deletable))
         others: list[SupersededRecord] = []
         for plan in _by_plan(deletable):
-            waiting = {d.version.partition for d in plan} & unswept.keys()
+            waiting = {name: unswept[name] for name in {d.version.partition for d in plan} & unswept.keys()}
+            if not waiting and is_any_beside:
+                waiting = dict(self._unswept_beside(plan))
             if not waiting:
                 others += plan
                 continue
             for d in plan:
-                self._record_kept(d, _sweep_first(unswept[min(waiting)]))
+                self._record_kept(d, _sweep_first(waiting[min(waiting)]))
         return others
+
+    def _unswept_beside(self, batch: Sequence[SupersededRecord]) -> Mapping[str, str]:
+        """Return the other partitions that left the directories of a batch and that the sweep has to process first.
+
+        They may need late files there, and an overwrite there replaced their rows as well.
+        """
+        if self._relocations is None:
+            return {}
+        partitions = {d.version.partition for d in batch}
+        directories = {d.version.path.rpartition("/")[0] for d in batch}
+        others = self._relocations.partitions_that_left(self._table, directories) - partitions
+        return self._awaiting_sweep(others) if others else {}
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
         return partitions_awaiting_sweep(

@@ -119,10 +119,12 @@ class RelocationStore(PlanStore, Protocol):
         partition: str,
         targets: Sequence[tuple[LocatedFile, str]],
         arrived_ms: Mapping[LocatedFile, int],
+        former_names: Collection[str] = (),
     ) -> None:
         """Record late copies before they are made: each source with its target. A finished pair stays finished.
 
-        ``arrived_ms`` has the arrival times of the sources; the first record of a source stays.
+        ``arrived_ms`` has the arrival times of the sources; the first record of a source stays. Raises Integrity if a
+        source is recorded under one of ``former_names``, the other names of this partition.
         """
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:

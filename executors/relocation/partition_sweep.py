@@ -263,7 +263,7 @@ class PartitionSweep:
                 copies = [path for path in there if path.startswith(head) and path.endswith(tail)]
                 pairs += [(source, path) for path in copies[:1]]
         if pairs:
-            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
+            self._begin_late_copies(record, state, pairs)
         return bool(pairs)
 
     def _finish_copied(self, record: RelocatedPartition, state: PartitionState) -> bool:
@@ -304,10 +304,16 @@ class PartitionSweep:
         self._writer.remove_copies(sorted(begun - seen_by_readers), elsewhere.union(*shown.values()))
         return seen_by_readers
 
+    def _begin_late_copies(
+        self, record: RelocatedPartition, state: PartitionState, pairs: Sequence[tuple[LocatedFile, str]]
+    ) -> None:
+        names = {*record.former_names, *self._locked} - {self._partition}
+        self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms, former_names=names)
+
     def _copy_late_files(self, record: RelocatedPartition, state: PartitionState, files: Sequence[LocatedFile]) -> None:
         pairs = [(file, self._writer.target_path(file, record.latest.location, self._nonce)) for file in files]
         if pairs:
-            self._fenced_store.begin_late_copies(self._table, self._partition, pairs, state.arrived_ms)
+            self._begin_late_copies(record, state, pairs)
             failpoint("carry_recorded")
             gone = self._writer.copy_hidden(pairs)
             copies = [(file, target) for file, target in pairs if file not in gone]
@@ -396,7 +402,7 @@ class PartitionSweep:
         assert location is not None
         along = [(file, self._writer.target_path(file, location, self._nonce)) for file in decision.files_to_copy]
         if along:
-            self._fenced_store.begin_late_copies(self._table, self._partition, along, state.arrived_ms)
+            self._begin_late_copies(record, state, along)
             failpoint("carry_recorded")
             self._writer.create_location(location, record.latest.location)
             if self._writer.copy_hidden(along):

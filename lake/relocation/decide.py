@@ -439,7 +439,13 @@ def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[
         return ()
     own = [previous for previous in record.previous_locations if previous.location == directory]
     # If a deletion was begun, it may not have deleted its first file yet: these files have to be moved too.
-    replaced = [file for previous in own for file in (*previous.expected_files, *previous.deleting_files)]
+    replaced = [
+        file
+        for previous in own
+        for file in (*previous.expected_files, *previous.deleting_files)
+        # The other partition would take their absence for an overwrite.
+        if file not in previous.shared_files
+    ]
     return tuple(file for file in replaced if file.directory == directory)
 
 
@@ -609,6 +615,9 @@ def _decide_undo(
     if last.possible_files:
         deleted = "other replaced files there have been or are being deleted"
         return _halt(f"{what}, and {deleted}: it is unknown which of the file's rows are read")
+    if last.shared_files:
+        other = "another partition has replaced the files there as well"
+        return _halt(f"{what}, and {other}: it is unknown which of the file's rows are read")
     if sum(finding.change is LocationChange.MODIFIED for finding in changed) > 1:
         return _halt(f"{what}, and files of another location were rewritten as well")
     assert state.location is not None

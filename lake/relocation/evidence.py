@@ -241,6 +241,8 @@ def _inspect_previous_location(
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.
         previous = replace(previous, expected_files=in_place)
+    if state.renamed_to is not None or state.is_moved_on:
+        previous = _without_shared_files(previous)
     previous = _without_deletion_that_removed_nothing(previous, there)
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}
     late = _late_files(previous, state, record)
@@ -283,13 +285,17 @@ def _inspect_previous_location(
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     count = f"{len(gone)} of {len(previous.expected_files)} files of {location_label(location)} are gone"
-    if not late:
+    if not late and previous.shared_files.isdisjoint(gone):
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
         return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if grown and is_part and set(gone) <= grown.keys():
         return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=grown)
+    if not previous.shared_files.isdisjoint(gone):
+        # The other partition's sweep may just have moved them aside, or a restored database may lack their deletion.
+        reason = f"{count}, which another partition has replaced since"
+        return LocationFinding(location=location, change=LocationChange.IN_PROGRESS, reason=reason, late_files=late)
     if not previous.expected_files or there.is_cleaning_begun or (gone and previous.is_cleaning_begun):
         after = "after lakefold began to delete there: it is unknown whether they replace the remaining files"
         reason = f"files were written to {location_label(location)} {after}"
@@ -442,6 +448,18 @@ def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: Lo
         return previous
     possible = tuple(file for file in previous.possible_files if file not in previous.deleting_files)
     return replace(previous, expected_files=expected, possible_files=possible, deleting_files=())
+
+
+def _without_shared_files(previous: PreviousLocation) -> PreviousLocation:
+    """Return ``previous`` as if nothing were known about its shared files: the other partition may be the same one."""
+    shared = previous.shared_files
+    return replace(
+        previous,
+        expected_files=tuple(file for file in previous.expected_files if file not in shared),
+        possible_files=tuple(dict.fromkeys((*previous.possible_files, *shared))),
+        deleting_files=tuple(file for file in previous.deleting_files if file not in shared),
+        shared_files=frozenset(),
+    )
 
 
 def _complete_ms(file: LocatedFile, arrived_ms: int) -> int:

@@ -17,6 +17,9 @@ class PreviousLocation:
 
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``deleting_files`` are the possible files whose deletion has begun and is not recorded as ended.
+    ``shared_files`` are those that another partition of the table, which was read from the same directory, has replaced
+    since: they await their deletion under that partition's plan. ``shared_with`` are the relocations under which they
+    do, each as its token and its partition.
     ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds.
@@ -31,6 +34,8 @@ class PreviousLocation:
     expected_files: tuple[LocatedFile, ...]
     possible_files: tuple[LocatedFile, ...] = ()
     deleting_files: tuple[LocatedFile, ...] = ()
+    shared_files: frozenset[LocatedFile] = frozenset()
+    shared_with: frozenset[tuple[str, str]] = frozenset()
     is_cleaning_begun: bool = False
     token: str = ""
     plan_id: str = ""

@@ -150,9 +150,9 @@ def test_a_suspended_sweeps_writes_to_the_database_do_not_undo_those_of_another_
         table.hours_pass()
         table.swept()
 
-    def slow(store: RelocationJournal, *arguments: Any) -> None:
+    def slow(store: RelocationJournal, *arguments: Any, **options: Any) -> None:
         table.hook("write")
-        write(store, *arguments)
+        write(store, *arguments, **options)
 
     monkeypatch.setattr(RelocationJournal, method, slow)
     table.hooks["write"] = hours

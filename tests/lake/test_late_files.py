@@ -93,6 +93,51 @@ def test_rule_2_a_deletion_that_removed_nothing_does_not_hide_a_writers_changes(
     assert decision_for(location_with(LATE_FILE), previous=ended).action is RelocationAction.HALT
 
 
+def test_rule_2_files_that_another_partition_has_replaced_too_show_appends_but_not_who_removed_them():
+    files = PREVIOUS.expected_files
+    shared = replace(PREVIOUS, shared_files=frozenset(files))
+    assert decision_for(UNCHANGED, previous=shared).action is RelocationAction.NOTHING
+    assert decision_for(location_with(*files, LATE_FILE), previous=shared).files_to_copy == (LATE_FILE,)
+    own = replace(shared, expected_files=(*files, LATE_FILE))
+    for there in (location_with(LATE_FILE), location_with(*files[:1]), location_with()):
+        for previous in (shared, own):
+            waiting = decide(relocated(previous), partition_at(original=there, current=PUBLISHED_FILES), NO_TIME)
+            assert (waiting.action, waiting.emptied_locations) == (RelocationAction.WAIT, ())
+            halt = decide(relocated(previous), partition_at(original=there, current=PUBLISHED_FILES), WRITER_GRACE)
+            assert (halt.action, "which another partition has replaced since" in halt.reason) == (
+                RelocationAction.HALT,
+                True,
+            )
+    begun = replace(shared, expected_files=(), possible_files=files, deleting_files=files, is_cleaning_begun=True)
+    assert decision_for(location_with(*files, LATE_FILE), previous=begun).files_to_copy == (LATE_FILE,)
+    assert decision_for(location_with(files[0]), previous=begun).action is RelocationAction.NOTHING
+    assert decision_for(location_with(files[0], LATE_FILE), previous=begun).action is RelocationAction.HALT
+
+
+def test_rule_7_a_late_file_that_grew_after_another_partition_had_copied_it_too_replaces_its_copy():
+    files, copied = PREVIOUS.expected_files, (*PREVIOUS.expected_files, LATE_FILE)
+    previous = replace(PREVIOUS, expected_files=copied, shared_files=frozenset(copied))
+    copy = replace(LATE_FILE, path="current/copy")
+    late_copy = LateCopy(row_id=1, partition="p", source=LATE_FILE, target=copy.path, is_done=True)
+    record, grown = relocated(previous, late_copies=(late_copy,)), grown_file(LATE_FILE)
+    state = partition_at(original=location_with(*files, grown), current=location_with(*record.latest.files, copy))
+    decision = decide(record, state, NO_TIME)
+    assert decision.action is RelocationAction.REPLACE_COPIES
+    assert [(one.recorded, one.current) for one in decision.modified_files] == [(LATE_FILE, grown)]
+    overwritten = location_with(*(grown_file(one) for one in copied))
+    waiting = decide(record, replace(state, locations={**state.locations, "original": overwritten}), NO_TIME)
+    assert waiting.action is RelocationAction.WAIT, "all files of this name are new"
+
+
+def test_rule_7_files_that_a_renamed_partition_has_replaced_under_its_later_name_show_nothing():
+    """The two partitions are one, and would get a late file twice."""
+    files = PREVIOUS.expected_files
+    record = relocated(replace(PREVIOUS, shared_files=frozenset(files)))
+    state = partition_at(original=location_with(*files, LATE_FILE), current=PUBLISHED_FILES)
+    for now in (replace(state, renamed_to="q"), replace(state, renamed_to="q", moved_on_as="q")):
+        assert decide(record, now, NO_TIME).action is RelocationAction.HALT
+
+
 def test_rule_2_two_overwrites_are_ordered_if_one_ended_before_the_other_began_and_otherwise_halt():
     ours, theirs = file("original/new", EARLY), file("current/new", LATE)
     decision = decision_for(location_with(ours), location_with(theirs))
@@ -295,7 +340,9 @@ def test_rule_7_an_input_of_the_rewrite_that_grew_relocates_the_partition_back_w
         "it was relocated again since"
     )
     deleted = replace(previous, possible_files=(file("original/deleted", INPUTS),))
-    assert decision_for(original, previous=deleted).action is RelocationAction.HALT
+    shared = replace(previous, shared_files=frozenset(taken[1:]))
+    for unclear in (deleted, shared):
+        assert decision_for(original, previous=unclear).action is RelocationAction.HALT
 
 
 def test_rule_7_a_source_that_was_removed_before_its_copy_is_not_a_file_that_grew():

@@ -454,6 +454,10 @@ def test_rule_6_replaced_files_of_a_dropped_or_recreated_partition_are_orphaned_
     assert orphaned_inputs(replace(relocated(ended), original_location="original"), again) == (second,), (
         "the cleaner has deleted the other one"
     )
+    shared = replace(cleaning, shared_files=frozenset({first}))
+    assert orphaned_inputs(replace(relocated(shared), original_location="original"), again) == (second,), (
+        "another partition would miss the other one"
+    )
     middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
     assert orphaned_inputs(replace(relocated(middle), original_location="original"), again) == ()
 

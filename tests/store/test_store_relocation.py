@@ -16,7 +16,14 @@ from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
 from lake.relocation.decide import reverted_by_writer
-from lake.relocation.model import LocationState, NamedRelocation, PartitionState, RelocatedPartition
+from lake.relocation.model import (
+    LocationState,
+    ModifiedFile,
+    NamedRelocation,
+    PartitionState,
+    PreviousLocation,
+    RelocatedPartition,
+)
 from service.control.store import ErrorClass, PartitionsLocked, Store
 
 pytestmark = pytest.mark.paired("database_url")
@@ -85,14 +92,127 @@ def test_a_late_copy_has_one_row_for_all_attempts_and_its_source_waits_for_delet
     assert [carry.arrived_ms for carry in known(store).late_copies] == [6_000], "a copy is no arrival"
 
 
-def test_a_late_file_of_a_directory_that_two_partitions_left_is_copied_for_one_of_them_only(store: Store) -> None:
+def test_a_late_file_of_a_directory_that_two_partitions_left_is_copied_once_for_each(store: Store) -> None:
     late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=1_000)
     completed(store)
-    store.begin_late_copies(TRIPS, "dt=1", [(late, "v1/dt=1/carried.parquet")], {})
-    with pytest.raises(Integrity, match="is copied for partition dt=1 only"):
+    left_too(store)
+    for _ in range(2):
+        store.begin_late_copies(TRIPS, "dt=1", [(late, "v1/dt=1/carried.parquet")], {})
         store.begin_late_copies(TRIPS, "dt=2", [(late, "v2/dt=2/carried.parquet")], {})
-    (record,) = store.relocated_partitions(TRIPS, ["dt=1"])
-    assert [(one.target, one.is_done) for one in record.late_copies] == [("v1/dt=1/carried.parquet", False)]
+    with pytest.raises(Integrity, match="is copied for partition dt=1 only"):
+        store.begin_late_copies(TRIPS, "dt=3", [(late, "v3/dt=3/carried.parquet")], {}, former_names={"dt=1"})
+    records = store.relocated_partitions(TRIPS)
+    assert [[(one.target, one.is_done) for one in record.late_copies] for record in records] == [
+        [("v1/dt=1/carried.parquet", False)],
+        [("v2/dt=2/carried.parquet", False)],
+    ]
+
+
+def left_too(store: Store) -> Plan:
+    """Partition ``dt=2``, which was read from the same files, leaves the directory of ``dt=1`` as well."""
+    plan = add(store, "dt=2")
+    new = LocatedFile(path="v2/dt=2/new.parquet", bytes=9, modified_ms=9_000)
+    move = Relocation(partition="dt=2", token="v2", previous_location="dt=1", location="v2/dt=2", files=(new,))
+    commit = commit_of(plan, "v2")
+    files = tuple(replace(one, path=one.path.replace("dt=2/", "dt=1/")) for one in commit.superseded)
+    store.complete(claimed(store), replace(commit, superseded=files, relocations=(move,)), figures_of(plan), {})
+    return plan
+
+
+def directory_of_both(store: Store) -> PreviousLocation:
+    """The directory that ``dt=1`` has left, and from which ``dt=2`` was read afterwards."""
+    return store.relocated_partitions(TRIPS, ["dt=1"])[0].previous_locations[0]
+
+
+def test_files_that_another_partition_has_replaced_too_are_expected_until_their_deletion_begins(store: Store) -> None:
+    completed(store)
+    (before,) = known(store).previous_locations
+    left_too(store)
+    files = frozenset(before.expected_files)
+    assert directory_of_both(store) == replace(before, shared_files=files, shared_with=frozenset({("v2", "dt=2")}))
+    first, second = store.awaiting_deletion(TRIPS)
+    assert {first.version.partition, second.version.partition} == {"dt=2"}, "deleted after its retention"
+    store.begin_deletion([first.row_id])
+    begun = directory_of_both(store)
+    assert [one.path for one in begun.expected_files] == [second.version.path]
+    assert [one.path for one in begun.deleting_files] == [first.version.path]
+    assert (begun.deleting_files, begun.is_cleaning_begun, begun.shared_files) == (begun.possible_files, True, files)
+    store.mark_deleted([first.row_id])
+    ended = directory_of_both(store)
+    assert ended == replace(begun, deleting_files=())
+
+
+def test_files_that_a_writer_has_removed_from_another_partition_are_expected_until_they_are_seen_removed(
+    store: Store,
+) -> None:
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    (_, other) = store.relocated_partitions(TRIPS)
+    store.record_removed_files(TRIPS, other.previous_locations[0], files)
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.is_cleaning_begun) == (files, False)
+    store.record_removed_files(TRIPS, shared, files)
+    assert (directory_of_both(store).expected_files, directory_of_both(store).shared_files) == ((), frozenset())
+
+
+@pytest.mark.parametrize("owner", ["dt=1", "dt=2"])
+def test_a_late_file_that_grew_after_two_partitions_had_copied_it_is_expected_until_each_has_its_new_rows(
+    store: Store, owner: str
+) -> None:
+    completed(store)
+    left_too(store)
+    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=10_000)
+    grown = replace(late, bytes=2, modified_ms=20_000)
+
+    def record_of(partition: str) -> RelocatedPartition:
+        return store.relocated_partitions(TRIPS, [partition])[0]
+
+    def late_files(partition: str) -> list[LocatedFile]:
+        return [one for one in record_of(partition).previous_locations[0].expected_files if one.path == late.path]
+
+    for partition in sorted(["dt=1", "dt=2"], key=owner.__eq__):
+        store.begin_late_copies(TRIPS, partition, [(late, f"{partition}/carried.parquet")], {})
+        record = record_of(partition)
+        store.end_late_copies(TRIPS, [(record.late_copies[0], record.previous_locations[0])])
+    (other,) = {"dt=1", "dt=2"} - {owner}
+    for partition, expected in ((owner, (grown, late)), (other, (grown, grown))):
+        record, copy = record_of(partition), replace(grown, path=f"{partition}/carried.parquet")
+        modified = ModifiedFile(recorded=late, current=grown, copy_path=copy.path)
+        store.record_modified_files(TRIPS, record.latest, [(modified, record.previous_locations[0], copy)])
+        assert (late_files(owner), late_files(other)) == ([expected[0]], [expected[1]])
+
+
+def test_files_of_a_directory_to_which_another_partition_has_returned_are_expected(store: Store) -> None:
+    """If they are gone, a writer has removed them: lakefold did not begin to delete them."""
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    store.close_superseded({one.row_id: "dt=2 is there again" for one in store.awaiting_deletion(TRIPS)})
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.shared_files, shared.possible_files) == (files, frozenset(files), ())
+
+
+def test_a_file_is_expected_while_a_later_file_of_its_name_is_deleted_for_another_partition(store: Store) -> None:
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    (_, other) = store.relocated_partitions(TRIPS)
+    later = [replace(one, bytes=one.bytes + 1) for one in files]
+    store.supersede_files(TRIPS, "dt=2", other.previous_locations[0], later)
+    store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.shared_files, shared.deleting_files) == (files, frozenset(files), ())
+
+
+def test_files_that_were_moved_aside_for_another_partition_are_not_expected(store: Store) -> None:
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    (_, other) = store.relocated_partitions(TRIPS)
+    aside = {file: f"aside/{file.path}" for file in files}
+    store.record_archived_files(TRIPS, "dt=2", other.previous_locations[0], aside)
+    assert (directory_of_both(store).expected_files, directory_of_both(store).possible_files) == ((), files)
 
 
 def test_a_begun_relocation_counts_once_it_is_made_and_its_replaced_files_wait_for_deletion_from_then_on(

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 from databases import sqlite_at, store_at
 from relocated import NEW, completed, known, moved_on
-from sqlalchemy import Pool, event
+from sqlalchemy import Engine, Pool, event
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from lake.plan import Relocation
@@ -183,6 +183,30 @@ def test_the_cost_of_reading_a_partition_does_not_depend_on_the_partitions_of_it
     assert costs["recent", 500] < 2 * costs["recent", 2], costs
 
 
+def test_the_cost_of_finding_the_partitions_that_left_a_directory_does_not_depend_on_other_relocations(
+    tmp_path: Path,
+) -> None:
+    """The cleaner asks for them before each batch of a deletion."""
+    costs = []
+    with contextlib.closing(store_at(tmp_path)) as opened:
+        plan = completed(opened)
+        for count in (1, 2_000):
+            sql(
+                sqlite_at(tmp_path),
+                "INSERT INTO place_move (table_name, partition_path, token, plan_id, left_place, place, files, "
+                "left_files, partition_made_at, begun_at_ms, made_at_ms) WITH RECURSIVE numbers(n) AS (VALUES (1) "
+                "UNION ALL SELECT n + 1 FROM numbers WHERE n < :count) SELECT :table, 'dt=x' || n, 'token' || :count, "
+                ":plan, 'dt=x' || n, 'v/dt=x' || n, '[]', '[]', 1, 1, 1 FROM numbers",
+                count=count,
+                plan=plan.plan_id,
+                table=TRIPS.name,
+            )
+            left = partial(opened.partitions_that_left, TRIPS, ["dt=1"])
+            assert left() == {"dt=1"}
+            costs.append(sqlite_steps(left))
+    assert costs[1] < 2 * costs[0], costs
+
+
 def test_the_cost_of_recording_a_commit_does_not_depend_on_other_tables_replaced_files(tmp_path: Path) -> None:
     costs = []
     for count in (1, 2_000):
@@ -204,6 +228,55 @@ def test_the_cost_of_recording_a_commit_does_not_depend_on_other_tables_replaced
             complete = partial(opened.complete, claimed(opened), commit_of(second, "2"), figures_of(second), {})
             costs.append(sqlite_steps(complete))
     assert costs[1] < 2 * costs[0], costs
+
+
+def test_the_cost_of_files_that_another_partition_has_replaced_too_is_that_of_a_few_statements(tmp_path: Path) -> None:
+    count = 2_000
+    with contextlib.closing(store_at(tmp_path)) as opened:
+        first, second = completed(opened), add(opened, "dt=2")
+        opened.complete(claimed(opened), commit_of(second, "v2"), figures_of(second), {})
+        for plan, partition, instant in ((first, "dt=1", "v1"), (second, "dt=2", "v2")):
+            sql(
+                sqlite_at(tmp_path),
+                "INSERT INTO superseded_version (plan_id, table_name, partition_path, path, bytes, instant, "
+                "modified_at_ms, superseded_at_ms) WITH RECURSIVE numbers(n) AS (VALUES (1) UNION ALL SELECT n + 1 "
+                "FROM numbers WHERE n < :count) "
+                "SELECT :plan, :table, :partition, 'file' || n, 1, :instant, 1, 1 FROM numbers",
+                count=count,
+                plan=plan.plan_id,
+                table=TRIPS.name,
+                partition=partition,
+                instant=instant,
+            )
+        load = partial(opened.relocated_partitions, TRIPS, ["dt=1"])
+        (before, statements_before), (record,) = steps_and_statements(load), load()
+        assert not record.previous_locations[0].shared_files
+        sql(
+            sqlite_at(tmp_path),
+            "UPDATE superseded_version SET deleted_at_ms = 1, closed_reason = :reason "
+            "WHERE plan_id = :plan AND path LIKE 'file%'",
+            plan=first.plan_id,
+            reason=f"replaced again, as v2 of plan {second.plan_id}",
+        )
+        (after, statements_after), (record,) = steps_and_statements(load), load()
+    assert len(record.previous_locations[0].shared_files) == count
+    assert statements_after <= statements_before + count / 500
+    assert after < 5 * before, (before, after)
+
+
+def steps_and_statements(call: Callable[[], object]) -> tuple[int, int]:
+    """Count the steps of SQLite's virtual machine, and the statements, that a call takes."""
+    statements = 0
+
+    def count(*_: object) -> None:
+        nonlocal statements
+        statements += 1
+
+    event.listen(Engine, "before_cursor_execute", count)
+    try:
+        return sqlite_steps(call), statements
+    finally:
+        event.remove(Engine, "before_cursor_execute", count)
 
 
 def sqlite_steps(call: Callable[[], object]) -> int:

@@ -10,21 +10,25 @@ from late_writing import (
     PARTITION,
     added_again,
     data_files,
+    deletion_begun,
     dropped,
     halted,
     here,
     home,
     in_partition,
+    overwrite,
     resolved,
     rows_in,
     swept,
     write,
 )
 from renaming import lose_database
+from test_hive_restored_database import backup, set_back
 from toys.bench import Bench
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.sweep import resolve_partitions, sweep_partitions
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -72,8 +76,8 @@ def test_rule_2_a_partition_whose_files_another_one_had_replaced_stays_where_it_
     assert data_files(home(bench)) == []
     bench.sweep()
     assert (place_of_other(bench), rows_in(place)) == (place, sorted([*before, *late]))
-    # A late file may be that of the other partition, which is still read.
-    assert set(bench.store.halted_partitions(bench.table)) == (set() if is_dropped else {PARTITION})
+    assert is_dropped or set(late) < set(in_partition(bench)), "the late file is the other partition's as well"
+    assert bench.store.halted_partitions(bench.table) == {}
 
 
 def test_rule_2_files_that_a_partition_left_twice_are_deleted_as_one_if_the_database_is_lost(
@@ -128,22 +132,274 @@ def test_rule_6_a_late_file_that_was_copied_is_not_read_again_if_the_database_is
     assert (in_partition(bench), halted(bench)) == (sorted(anew), None)
 
 
-def test_rule_5_a_late_file_in_a_directory_that_two_partitions_left_is_copied_once(known: Bench):
-    """The copy counted for one of the two partitions only, and each sweep copied the file again for the other one."""
+def test_rule_5_a_late_file_in_a_directory_that_two_partitions_left_is_copied_to_both_once(known: Bench):
+    """Without lakefold, both partitions would be read from it. It halted one of them."""
     bench = known
     added(bench)
     compacted(bench, OTHER)
-    write(home(bench), 900, 910)
-    bench.sweep()
-    assert halted(bench) is not None
+    one, other = in_partition(bench), rows_in(place_of_other(bench))
+    for name, low in (("part-late.parquet", 900), ("part-later.parquet", 910)):
+        late = write(home(bench), low, low + 10, name)
+        one, other = sorted([*one, *late]), sorted([*other, *late])
+        for _ in range(3):
+            bench.sweep()
+            assert (halted(bench), in_partition(bench), rows_in(place_of_other(bench))) == (None, one, other)
+    assert swept(bench) == SweepReport()
+
+
+def left_by_both(bench: Bench) -> tuple[list[str], list[str]]:
+    """Relocate the second partition out of the directory of the first one, too; returns the rows of both."""
+    added(bench)
+    compacted(bench, OTHER)
+    return in_partition(bench), rows_in(place_of_other(bench))
+
+
+@pytest.mark.parametrize("is_appended_first", [False, True], ids=["at once", "after an append"])
+def test_rule_5_an_overwrite_of_a_directory_that_two_partitions_left_is_seen_by_both(
+    known: Bench, is_appended_first: bool
+):
+    """An append that was copied must not hide that the other files are gone later."""
+    bench = known
+    one, _ = left_by_both(bench)
+    place = here(bench)
+    if is_appended_first:
+        files, late = data_files(home(bench)), write(home(bench), 900, 910)
+        bench.sweep()
+        one = sorted([*one, *late])
+        assert in_partition(bench) == one
+        for path in files:
+            path.unlink()
+    else:
+        anew = overwrite(home(bench), 500, 510)
+    assert swept(bench).halt_reasons == {}
+    assert swept(bench).halt_reasons == {}
+    assert (here(bench), in_partition(bench)) == (place, one), "the sweep waits"
+    if not is_appended_first:
+        assert (place_of_other(bench), rows_in(home(bench))) == (home(bench), sorted(anew))
+    reasons = swept(bench, grace=timedelta()).halt_reasons
+    assert "which another partition has replaced since" in reasons[PARTITION]
+    assert (OTHER in reasons) is is_appended_first
+    assert (here(bench), in_partition(bench)) == (place, one)
     resolved(bench, LocationChoice.CURRENT)
     bench.store.resume(bench.table.name, "ada")
-    one, other = in_partition(bench), rows_in(place_of_other(bench))
-    late = write(home(bench), 910, 920, "part-later.parquet")
-    for _ in range(4):
-        bench.sweep()
-    assert (in_partition(bench), rows_in(place_of_other(bench))) in (
-        (sorted([*one, *late]), other),
-        (one, sorted([*other, *late])),
-        (sorted([*one, *late]), sorted([*other, *late])),
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    before = rows_in(place_of_other(bench))
+    bench.clean()
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    assert rows_in(place_of_other(bench)) == before
+
+
+def test_rule_7_a_partition_that_returned_to_a_directory_that_another_one_had_left_too_keeps_its_files(known: Bench):
+    bench = known
+    one, other = left_by_both(bench)
+    first = min(data_files(home(bench)))
+    grown = set(write(home(bench), 900, 950, first.name))
+    assert swept(bench).halt_reasons.keys() == {PARTITION}
+    assert place_of_other(bench) == home(bench)
+    resolve_partitions(
+        bench.table, LocationChoice.CURRENT, bench.context(), format=bench.format, partitions=[PARTITION]
     )
+    bench.store.resume(bench.table.name, "ada")
+    assert (swept(bench), halted(bench), in_partition(bench)) == (SweepReport(), None, one)
+    other = rows_in(home(bench))
+    assert grown < set(other)
+    late = write(home(bench), 910, 920)
+    for _ in range(2):
+        swept(bench)
+        bench.clean()
+        assert (halted(bench), place_of_other(bench)) == (None, home(bench))
+        assert rows_in(home(bench)) == sorted([*other, *late])
+        assert in_partition(bench) == sorted([*one, *late])
+
+
+def swept_only(bench: Bench, *partitions: str) -> None:
+    """Sweep these partitions one after the other: the last one gets the record of a file that both have left."""
+    for partition in partitions:
+        sweep_partitions(bench.table, bench.context(), format=bench.format, partitions=[partition])
+
+
+@pytest.mark.parametrize("owner", [PARTITION, OTHER], ids=["left it first", "left it last"])
+def test_rule_7_a_late_file_that_grows_in_a_directory_that_two_partitions_left_is_read_once_in_both(
+    known: Bench, owner: str
+):
+    """The one that had not copied it last got the file twice: in its first and in its present length."""
+    bench = known
+    one, other = left_by_both(bench)
+    write(home(bench), 900, 910)
+    swept_only(bench, *sorted([PARTITION, OTHER], key=owner.__eq__))
+    for high in (950, 980):
+        grown = write(home(bench), 900, high)
+        for _ in range(2):
+            swept(bench)
+            assert halted(bench) is None
+            assert in_partition(bench) == sorted([*one, *grown])
+            assert rows_in(place_of_other(bench)) == sorted([*other, *grown])
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+
+
+@pytest.mark.parametrize("overwritten", ["with the late file", "without the late file"])
+def test_rule_5_an_overwrite_after_a_late_file_that_the_first_partition_copied_last_halts_both(
+    known: Bench, overwritten: str
+):
+    """Once a person had moved the other one back, the first one took the overwrite for its own, or for an append."""
+    bench = known
+    one, other = left_by_both(bench)
+    late = write(home(bench), 900, 910)
+    swept_only(bench, OTHER, PARTITION)
+    place, one, other = here(bench), sorted([*one, *late]), sorted([*other, *late])
+    for path in data_files(home(bench)):
+        if overwritten == "with the late file" or path.name != "part-late.parquet":
+            path.unlink()
+    anew = write(home(bench), 500, 510, "part-anew.parquet")
+    assert (swept(bench), halted(bench)) == (SweepReport(waiting=2), None)
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+    assert swept(bench, grace=timedelta()).halt_reasons.keys() == {PARTITION, OTHER}
+    resolve_partitions(bench.table, LocationChoice.PREVIOUS, bench.context(), format=bench.format, partitions=[OTHER])
+    bench.store.resume(bench.table.name, "ada")
+    assert place_of_other(bench) == home(bench)
+    bench.clean()
+    assert set(anew) <= set(rows_in(home(bench)))
+    for _ in range(2):
+        assert swept(bench).halt_reasons == {}
+        assert (here(bench), in_partition(bench)) == (place, one)
+    assert "which another partition has replaced since" in swept(bench, grace=timedelta()).halt_reasons[PARTITION]
+    assert (here(bench), in_partition(bench)) == (place, one)
+
+
+@pytest.mark.parametrize("before", ["nothing", "an append", "an append that the overwrite misses"])
+def test_rule_5_an_overwrite_under_the_same_names_whose_files_the_other_partition_has_compacted_is_no_append(
+    known: Bench, before: str
+):
+    """Hive names the files of each overwrite alike. The first partition got their rows beside its own."""
+    bench = known
+    one, _ = left_by_both(bench)
+    place, names = here(bench), sorted(path.name for path in data_files(home(bench)))
+    if before != "nothing":
+        late = write(home(bench), 900, 910)
+        swept_only(bench, OTHER, PARTITION)
+        one = sorted([*one, *late])
+        assert in_partition(bench) == one
+    for number, name in enumerate(names):
+        write(home(bench), 500 + 3 * number, 503 + 3 * number, name)
+    if before == "an append":
+        (home(bench) / "part-late.parquet").unlink()
+    swept(bench)
+    if before != "nothing":
+        swept(bench, grace=timedelta())
+        resolve_partitions(
+            bench.table, LocationChoice.PREVIOUS, bench.context(), format=bench.format, partitions=[OTHER]
+        )
+        bench.store.resume(bench.table.name, "ada")
+    assert place_of_other(bench) == home(bench)
+    compacted(bench, OTHER)
+    for _ in range(2):
+        swept(bench)
+        assert (here(bench), in_partition(bench)) == (place, one)
+    assert PARTITION in swept(bench, grace=timedelta()).halt_reasons
+    assert (here(bench), in_partition(bench)) == (place, one)
+
+
+@pytest.mark.parametrize("merged", [PARTITION, OTHER, f"{PARTITION} and {OTHER}"])
+def test_rule_2_a_late_file_that_two_partitions_have_is_not_copied_again_if_the_database_is_lost(
+    known: Bench, merged: str
+):
+    """The names of the copies show of which file they are, but only their directories show of which partition."""
+    bench = known
+    left_by_both(bench)
+    write(home(bench), 900, 910)
+    bench.sweep()
+    for partition in merged.split(" and "):
+        write(bench.case.places(bench.table)[partition], 950, 960, "part-appended.parquet")  # type: ignore[attr-defined]
+        bench.request(partitions=[partition])
+        assert bench.run().result is RunResult.COMPLETED
+    rows_before = in_partition(bench), rows_in(place_of_other(bench))
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+        assert halted(bench) is None
+        assert (in_partition(bench), rows_in(place_of_other(bench))) == rows_before
+
+
+@pytest.mark.parametrize("last", [PARTITION, OTHER, None])
+def test_rule_2_files_that_were_deleted_for_another_partition_after_the_backup_are_waited_for_by_none(
+    known: Bench, last: str | None
+):
+    """The deletion is marked under the relocation of the partition that replaced the files last."""
+    bench = known
+    left_by_both(bench)
+    if last is not None:
+        write(home(bench), 900, 910)
+        swept_only(bench, *sorted([PARTITION, OTHER], key=last.__eq__))
+    to, rows_before = backup(bench), (in_partition(bench), rows_in(place_of_other(bench)))
+    bench.clean()
+    assert data_files(home(bench)) == []
+    set_back(bench, to)
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    assert bench.clean().kept == ()
+    write(home(bench), 910, 920)
+    bench.sweep()
+    reasons = bench.store.halted_partitions(bench.table)
+    assert {name for name in reasons if "after lakefold began to delete there" in reasons[name]} == {PARTITION, OTHER}
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == rows_before
+
+
+@pytest.mark.parametrize("died", ["before the first file", "after the first file", "without the metastore"])
+def test_rule_2_a_deletion_that_was_begun_for_one_partition_is_no_overwrite_for_the_other_one(known: Bench, died: str):
+    bench = known
+    one, other = left_by_both(bench)
+    places = here(bench), place_of_other(bench)
+    bench.execute("UPDATE superseded_version SET deleted_at_ms = 1 WHERE partition_path = 'dt=1'")
+    deletion_begun(bench, died)
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    late = write(home(bench), 900, 910)
+    swept(bench)
+    swept(bench, grace=timedelta())
+    assert (here(bench), place_of_other(bench)) == places
+    if died == "after the first file":
+        assert set(bench.store.halted_partitions(bench.table)) == {PARTITION, OTHER}
+        assert (in_partition(bench), rows_in(places[1])) == (one, other)
+    else:
+        assert halted(bench) is None
+        assert (in_partition(bench), rows_in(places[1])) == (sorted([*one, *late]), sorted([*other, *late]))
+
+
+def test_rule_2_replaced_files_stay_until_the_other_partition_that_left_their_directory_is_swept(known: Bench):
+    """Otherwise it is unknown afterwards whether a late file replaced them, and the late file may be gone, too."""
+    bench = known
+    one, other = left_by_both(bench)
+    files = sorted(data_files(home(bench)))
+    late = write(home(bench), 900, 910)
+    swept_only = sweep_partitions(bench.table, bench.context(), format=bench.format, partitions=[OTHER])
+    assert swept_only.copied == 1
+    for dry_run in (True, False):
+        reasons = {one.version.path: one.reason for one in bench.clean(dry_run=dry_run).kept}
+        assert all("the sweep comes first" in reasons[f"{PARTITION}/{path.name}"] for path in files)
+    assert [path for path in files if not path.exists()] == []
+    bench.sweep()
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert swept(bench, grace=timedelta()) == SweepReport()
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (sorted([*one, *late]), sorted([*other, *late]))
+
+
+@pytest.mark.parametrize("which", ["first", "second"])
+def test_rule_6_one_of_two_partitions_that_left_a_directory_gets_its_late_files_if_the_other_one_is_dropped(
+    known: Bench, which: str
+):
+    bench = known
+    left_by_both(bench)
+    if which == "first":
+        dropped(bench)
+    else:
+        with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+            owner.drop(table_name(bench.table), "7")
+    place = place_of_other(bench) if which == "first" else here(bench)
+    rows, late = rows_in(place), write(home(bench), 900, 910)
+    for _ in range(2):
+        swept(bench)
+        assert (halted(bench), rows_in(place)) == (None, sorted([*rows, *late]))
+    bench.clean()
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
+    assert rows_in(place) == sorted([*rows, *late])

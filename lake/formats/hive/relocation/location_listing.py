@@ -190,7 +190,14 @@ def _cleaned_locations(
         and any(file not in states[previous.location].files for file in previous.expected_files)
     ]
     try:
-        noted = [previous for previous in missing if is_cleaned(ref, previous.token, relocated.partition)]
+        noted = [
+            previous
+            for previous in missing
+            if any(
+                is_cleaned(ref, token, partition)
+                for token, partition in ((previous.token, relocated.partition), *sorted(previous.shared_with))
+            )
+        ]
     except OSError as error:
         raise Transient(f"the markers of deleted files of {ref.name} can't be read: {error.strerror}") from error
     return {previous.location: replace(states[previous.location], is_cleaning_begun=True) for previous in noted}

@@ -61,8 +61,11 @@ def find_unrecorded_relocations(
     }
     for location in {move.location for one in every for move in one.commit.relocations} - listings.keys():
         names |= {entry.path for entry in _list_files(ref, location)}
-    digests = {digest: name for name in sorted(names) if (digest := digest_in_copy_name(basename(name))) is not None}
-    late_copies = _late_copies(ref, every, listings, digests)
+    copies = defaultdict[str, list[str]](list)
+    for name in sorted(names):
+        if (digest := digest_in_copy_name(basename(name))) is not None:
+            copies[digest].append(name)
+    late_copies = _late_copies(ref, every, listings, copies)
     cleaned = cache(partial(commit_record.cleaned_partitions, ref))
     removed = _removed_paths(ref, every, listings, cleaned)
     return [
@@ -271,7 +274,7 @@ def _late_copies(
     ref: TableRef,
     records: Sequence[CommitRecord],
     listings: Mapping[str, Sequence[FileEntry]],
-    digests: Mapping[str, str],
+    copies: Mapping[str, Sequence[str]],
 ) -> Mapping[str, tuple[UnrecordedLateCopy, ...]]:
     """Return by commit the late files in its previous locations that are handled already; ``records`` oldest first.
 
@@ -313,7 +316,7 @@ def _late_copies(
     }
     found = defaultdict[str, dict[tuple[str, LocatedFile], UnrecordedLateCopy]](dict)
     for one in records:
-        for copy in _find_late_copies(ref, one, listings, digests, evidence):
+        for copy in _find_late_copies(ref, one, listings, copies, evidence):
             own = one.commit.instant, copy.token
             instant, token = last_moves.get((copy.partition, copy.source.directory), own)
             found[instant].setdefault((copy.partition, copy.source), replace(copy, token=token))
@@ -363,23 +366,24 @@ def _find_late_copies(
     ref: TableRef,
     record: CommitRecord,
     listings: Mapping[str, Sequence[FileEntry]],
-    digests: Mapping[str, str],
+    copies: Mapping[str, Sequence[str]],
     evidence: _HandledEvidence,
 ) -> Iterator[UnrecordedLateCopy]:
     """Yield the handled late files in the commit's previous locations, without files that a commit replaced.
 
-    The name of a copy holds the digest of its source.
+    The name of a copy holds the digest of its source. ``copies`` are the paths of all copies by this digest: if several
+    partitions left the source's directory, each may have one.
     """
     recorded = {one.path for one in record.commit.superseded}
     for move in record.commit.relocations:
         final = evidence.last_records.get(move.partition, record)
+        locations = evidence.locations[move.partition]
         for entry in listings[move.previous_location]:
             file = to_located_file(ref.location, entry.path, entry.bytes, entry.modified_ns)
             if file.path in recorded:
                 continue
-            target = digests.get(source_digest(file))
-            if target is not None and target.rpartition("/")[0] not in evidence.locations[move.partition]:
-                target = None
+            own = [path for path in copies.get(source_digest(file), ()) if path.rpartition("/")[0] in locations]
+            target = own[-1] if own else None
             is_late = target is None and final is not record and file not in evidence.replaced
             is_late = is_late and (move.partition, move.token) not in evidence.given_up
             if is_late and (

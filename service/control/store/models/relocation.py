@@ -27,6 +27,7 @@ class RelocationRow(Base):
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
         Index("ix_place_move_plan_id", "plan_id"),
+        Index("ix_place_move_left_place", "table_name", "left_place"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
         partial_index("ix_place_move_open", "table_name", "partition_path", where=_IS_OPEN),
     )
@@ -51,11 +52,14 @@ class RelocationRow(Base):
 
 
 class LateCopyRow(Base):
-    """A late file that is copied to its partition's location. The row is written before the copy, once per file."""
+    """A late file that is copied to its partition's location. The row is written before the copy, once per file.
+
+    If several partitions left the file's directory, each one has a row of its own.
+    """
 
     __tablename__ = "carry"
     __table_args__ = (
-        UniqueConstraint("table_name", "source", "bytes", "modified_at_ms"),
+        UniqueConstraint("table_name", "partition_path", "source", "bytes", "modified_at_ms"),
         Index(None, "table_name", "partition_path"),
         partial_index("ix_carry_open", "table_name", "partition_path", where="done_at_ms IS NULL"),
     )

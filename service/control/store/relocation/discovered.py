@@ -43,13 +43,12 @@ from service.control.store.models import (
 from service.control.store.other_names import owners_under_other_names, serialize_partition_locks
 from service.control.store.plan_completion import complete_without_claim, halt_unknown_attempt, settle_attempts
 from service.control.store.relocation.journal import (
-    REMOVED_BY_WRITER,
     has_relocation_of,
     latest_location,
     record_unrecorded_relocations,
     supersede,
 )
-from service.control.store.repeated_replacements import close_in_other_tables
+from service.control.store.repeated_replacements import REMOVED_BY_WRITER, close_in_other_tables
 from service.control.store.rows import options_document, pack_slices
 from service.control.store.tables import table_values
 
@@ -282,7 +281,12 @@ def _transfer_late_copies(connection: Connection, table: TableRef, partition: st
         (table.name, other_name, true()),
     ):
         row, same = LateCopyRow, aliased(LateCopyRow)
-        is_file = same.source == row.source, same.bytes == row.bytes, same.modified_at_ms == row.modified_at_ms
+        is_file = (
+            same.partition_path == row.partition_path,
+            same.source == row.source,
+            same.bytes == row.bytes,
+            same.modified_at_ms == row.modified_at_ms,
+        )
         is_recorded = select(same.id).where(same.table_name == kept, *is_file).exists()
         these = row.table_name == deleted, row.partition_path == partition
         connection.execute(delete(row).where(*these, is_deletable, is_recorded))

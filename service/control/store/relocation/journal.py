@@ -28,10 +28,11 @@ from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, St
 from service.control.store.partition_locks import renew_locks
 from service.control.store.relocation.relocated_partitions import file_from_json, load_relocated
 from service.control.store.relocation.tokens import DISCARDED_PREFIX, RECREATED_PREFIX, RELEASED_PREFIX
-from service.control.store.repeated_replacements import close_earlier_replacements
-
-REMOVED_BY_WRITER = "a writer has removed the file"
-"""The reason for closing the record of a replaced file that an overwrite, or the table's owner, has removed."""
+from service.control.store.repeated_replacements import (
+    REMOVED_BY_WRITER,
+    REPLACED_AGAIN,
+    close_earlier_replacements,
+)
 
 #: maximum number of partitions that one statement reads
 _CHUNK = 500
@@ -123,14 +124,18 @@ class RelocationJournal(StorePart):
         partition: str,
         targets: Sequence[tuple[LocatedFile, str]],
         arrived_ms: Mapping[LocatedFile, int],
+        former_names: Collection[str] = (),
     ) -> None:
         """Record the copies that are about to begin, each as a source and its target.
 
         A copy to the recorded target keeps its state. A copy to another target begins again. ``arrived_ms`` has the
-        arrival time of each source; if a time was recorded before, that time is kept. Raises Integrity if a source is
-        recorded for another partition that left the same directory: the two sweeps would copy it again and again.
+        arrival time of each source; if a time was recorded before, that time is kept.
+
+        A source may be copied for several partitions that left the same directory, once for each. Raises Integrity if
+        it is recorded under one of ``former_names`` of the partition, which would then have its rows twice.
         """
         row, label = LateCopyRow, partition_label(partition)
+        names = sorted(set(former_names) - {partition})
         with self._locked_write() as connection:
             dialect = postgresql if connection.dialect.name == "postgresql" else sqlite
             for source, target in targets:
@@ -145,19 +150,22 @@ class RelocationJournal(StorePart):
                     begun_at_ms=db_now(),
                 )
                 upsert = new.on_conflict_do_update(
-                    index_elements=("table_name", "source", "bytes", "modified_at_ms"),
+                    index_elements=("table_name", "partition_path", "source", "bytes", "modified_at_ms"),
                     set_={"target": target, "begun_at_ms": db_now(), "done_at_ms": None},
-                    where=(row.target != target) & (row.partition_path == partition),
+                    where=row.target != target,
                 )
-                connection.execute(upsert)
-                this_source = _is_source(table.name, source)
-                owner = connection.execute(select(row.partition_path).where(*this_source)).scalar_one()
-                if owner != partition:
+                if not names:
+                    connection.execute(upsert)
+                    continue
+                of_names = *_is_source(table.name, source), row.partition_path.in_(names)
+                owner = connection.execute(select(row.partition_path).where(*of_names).limit(1)).scalar_one_or_none()
+                if owner is not None:
                     raise Integrity(
                         f"{source.path} is a late file of {partition_label(owner)} and of {label}, which both left its "
                         f"directory, and it is copied for {partition_label(owner)} only: if its rows should be read in "
                         f"{label} too, copy it there"
                     )
+                connection.execute(upsert)
 
     def end_late_copies(self, table: TableRef, copies: Sequence[tuple[LateCopy, PreviousLocation | None]]) -> None:
         """Record that these copies are done.
@@ -262,8 +270,10 @@ class RelocationJournal(StorePart):
                 modified_ms = func.coalesce(row.modified_at_ms, 0)
                 this_file = row.path == file.path, row.bytes == file.bytes, modified_ms == file.modified_ms
                 key = row.table_name == table.name, row.plan_id == previous.plan_id, *this_file
+                # A file that another partition replaced again counts until this partition's sweep has seen it removed.
+                counts = row.deleted_at_ms.is_(None) | row.closed_reason.startswith(REPLACED_AGAIN)
                 ended = {"deleted_at_ms": db_now(), "closed_reason": REMOVED_BY_WRITER}
-                connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(**ended))
+                connection.execute(update(row).where(*key, counts).values(**ended))
 
     def release_locations(self, table: TableRef, partition: str, locations: Sequence[PreviousLocation]) -> None:
         """Record that the late files in these locations are not the partition's; see ``PreviousLocation``."""

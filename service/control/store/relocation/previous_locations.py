@@ -87,8 +87,9 @@ class PreviousLocations(StorePart):
         row, found = RelocationRow, set[str]()
         with self._database.read() as connection:
             for some in _chunks(sorted(locations)):
+                # Without DISTINCT, for which SQLite would read all relocations of the table in the order of partitions.
                 names = select(row.partition_path).where(row.table_name == table.name, row.left_place.in_(some))
-                found.update(connection.execute(names.distinct()).scalars())
+                found.update(connection.execute(names).scalars())
         return found
 
     def add_recreated_locations(self, table: TableRef, partition: str, locations: Collection[str]) -> int:

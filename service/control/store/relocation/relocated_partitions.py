@@ -18,6 +18,7 @@ from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
 from service.control.store.relocation.renamed_history import complete_histories
 from service.control.store.relocation.tokens import DISCARDED_PREFIX, RELEASED_PREFIX, is_recreated
+from service.control.store.repeated_replacements import REMOVED_BY_WRITER, replaced_by_other_partitions
 
 
 def load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
@@ -61,8 +62,10 @@ def _load(
         .where(*chosen, relocations.partition_path == superseded.partition_path, superseded.table_name == table)
     )
     # Sorted here: to sort by path, SQLite would read the files of all partitions of a plan.
-    for row in sorted(connection.execute(replaced_files), key=attrgetter("path")):
+    rows = sorted(connection.execute(replaced_files), key=attrgetter("path"))
+    for row in rows:
         recorded[row.partition_path, row.instant].append(row)
+    replaced_again = replaced_by_other_partitions(connection, table, rows)
     copied: dict[str, list[LateCopy]] = defaultdict(list)
     of_partitions = late_copies.table_name == table, late_copies.partition_path.in_(partitions)
     copies = select(late_copies.__table__).where(*of_partitions, *chosen_copies)
@@ -72,7 +75,12 @@ def _load(
     histories = complete_histories(connection, table, applied)
     return [
         _relocated_partition(
-            by_partition[partition], applied[partition], histories[partition], recorded, tuple(copied[partition])
+            by_partition[partition],
+            applied[partition],
+            histories[partition],
+            recorded,
+            replaced_again,
+            tuple(copied[partition]),
         )
         for partition in sorted(applied)
     ]
@@ -101,6 +109,7 @@ def _relocated_partition(
     applied: Sequence[Row[Any]],
     history: Sequence[Relocation],
     recorded: Mapping[tuple[str, str], Sequence[Row[Any]]],
+    replaced_again: Mapping[int, Row[Any]],
     late_copies: tuple[LateCopy, ...],
 ) -> RelocatedPartition:
     last, name = applied[-1], applied[-1].partition_path
@@ -119,6 +128,7 @@ def _relocated_partition(
         _previous_location(
             row,
             recorded.get((row.partition_path, row.token), ()),
+            replaced_again,
             owner_moved_ms=moved_ms.get(row.token),
             is_released=f"{RELEASED_PREFIX}{row.token}" in released,
         )
@@ -188,9 +198,20 @@ def _locations_before(history: Sequence[Relocation], name: str) -> frozenset[tup
 
 
 def _previous_location(
-    move: Row[Any], recorded: Sequence[Row[Any]], *, owner_moved_ms: int | None, is_released: bool
+    move: Row[Any],
+    recorded: Sequence[Row[Any]],
+    replaced_again: Mapping[int, Row[Any]],
+    *,
+    owner_moved_ms: int | None,
+    is_released: bool,
 ) -> PreviousLocation:
-    is_waiting = [row.deleted_at_ms is None and row.deleting_at_ms is None for row in recorded]
+    # If another partition replaced a file again, lakefold deletes it under that partition's record.
+    counted = [replaced_again.get(row.id, row) for row in recorded]
+    is_waiting = [
+        (last.deleted_at_ms is None and last.deleting_at_ms is None)
+        or (row.id in replaced_again and _is_removed_by_writer_if_gone(row, last))
+        for row, last in zip(recorded, counted, strict=True)
+    ]
     files = [LocatedFile(path=row.path, bytes=row.bytes, modified_ms=row.modified_at_ms or 0) for row in recorded]
     expected = tuple(file for file, waiting in zip(files, is_waiting, strict=True) if waiting)
     return PreviousLocation(
@@ -199,16 +220,29 @@ def _previous_location(
         possible_files=tuple(file for file, waiting in zip(files, is_waiting, strict=True) if not waiting),
         deleting_files=tuple(
             file
-            for file, row in zip(files, recorded, strict=True)
-            if row.deleting_at_ms is not None and row.deleted_at_ms is None
+            for file, last, waiting in zip(files, counted, is_waiting, strict=True)
+            if last.deleting_at_ms is not None and last.deleted_at_ms is None and not waiting
         ),
-        is_cleaning_begun=any(row.deleting_at_ms is not None and row.closed_reason is None for row in recorded),
+        shared_files=frozenset(file for file, row in zip(files, recorded, strict=True) if row.id in replaced_again),
+        shared_with=frozenset(
+            (last.instant, last.partition_path) for row in recorded if (last := replaced_again.get(row.id)) is not None
+        ),
+        is_cleaning_begun=any(last.deleting_at_ms is not None and last.closed_reason is None for last in counted),
         token=move.token,
         plan_id=move.plan_id,
         partition_created_at=move.partition_made_at,
         owner_moved_ms=owner_moved_ms,
         is_released=is_released,
     )
+
+
+def _is_removed_by_writer_if_gone(row: Row[Any], last: Row[Any]) -> bool:
+    """True if only a writer can have removed the file of ``row``, which another partition replaced again as ``last``.
+
+    lakefold has not begun to delete it, or it deletes a later file of its name.
+    """
+    is_same_file = (row.bytes, row.modified_at_ms) == (last.bytes, last.modified_at_ms)
+    return last.closed_reason == REMOVED_BY_WRITER or last.deleting_at_ms is None or not is_same_file
 
 
 def _relocation(row: Row[Any]) -> Relocation:
