@@ -17,10 +17,11 @@ from lake.formats.iceberg.catalog.tables import (
     other_table_reason,
     table_identity,
 )
+from lake.formats.iceberg.jvm.manifest_rewrite import MANIFESTS
 from lake.formats.iceberg.read import audit, commits, deletion_blockers, orphans, refusals
 from lake.formats.iceberg.read.slices import read_snapshot
 from lake.formats.iceberg.session import requirements
-from lake.formats.iceberg.writer import MANIFESTS, IcebergWriter
+from lake.formats.iceberg.writer import IcebergWriter
 from lake.model import SearchFailure, Snapshot, TableRef
 from lake.plan import Commit, StagedWork, SupersededVersion
 from lake.ports import Capability, SparkProvider, TableVerification, TableWriter

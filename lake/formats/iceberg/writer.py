@@ -10,7 +10,7 @@ import shutil
 import threading
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
@@ -33,31 +33,31 @@ from lake.formats.iceberg.catalog.tables import (
 )
 from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
 from lake.formats.iceberg.jvm import expiry, manifest_rewrite, orphan_removal
+from lake.formats.iceberg.jvm.commit_checks import (
+    require_equality_deletes,
+    require_history,
+    require_lineage,
+    require_row_ids,
+)
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
 from lake.formats.iceberg.jvm.java_table import JavaTable
-from lake.formats.iceberg.read import footers, manifests, orphans, refusals
-from lake.formats.iceberg.read.commits import EPOCH, PLAN, SERVICE, TOKEN, WITHDRAWN, remaining_staged
-from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
+from lake.formats.iceberg.read import footers, orphans, refusals
+from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
-from lake.formats.iceberg.read.row_ids import digest, renumbered_files, stored_row_ids
+from lake.formats.iceberg.read.row_ids import digest, stored_row_ids
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
 from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
-_REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
-MANIFESTS = "manifests"
-"""The table service that rewrites many small manifests as few large ones."""
 _THREADS = 4
 """The number of threads in which Iceberg reads the footers of new files."""
-_MANIFEST_COUNTS = ("created", "replaced", "kept")
-"""The summary keys of a rewrite of manifests, without their common beginning ``manifests-``."""
 _WITHDRAWALS = 10
 """Maximum number of attempts at a withdrawal: each one fails if another commit is faster."""
 
@@ -276,20 +276,26 @@ class IcebergWriter:
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
             has_no_ids_since = inputs.snapshot_id if inputs.has_lineage and not inputs.has_row_ids else None
-            self._require_lineage(base, inputs.format_version, has_no_ids_since, "the plan was prepared")
-            self._require_history(base, inputs)
+            require_lineage(self._ref.name, base, inputs.format_version, has_no_ids_since, "the plan was prepared")
+            require_history(
+                self._ref.name,
+                base,
+                format_version=inputs.format_version,
+                snapshot_id=inputs.snapshot_id,
+                sequence_number=inputs.sequence_number,
+            )
             # lakefold knows which delete files are needless in the state that it read, and Iceberg keeps in memory
             # which ones it has dropped. An earlier state may need them.
             nonlocal last_seen
             if not base.descends_from(last_seen):
                 raise Conflict(f"{self._ref.name}: the table was rolled back while the plan was committed")
             last_seen = base.current_snapshot_id
-            self._require_equality_deletes(needless, new.summary)
+            require_equality_deletes(self._ref.name, needless, new)
             if any(prepared.instant in value.split(",") for value in base.summaries(WITHDRAWN)):
                 raise Conflict(f"{self._ref.name}: attempt {prepared.instant} was withdrawn")
             self._require_outputs(paths)
             if inputs.has_lineage:
-                self._require_row_ids(table, base, new, "the plan")
+                require_row_ids(table, base, new, "the plan")
 
         snapshot_id, _ = commit_snapshot(java_table, update, check, self.fence)
         instant = str(snapshot_id)
@@ -310,77 +316,12 @@ class IcebergWriter:
             if not os.path.exists(path):
                 raise Conflict(f"{self._ref.name}: the new file {path} is gone: the attempt was withdrawn")
 
-    def _require_equality_deletes(self, needless: Sequence[DeleteFile], summary: Mapping[str, str]) -> None:
-        """Raise Conflict if Iceberg's commit with this ``summary`` removes more equality deletes than are ``needless``.
-
-        Iceberg (as of 1.10.2, ``MergingSnapshotProducer.apply``) drops delete files that are older than all data files.
-        It ignores the new files, although an equality delete that was committed since ``prepare`` applies to them. If
-        Iceberg dropped this delete, the deleted rows would be read again.
-        """
-        known = sum(one.content is DeleteContent.EQUALITY for one in needless)
-        if int(summary.get(_REMOVED_EQUALITY_DELETES, 0)) > known:
-            raise Conflict(
-                f"{self._ref.name}: Iceberg would remove an equality delete that was committed since the plan was "
-                "prepared and applies to its new files"
-            )
-
     def _require_same_ids(self, inputs: RewriteInputs, groups: Sequence[int], paths: Sequence[str]) -> None:
         """Raise Integrity if the new files at ``paths`` don't store the row ids of the remaining rows of ``groups``."""
         files = [file for index in groups for file in inputs.files[index]]
         wanted = digest(MergedReader(files).read_row_ids(inputs.first_row_ids))
         if wanted != digest(stored_row_ids(paths)):
             raise Integrity(f"{self._ref.name}: the row ids (_row_id) in the new files are not those of the inputs")
-
-    def _require_lineage(
-        self, base: BaseMetadata, format_version: int, has_no_ids_since: int | None, moment: str
-    ) -> None:
-        """Raise Conflict if the rows of the table may have row ids now that they did not have at a ``moment``.
-
-        Then the table had ``format_version``. ``has_no_ids_since`` was its newest snapshot if its rows could have ids
-        and had none: the next commit of any writer gives them ids.
-        """
-        if base.format_version != format_version:
-            raise Conflict(
-                f"{self._ref.name}: the table has format version {base.format_version} now, and had {format_version} "
-                f"when {moment}"
-            )
-        if has_no_ids_since is not None and base.current_snapshot_id != has_no_ids_since:
-            raise Conflict(f"{self._ref.name}: the rows of its files got their row ids since {moment}")
-
-    def _require_row_ids(
-        self,
-        table: LoadedTable,
-        base: BaseMetadata,
-        new: NewSnapshot,
-        kept_by: str,
-        confirmed: set[Hashable] | None = None,
-    ) -> None:
-        """Raise Rejected if a commit of ``new`` changes the row ids of a file that it keeps.
-
-        The message names ``kept_by``, which makes the commit. See ``renumbered_files`` for ``confirmed``.
-
-        The packages in the configuration may name an Iceberg before 1.10.2 (without its pull request 16263). Such a
-        release loses the ids of a kept file if it rewrites the file's manifest without the replaced files, and then
-        merges this manifest with others in the same commit.
-        """
-        if renumbered := renumbered_files(table, base.manifest_list, new.manifest_list, confirmed):
-            raise Rejected(
-                f"{self._ref.name}: the commit would give new row ids (_row_id) to the rows of {len(renumbered)} files "
-                f"that {kept_by} keeps, such as {renumbered[0]}: Iceberg before 1.10.2 does so when it merges "
-                "manifests; name a newer one in spark.jars.packages, or set the table property "
-                "commit.manifest-merge.enabled to false"
-            )
-
-    def _require_history(self, base: BaseMetadata, inputs: RewriteInputs) -> None:
-        """Raise Conflict if a snapshot since ``prepare`` was removed: it may have been the attempt's withdrawal."""
-        text = f"{self._ref.name}: the table has forgotten a snapshot since the plan was prepared"
-        if inputs.format_version > 1:
-            numbers = {int(one.get("sequence-number", 0)) for one in base.snapshots.values()}
-            if not numbers.issuperset(range(inputs.sequence_number + 1, base.last_sequence_number + 1)):
-                raise Conflict(text)
-            return
-        if not base.descends_from(inputs.snapshot_id):
-            raise Conflict(text)
 
     def withdraw(
         self,
@@ -470,59 +411,15 @@ class IcebergWriter:
     # Table services.
 
     def maintain(self, wanted: Collection[str], retained: Sequence[SupersededVersion]) -> Sequence[str]:
-        """See ``RunsTableServices``. The only service (``MANIFESTS``) deletes no file, so ``retained`` are safe."""
-        if MANIFESTS not in wanted:
+        """See ``RunsTableServices``. The only service (``manifests``) deletes no file, so ``retained`` are safe."""
+        if manifest_rewrite.MANIFESTS not in wanted:
             return []
         table = self._load()
         self._require_identity(table_identity(table))
         refusals.check_table(table)
         if (reason := refusals.table_reason(table)) is not None:
             raise Rejected(f"{self._ref.name}: its manifests are not rewritten: {reason}")
-        snapshot = snapshot_of(table)
-        rewrite = manifests.select_manifests(table, snapshot)
-        if snapshot is None or rewrite is None:
-            return []
-        require_storage_clock(table, "rewriting manifests")
-        has_no_ids = refusals.has_lineage(table) and getattr(snapshot, "first_row_id", None) is None
-        comparison, confirmed, counts = manifests.ManifestComparison(table), set[Hashable](), dict[str, int]()
-
-        class _Superfluous(Exception):
-            pass
-
-        def check(base: BaseMetadata, new: NewSnapshot) -> None:
-            if base.identity != table_identity(table) or base.manifest_list is None:
-                raise Conflict(f"{self._ref.name}: the table was created again while its manifests were rewritten")
-            self._require_lineage(
-                base,
-                table.metadata.format_version,
-                snapshot.snapshot_id if has_no_ids else None,
-                "manifests were selected",
-            )
-            if new.parent_id != base.current_snapshot_id:
-                return  # it is made again, and would differ from the newer state
-            counts.update({one: int(new.summary[f"manifests-{one}"]) for one in _MANIFEST_COUNTS})
-            if counts["created"] >= counts["replaced"]:
-                raise _Superfluous  # another commit has rewritten them
-            if manifests.has_successor(base.current_snapshot_id, base.parents, base.branches):
-                raise _Superfluous
-            if different := comparison.differing_files(base.manifest_list, new.manifest_list):
-                raise Integrity(
-                    f"{self._ref.name}: the new manifests would list {len(different)} files differently, such as "
-                    f"{different[0]}"
-                )
-            if base.format_version >= refusals.MIN_LINEAGE_VERSION:
-                self._require_row_ids(table, base, new, "the rewrite of manifests", confirmed)
-
-        java_table = self._open()
-        update = manifest_rewrite.new_update(java_table, rewrite).set(SERVICE, MANIFESTS)
-        try:
-            commit_snapshot(java_table, update, check, self.fence)
-        except _Superfluous:
-            return []
-        created, replaced, kept = (counts[one] for one in _MANIFEST_COUNTS)
-        return [
-            f"rewrote {replaced} manifests as {created}: readers find {created + kept} instead of {replaced + kept}"
-        ]
+        return manifest_rewrite.rewrite_manifests(table, self._open, self.fence)
 
     # Helpers.
 

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which snapshots lakefold lets Iceberg expire: none within the retention, none that a branch's settings keep."""
 
+import re
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
@@ -12,7 +13,7 @@ from iceberg_case import IcebergCase
 from iceberg_readers import rows_of_all_readers
 from pyiceberg.table import StaticTable
 
-from lake.errors import Conflict
+from lake.errors import Conflict, Rejected
 from lake.formats.iceberg import writer as iceberg_writer
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.model import TableRef
@@ -197,3 +198,14 @@ def test_files_that_a_snapshot_lists_or_the_owner_keeps_stay_after_an_expiry_tha
         assert len(delete(case, table, commit, timedelta()).retained) == len(commit.superseded)
     assert rows_of_all_readers(case, table) == rows
     assert case.stored(table).keys() >= {version.path for version in commit.superseded} & stored.keys()
+
+
+@pytest.mark.parametrize("key", ["history.expire.max-snapshot-age-ms", "history.expire.min-snapshots-to-keep"])
+def test_a_property_that_is_no_number_is_named_and_nothing_expires(case: IcebergCase, table: TableRef, key: str):
+    commit = run(case, plan_all(case.format, table, "p"))
+    before = snapshots(case, table)
+    case.sql(f"ALTER TABLE {case.name(table)} SET TBLPROPERTIES ('{key}' = '5d')")
+    wrong = rf"^{re.escape(table.name)}: the table property {key} = '5d' is not a whole number$"
+    with pytest.raises(Rejected, match=wrong):
+        delete(case, table, commit, timedelta())
+    assert snapshots(case, table) == before

@@ -41,6 +41,14 @@ class LoadedTable:
     io: Any = field(repr=False)
     unsafe_reason: str | None = None
 
+    def whole_number(self, key: str, default: int) -> int:
+        """Return the table property ``key``, ``default`` if it is not set. Raises Rejected if it is no whole number."""
+        text = self.metadata.properties.get(key, str(default))
+        try:
+            return int(text)
+        except ValueError:
+            raise Rejected(f"{self.ref.name}: the table property {key} = {text!r} is not a whole number") from None
+
 
 class _NotStoredHere(Rejected):
     """The table is neither on a local nor on a mounted file system, or no client can read it: its metadata is gone."""

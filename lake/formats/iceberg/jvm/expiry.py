@@ -54,7 +54,7 @@ def _max_age(table: LoadedTable) -> tuple[str, int]:
 
 
 def _table_max_age(table: LoadedTable) -> int:
-    return int(table.metadata.properties.get(_MAX_AGE, _MAX_AGE_DEFAULT_MS))
+    return table.whole_number(_MAX_AGE, _MAX_AGE_DEFAULT_MS)
 
 
 def _min_kept(table: LoadedTable) -> tuple[str, int]:
@@ -62,7 +62,7 @@ def _min_kept(table: LoadedTable) -> tuple[str, int]:
     main = table.metadata.refs.get(MAIN)
     if main is not None and main.min_snapshots_to_keep is not None:
         return f"min-snapshots-to-keep of {MAIN}", int(main.min_snapshots_to_keep)
-    return _MIN_KEPT, int(table.metadata.properties.get(_MIN_KEPT, 1))
+    return _MIN_KEPT, table.whole_number(_MIN_KEPT, 1)
 
 
 def oldest_expiring_snapshot(table: LoadedTable, limit_ms: int) -> int | None:

@@ -3,7 +3,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import pyarrow.parquet as pq
@@ -77,7 +77,7 @@ class JavaTable:
             "file-size-in-bytes": file.bytes,
             "record-count": file.rows,
         }
-        return self._parser.fromJson(self._mapper.readTree(json.dumps(document)), self.spec(file.spec_id))
+        return self._from_document(document)
 
     def existing_delete_file(self, file: DeleteFile) -> Any:
         """Return a Java ``DeleteFile`` for a delete file or a deletion vector, to remove it."""
@@ -97,7 +97,15 @@ class JavaTable:
             document["referenced-data-file"] = file.data_location
             document["content-offset"] = file.content_offset
             document["content-size-in-bytes"] = file.content_bytes
-        return self._parser.fromJson(self._mapper.readTree(json.dumps(document)), self.spec(file.spec_id))
+        return self._from_document(document)
+
+    def _from_document(self, document: Mapping[str, Any]) -> Any:
+        """Return the Java ``ContentFile`` of a document in Iceberg's JSON."""
+        return self._parser.fromJson(self._mapper.readTree(json.dumps(document)), self.spec(document["spec-id"]))
+
+    def to_map(self, values: Mapping[str, int]) -> Any:
+        """Return a Java map with these values, sent in one call."""
+        return self._mapper.readValue(json.dumps(dict(values)), self.jvm.java.lang.Class.forName("java.util.HashMap"))
 
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.

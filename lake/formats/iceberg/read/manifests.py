@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from lake.errors import Rejected, Transient
+from lake.errors import Transient
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.read.live_files import MAIN, entries_of, manifests_of, read_or_raise
 
@@ -52,8 +52,8 @@ def select_manifests(table: LoadedTable, snapshot: Any | None, *, max_files: int
         return None
     from pyiceberg.manifest import ManifestContent
 
-    target = max(1, _number(table, _TARGET_BYTES, _TARGET_BYTES_DEFAULT))
-    minimum = max(2, _number(table, _MIN_COUNT, _MIN_COUNT_DEFAULT))
+    target = max(1, table.whole_number(_TARGET_BYTES, _TARGET_BYTES_DEFAULT))
+    minimum = max(2, table.whole_number(_MIN_COUNT, _MIN_COUNT_DEFAULT))
     small = defaultdict[int, list[Any]](list)
     for manifest in manifests_of(table, snapshot):
         is_small = manifest.content == ManifestContent.DATA and manifest.manifest_length < target / 2
@@ -135,14 +135,6 @@ def _comparable(value: Any) -> tuple[Any, ...]:
     if value is None:
         return (0,)
     return (1,) if value != value else (2, type(value).__name__, value)
-
-
-def _number(table: LoadedTable, key: str, default: int) -> int:
-    text = table.metadata.properties.get(key, str(default))
-    try:
-        return int(text)
-    except ValueError:
-        raise Rejected(f"{table.ref.name}: the table property {key} = {text!r} is not a whole number") from None
 
 
 def _has_all_columns(table: LoadedTable, spec_id: int) -> bool:
