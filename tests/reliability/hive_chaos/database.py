@@ -60,16 +60,22 @@ class Database:
             assert self._server.start()
 
     def locks(self) -> Mapping[str, str]:
-        """The partitions that the sweep or the cleaner has locked, each with its kind."""
+        """The partitions that the sweep, the cleaner or a plan at its commit has locked, each with its owner."""
         engine = create_engine(self.url)
-        query = (
+        others = (
             "SELECT partition_path, holder_kind, guest FROM live_partition WHERE plan_id IS NULL OR guest <> plan_id"
         )
+        committing = (
+            "SELECT partition_path FROM live_partition JOIN plan ON plan.id = live_partition.plan_id "
+            "WHERE plan.grace_ms > 0"
+        )
         with engine.connect() as connection:
-            rows = connection.execute(text(query)).all()
+            plans = connection.execute(text(committing)).scalars().all()
+            rows = connection.execute(text(others)).all()
         engine.dispose()
         # The owner beside a plan is recorded without its kind.
-        return {row.partition_path: "cleaner" if row.holder_kind == "plan" else row.holder_kind for row in rows}
+        beside = {row.partition_path: "cleaner" if row.holder_kind == "plan" else row.holder_kind for row in rows}
+        return dict.fromkeys(plans, "plan at its commit") | beside
 
     def _made(self) -> str:
         return sqlite_at(self._home) if self._server is None else postgres.new_database(self._server.url, _NAME)

@@ -12,8 +12,8 @@ from hive_race.ledger import BOUND, Read, Write
 RECOVERY_SECONDS = 40.0
 """How long a daemon takes after a fault until its sweep is on time again."""
 
-LOCKED_SECONDS = {"sweep": 120.0, "cleaner": 600.0}
-"""How long a partition stays locked after the last renewal of the sweep or the cleaner (docs/lifecycle.md)."""
+LOCKED_SECONDS = {"sweep": 120.0, "cleaner": 600.0, "plan at its commit": 120.0}
+"""How long a partition stays locked after the last renewal of its owner (docs/lifecycle.md)."""
 
 
 class Fault(StrEnum):
@@ -67,7 +67,7 @@ class Spans:
         self._running_since = began
 
     def add_lock(self, partition: str, kind: str, died: float) -> None:
-        """Add the period in which a partition stays locked by the sweep or the cleaner of a daemon that was killed."""
+        """Add the period in which a partition stays locked by a daemon that was killed; see ``LOCKED_SECONDS``."""
         self._locked.append((partition, died, died + LOCKED_SECONDS[kind]))
 
     def add(self, began: float, ended: float) -> None:
