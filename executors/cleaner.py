@@ -17,19 +17,13 @@ from functools import partial
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.sweep import partitions_awaiting_sweep
-from lake.capabilities import (
-    Fenced,
-    RelocatesPartitions,
-    UsesDatabaseClock,
-    UsesRetention,
-    recreated_reason,
-    with_identity,
-)
+from lake.capabilities import Fenced, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
 from lake.errors import Conflict, LeaseLost, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import SupersededRecord
 from lake.ports import Capability, DeletionResult, TableFormat
+from lake.relocation.capabilities import RelocatesPartitions
 
 log = logging.getLogger(__name__)
 

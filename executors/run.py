@@ -33,7 +33,7 @@ from executors.retries import retry_store_call
 from executors.uncommitted_work import uncommitted_work_of
 from executors.unrecorded_commits import record_discovered_relocations
 from executors.verification import verify_rewrite
-from lake.capabilities import Fenced, RelocatesPartitions, recreated_reason, with_identity
+from lake.capabilities import Fenced, recreated_reason, with_identity
 from lake.errors import (
     CancelRequested,
     Conflict,
@@ -46,6 +46,7 @@ from lake.errors import (
 from lake.failpoints import failpoint
 from lake.plan import Claim, Commit, Plan, RewriteProgress, SkippedGroup, StagedWork, Step, sum_if_known
 from lake.ports import Rewrite, TableFormat, TableWriter
+from lake.relocation.capabilities import RelocatesPartitions
 
 log = logging.getLogger(__name__)
 

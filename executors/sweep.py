@@ -13,18 +13,12 @@ from executors.relocation.search import RelocationSearch
 from executors.relocation.sweep import sweep_partitions
 from executors.relocation.watch import PartitionWatch
 from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
-from lake.capabilities import (
-    FindsStaged,
-    FindsStragglers,
-    RelocatesPartitions,
-    RemovesStragglers,
-    pending_actions,
-    pending_instants,
-)
+from lake.capabilities import FindsStaged, FindsStragglers, RemovesStragglers, pending_actions, pending_instants
 from lake.model import TableRef
 from lake.plan import LIVE_STATES, LockOwnerKind, PlanKind, PlanState, StagedWork
 from lake.plan_store import OrphanedStaging, PlanStore
 from lake.ports import SparkProvider, TableFormat
+from lake.relocation.capabilities import RelocatesPartitions
 
 log = logging.getLogger(__name__)
 

@@ -6,12 +6,13 @@ from collections.abc import Mapping
 from functools import partial
 
 from executors.outcome import partition_figures
-from lake.capabilities import RecordsRelocations, RelocatesPartitions, with_identity
+from lake.capabilities import with_identity
 from lake.errors import CommitLost, one_line
 from lake.model import TableRef
 from lake.plan import Commit, PlanState
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
+from lake.relocation.capabilities import RecordsRelocations, RelocatesPartitions
 from lake.relocation.model import DiscoveryResult
 from lake.relocation_store import relocation_store
 

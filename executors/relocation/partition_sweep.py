@@ -18,12 +18,13 @@ from typing import Protocol
 
 from executors.partition_locks import PartitionLock
 from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
-from lake.capabilities import CopiesLateFiles, Fenced, RelocatesPartitions
+from lake.capabilities import Fenced
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
 from lake.failpoints import failpoint
 from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
+from lake.relocation.capabilities import CopiesLateFiles, RelocatesPartitions
 from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
 from lake.relocation.evidence import abandoned_copies, location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition

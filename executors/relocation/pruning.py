@@ -10,8 +10,8 @@ a writer recreates a location whose record was deleted, the sweep finds it by it
 import logging
 from datetime import timedelta
 
-from lake.capabilities import PrunesRelocations
 from lake.model import TableRef
+from lake.relocation.capabilities import PrunesRelocations
 from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)

@@ -13,9 +13,9 @@ from datetime import timedelta
 from executors.context import RunContext
 from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import has_recent_files, inspect_each, only_of_current_table, sweep_partitions
-from lake.capabilities import ChangeDetector, DetectsChanges, RelocatesPartitions
 from lake.model import TableRef
 from lake.ports import TableFormat
+from lake.relocation.capabilities import ChangeDetector, DetectsChanges, RelocatesPartitions
 from lake.relocation.decide import is_unchanged
 from lake.relocation.model import VacatedLocation
 from lake.relocation_store import RelocationStore

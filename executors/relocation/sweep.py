@@ -11,12 +11,13 @@ from typing import cast
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.partition_sweep import DecisionFunction, PartitionSweep, RelocatingFormat, SweepReport
-from lake.capabilities import CopiesLateFiles, RelocatesPartitions, recreated_reason, with_identity
+from lake.capabilities import recreated_reason, with_identity
 from lake.errors import Transient, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
+from lake.relocation.capabilities import CopiesLateFiles, RelocatesPartitions
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-from lake.capabilities import ChangeDetector, DetectsChanges
 from lake.model import TableRef
+from lake.relocation.capabilities import ChangeDetector, DetectsChanges
 from lake.relocation_store import RelocationStore
 
 log = logging.getLogger(__name__)

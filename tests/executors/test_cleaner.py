@@ -17,11 +17,11 @@ from toys.cases import ExpiringCase, TimelineCase, no_spark
 from executors.cleaner import CleanJob, CleanReport, clean_table, clean_tables
 from executors.context import RunContext
 from executors.outcome import RunResult
-from lake.capabilities import RelocatesPartitions
 from lake.errors import Conflict, Rejected, Transient
 from lake.model import TableRef
 from lake.plan import LockOwner, LockOwnerKind, SupersededVersion
 from lake.ports import Capability
+from lake.relocation.capabilities import RelocatesPartitions
 from service.control.store import PartitionsLocked
 
 NOW = timedelta(0)

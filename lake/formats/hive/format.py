@@ -57,9 +57,9 @@ from lake.storage.locations import relative_path, resolve_path
 class HiveFormat:
     """Tables of a Hive metastore with Parquet or ORC files, partitioned or not.
 
-    Implements ``lake.ports.TableFormat`` and, of ``lake.capabilities``, ``ListedInMetastore``, ``FindsStaged``,
-    ``HasIdentity``, ``CatalogOnly``, ``DetectsWriters``, ``DetectsChanges``, ``RelocatesPartitions``,
-    ``RecordsRelocations``, ``PrunesRelocations``, ``KeepsHistory`` and ``ListsActions``.
+    Implements ``lake.ports.TableFormat``; of ``lake.capabilities``, ``ListedInMetastore``, ``FindsStaged``,
+    ``HasIdentity``, ``CatalogOnly``, ``DetectsWriters``, ``KeepsHistory`` and ``ListsActions``; and the protocols of a
+    format in ``lake.relocation.capabilities``.
     """
 
     name = "hive"

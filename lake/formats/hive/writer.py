@@ -59,8 +59,8 @@ _MAX_CHECKS = 5
 class HiveWriter:
     """The writer of one Hive table.
 
-    Implements ``lake.ports.TableWriter`` and, of ``lake.capabilities``, ``Fenced``, ``UsesDatabaseClock``,
-    ``UsesRetention`` and ``CopiesLateFiles``.
+    Implements ``lake.ports.TableWriter``; of ``lake.capabilities``, ``Fenced``, ``UsesDatabaseClock`` and
+    ``UsesRetention``; and ``lake.relocation.capabilities.CopiesLateFiles``.
     """
 
     max_commit_duration = MAX_CALL_AGE

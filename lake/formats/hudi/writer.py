@@ -48,9 +48,9 @@ class HudiWriter:
     """Changes one Hudi table through Hudi's own write client.
 
     The files of a clustering may be written by one of ``engines``; Hudi commits them. Implements
-    ``lake.ports.TableWriter`` and, of ``lake.capabilities``, every protocol of a writer except ``UsesDatabaseClock``
-    and ``CopiesLateFiles``. The table is opened at the first step that needs it. One thread uses the writer from the
-    first call to the last, since Hudi's locks belong to threads; only ``cancel`` may come from another thread.
+    ``lake.ports.TableWriter`` and, of ``lake.capabilities``, every protocol of a writer except ``UsesDatabaseClock``.
+    The table is opened at the first step that needs it. One thread uses the writer from the first call to the last,
+    since Hudi's locks belong to threads; only ``cancel`` may come from another thread.
     """
 
     #: the table's lock is held until the commit has ended, or its end is unknown

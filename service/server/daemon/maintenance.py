@@ -18,11 +18,12 @@ from executors.relocation.sweep import restore_original_locations
 from executors.relocation.watch import PartitionWatch
 from executors.sweep import sweep_table
 from lake import capabilities
-from lake.capabilities import RecordsRelocations, RunsTableServices, UsesRetention
+from lake.capabilities import RunsTableServices, UsesRetention
 from lake.errors import TableGone, one_line
 from lake.formats import load_format
 from lake.model import TableRef
 from lake.ports import Capability, SparkProvider, TableFormat
+from lake.relocation.capabilities import RecordsRelocations
 from lake.units import format_bytes
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config

@@ -43,7 +43,7 @@ _MIN_RELIABLE_AGE_SECONDS = 60
 
 
 class HiveChangeDetector:
-    """See ``lake.capabilities.ChangeDetector``."""
+    """See ``lake.relocation.capabilities.ChangeDetector``."""
 
     def __init__(self, ref: TableRef) -> None:
         self._ref, self._files = ref, file_io_of(ref.location)
