@@ -219,6 +219,21 @@ def test_rows_of_a_partition_that_a_killed_sweep_had_locked_are_due_after_the_lo
     assert [is_due(write, soon), is_due(write, later), is_due(others, soon)] == [False, True, True]
 
 
+def test_late_rows_are_due_once_no_file_has_been_loaded_for_long_enough():
+    spans, ended = Spans(), 1000.0
+    write = Write(number=1, partition="p", overwrites=False, low=0, high=1, began=ended - 1, ended=ended)
+    others = replace(write, partition="q")
+    spans.begin_load("p", ended + 5)
+
+    def is_due(write: Write, at: float) -> bool:
+        return spans.is_due(write, Read(partition=write.partition, place=None, began=at, ended=at, rows={}))
+
+    soon = ended + 2 * BOUND + 1
+    assert [is_due(write, soon), is_due(others, soon), is_due(write, soon + 1000)] == [False, True, False]
+    spans.end_load("p", ended + 15)
+    assert [is_due(write, soon + 9), is_due(write, soon + 10)] == [False, True]
+
+
 def test_a_process_with_a_wrong_clock_sleeps_as_long_as_any_other():
     if clocks.library() is None:
         needs_server(clocks.INSTALL)

@@ -3,6 +3,7 @@
 
 import math
 import random
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from itertools import pairwise
@@ -61,6 +62,19 @@ class Spans:
         self._spans: list[tuple[float, float]] = []
         self._locked: list[tuple[str, float, float]] = []
         self._running_since = math.inf
+        #: by partition, the periods in which files were loaded into it; the last one may have no end yet
+        self._loads: dict[str, list[tuple[float, float]]] = defaultdict(list)
+
+    def begin_load(self, partition: str, began: float) -> None:
+        """Begin the period in which a file is loaded into a partition.
+
+        Late files wait while another file is being written in their location, since it may be of the same job.
+        """
+        self._loads[partition].append((began, math.inf))
+
+    def end_load(self, partition: str, ended: float) -> None:
+        """End the period of the load that was begun last."""
+        self._loads[partition][-1] = (self._loads[partition][-1][0], ended)
 
     def begin(self, began: float) -> None:
         """Begin the period of a fault, which lasts until ``add`` is called."""
@@ -76,11 +90,18 @@ class Spans:
         self._running_since = math.inf
 
     def is_due(self, write: Write, read: Read) -> bool:
-        """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read."""
+        """True if a daemon had more than twice ``BOUND`` without a fault between the write's success and the read.
+
+        The time of loads into the partition does not count.
+        """
         if write.ended is None:
             return False
         locked = [(start, stop) for partition, start, stop in self._locked if partition == read.partition]
-        return any(stop - start > 2 * BOUND for start, stop in self._calm(write.ended, read.began, locked))
+        loads = tuple(self._loads[read.partition])
+        return any(
+            stop - start - sum(max(0.0, min(stop, ended) - max(start, began)) for began, ended in loads) > 2 * BOUND
+            for start, stop in self._calm(write.ended, read.began, locked)
+        )
 
     def _calm(self, began: float, ended: float, locked: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
         found = [*self._spans, *locked, (self._running_since, math.inf)]

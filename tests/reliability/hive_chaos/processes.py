@@ -23,6 +23,7 @@ from pyarrow import orc
 from waiting import wait_for
 
 from hive_chaos.catalog import places
+from hive_chaos.faults import Spans
 from hive_chaos.owner import LOADED, LOADS_FROM
 
 _IMPORTS = [str(Path(__file__).parents[1]), *sys.path]
@@ -141,8 +142,8 @@ class Loader:
     times, since nothing overwrites this partition; all of the rows are to be there, each once.
     """
 
-    def __init__(self, owner: Owner, uri: str, kind: str, chance: random.Random) -> None:
-        self._owner, self._uri, self._kind, self._chance = owner, uri, kind, chance
+    def __init__(self, owner: Owner, uri: str, kind: str, chance: random.Random, spans: Spans) -> None:
+        self._owner, self._uri, self._kind, self._chance, self._spans = owner, uri, kind, chance, spans
         self._notes = Notes(owner.home / "writes")
         self._stop = threading.Event()
         self._table, self._place, self._former = "", Path(), Path()
@@ -193,8 +194,9 @@ class Loader:
             file = path.open("xb", buffering=0)
         except FileNotFoundError:
             return
-        low = number * 1000
-        self._notes.add(number=number, overwrites=False, began=time.time(), partitions={LOADED: (low, low + 12)})
+        low, began = number * 1000, time.time()
+        self._spans.begin_load(LOADED, began)
+        self._notes.add(number=number, overwrites=False, began=began, partitions={LOADED: (low, low + 12)})
         with file:
             for part in range(4):
                 file.write(content[part * len(content) // 4 : (part + 1) * len(content) // 4])
@@ -202,6 +204,7 @@ class Loader:
                     os.utime(file.fileno(), times=(time.time() + self.seconds,) * 2)
                 time.sleep(self._chance.choice((0, 0.3, 2, 5)))
         ended = time.time()
+        self._spans.end_load(LOADED, ended)
         self._notes.add(number=number, ended=ended)
         self.loads += 1
         if place != places(self._uri, self._owner.table).get(LOADED):

@@ -64,7 +64,7 @@ class HiveChaos:
         self._installation = self._installed()
         uri = metastore.uri
         self.owner = Owner(home, metastore, self._name, kind, seed)
-        self.loader = Loader(self.owner, uri, kind, random.Random(f"loads/{seed}"))
+        self.loader = Loader(self.owner, uri, kind, random.Random(f"loads/{seed}"), self._spans)
         self.halts = Halts(self.owner, uri, kind, random.Random(f"halts/{seed}"), self.wrong, self._spans.is_due)
         self.reader = FreshReader(
             lambda: read_table(uri, lambda: self.owner.table, loaded=HALF),
