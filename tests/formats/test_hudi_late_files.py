@@ -155,12 +155,16 @@ def test_the_rollback_guard_of_a_completed_instant_stays_when_its_late_markers_a
     assert (guard.read_bytes(), marker.exists(), found(table)) == (content, False, [])
 
 
-@pytest.mark.parametrize("why", ["committed", "too old", "empty commit", "savepoint"])
+@pytest.mark.parametrize("why", ["committed", "archive lost", "too old", "empty commit", "savepoint"])
 def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: pytest.MonkeyPatch, why: str) -> None:
     storage = TableStorage(str(table.base))
     name = table.base_file(T4, "p/f-1")
     if why == "committed":  # and archived since, and the archived timeline was lost
         record_commit(storage, T4)
+    elif why == "archive lost":  # and no lakefold has seen the commit, which a writer made
+        (table.base / f".hoodie/{T2}.commit").unlink()
+        table.complete(T5, "commit", table.base_file(T5, "p/f-5"))
+        assert name in {str(entry["path"]).rpartition("/")[2] for entry in table.slices()}, "it counts as archived"
     elif why == "too old":
         rows = [ArchivedInstant(time=T5, completed_at=T5, action="commit", plan=None, metadata=None)]
         monkeypatch.setattr(Timeline, "archived", lambda *_, times=None, **__: iter([] if times is not None else rows))

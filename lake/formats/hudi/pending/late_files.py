@@ -193,15 +193,25 @@ def _is_due(key: tuple[str, str], recorded_at: datetime, age: timedelta) -> bool
     return seen != recorded_at or age >= max(at_age, _FIRST_CHECK_INTERVAL) * _CHECK_INTERVAL_GROWTH
 
 
-def list_late_files(table: TableRef, storage: TableStorage, timeline: Timeline, record: InstantRecord) -> list[str]:
-    """Return the base files of an ended instant that belong to no commit, or of a pending one to an earlier attempt."""
+def list_late_files(
+    table: TableRef,
+    storage: TableStorage,
+    timeline: Timeline,
+    record: InstantRecord,
+    *,
+    is_of_earlier_table: bool = False,
+) -> list[str]:
+    """Return the base files of an ended instant that belong to no commit, or of a pending one to an earlier attempt.
+
+    ``is_of_earlier_table`` is True if the table has no record of the instant because it was created again since.
+    """
     written = list_files_of_instant(storage, record.instant, record.partitions)
     instant = timeline.find(record.instant)
     if not written:
         return []
     if instant is not None and instant.pending:
         return _files_of_earlier_attempts(table, storage, timeline, instant, written)
-    committed = _committed_files(timeline, record, instant)
+    committed = _committed_files(timeline, record, instant, is_of_earlier_table=is_of_earlier_table)
     return [] if committed is None else [path for path in written if path not in committed]
 
 
@@ -224,7 +234,9 @@ def _files_of_earlier_attempts(
     return [path for path in older if path not in marked]
 
 
-def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant | None) -> frozenset[str] | None:
+def _committed_files(
+    timeline: Timeline, record: InstantRecord, instant: Instant | None, *, is_of_earlier_table: bool
+) -> frozenset[str] | None:
     """Return the files that must stay: the instant's committed files or, without a commit, the files of savepoints.
 
     Returns None if they are unknown.
@@ -234,9 +246,11 @@ def _committed_files(timeline: Timeline, record: InstantRecord, instant: Instant
     # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
     for archived in timeline.archived(plans=False, times={record.instant}):
         return _files_named_in(archived.metadata)
-    if record.committed or not is_covered_by_archive(timeline, record.instant):
-        return None
-    return frozenset(path for paths in timeline.savepoints().values() for path in paths)
+    if is_of_earlier_table:
+        is_uncommitted = oldest_archived(timeline) < record.instant
+    else:
+        is_uncommitted = not record.committed and is_covered_by_archive(timeline, record.instant)
+    return frozenset(path for paths in timeline.savepoints().values() for path in paths) if is_uncommitted else None
 
 
 def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None:
@@ -244,8 +258,13 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
 
 
 def is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
-    """True if the archived timeline would contain the archived ``instant`` if the instant had completed."""
-    return oldest_archived(timeline) < instant
+    """True if the archived timeline would contain the archived ``instant`` if the instant had completed.
+
+    Hudi archives the oldest commits first. If no commit is archived, or the archive was deleted, an older commit on the
+    active timeline shows the same.
+    """
+    oldest = oldest_archived(timeline)
+    return oldest < instant if oldest else any(commit.time < instant for commit in timeline.commits)
 
 
 def oldest_archived(timeline: Timeline) -> str:

@@ -240,8 +240,8 @@ def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
             # The timeline of a later table at this location begins after the instant: its readers would consider these
             # files committed and archived.
             known = read_instant_record(client.storage, prepared.instant)
-            known = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
-            files = list_late_files(client.table, client.storage, timeline, known)
+            record = known or InstantRecord(instant=prepared.instant, partitions=tuple(sorted(partitions)))
+            files = list_late_files(client.table, client.storage, timeline, record, is_of_earlier_table=known is None)
         for path in files:
             client.remove_file(path)
 
