@@ -21,9 +21,10 @@ from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending import retries
 from lake.formats.hudi.pending.late_files import record_path
 from lake.formats.hudi.pending.rollbacks import find_left_rollbacks
+from lake.formats.hudi.plans import withdrawal
 from lake.formats.hudi.plans.preconditions import _how_to_finish
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
-from lake.plan import Plan
+from lake.plan import Plan, PlanKind
 from service.control.store import Store
 
 pytestmark = pytest.mark.spark
@@ -83,6 +84,31 @@ def test_a_rollback_whose_process_died_after_it_removed_a_plan_is_finished_by_th
     assert [row for row in trips.rows() if row in before] == before
     assert FORMAT.verify(trips.ref, (), rows=True).missing == ()
     trips.proved(trips.plan("0198-next"))
+
+
+def test_a_left_rollback_of_a_plan_is_finished_although_the_plan_was_committed_before(
+    table: NewTable, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The owner rolled the commit back, a writer began the plan again and died, and then lakefold died."""
+    trips = table()
+    before = trips.rows()
+    instant = trips.run(trips.plan()).instant
+    with trips.writer() as owner:
+        client = owner._open()
+        client.write_client.rollback(instant)
+        with client.locked("beginning as a writer"):
+            client.begin_rewrite(PlanKind.CLUSTERING, instant)
+    monkeypatch.setattr(withdrawal, "record_withdrawal", lambda *_: None)
+    with trips.writer() as dead:
+        assert "is withdrawn" in dead.roll_back(instant)
+    timeline = trips.timeline()
+    completed = timeline.completed[-1]
+    assert completed.kind == "rollback"
+    (Path(trips.base) / timeline.directory / str(completed.completed_file)).unlink()
+    assert FORMAT.instants_with_stragglers(trips.ref) == [instant]
+    sweep_table(trips.ref, RunContext(store=store, spark=lambda: trips.spark), format=FORMAT)
+    assert trips.timeline().pending == ()
+    assert trips.rows() == before
 
 
 @pytest.mark.parametrize("version", ["6", "9"])

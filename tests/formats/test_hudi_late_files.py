@@ -26,9 +26,10 @@ from lake.formats.hudi.pending.late_files import (
     record_path,
 )
 from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
+from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.publication import publish_plan
-from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_plan
+from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_instant, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.clocks import MAX_SKEW
 from lake.formats.hudi.timeline.timeline import Timeline
@@ -179,6 +180,31 @@ def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: 
         assert found(table) == []
         assert remove_late_files(without_java(table), [T4]) == []
     assert name in files(table)
+
+
+def test_files_written_after_the_withdrawal_of_a_commit_that_its_owner_rolled_back_are_deleted(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """From table version 8 on, the rollback makes the plan pending again."""
+    storage = TableStorage(str(table.base))
+    noted(table, T3)
+    record_commit(storage, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    before = files(table)
+
+    def remove(*_: object) -> bool:
+        for path in (table.base / ".hoodie").glob(f"{T3}.*"):
+            path.unlink()
+        return True
+
+    monkeypatch.setattr(compaction, "withdraw_compaction", remove)
+    pending = Timeline(storage).find(T3)
+    assert pending is not None
+    withdraw_instant(without_java(table), pending, ["p"])
+    late = table.base_file(T3, "p/f-1")
+    assert found(table) == [T3]
+    assert remove_late_files(without_java(table), [T3]) == [f"p/{late}"]
+    assert files(table) == before
 
 
 def test_checks_become_rarer_with_the_time_since_the_instants_end_and_stop_after_a_week(

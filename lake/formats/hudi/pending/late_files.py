@@ -60,7 +60,8 @@ class InstantRecord:
     """The record of one of lakefold's instants: the partitions of its files, and lakefold's actions on it.
 
     ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before the first
-    begin, and ``_BEGINNING`` while lakefold begins it. ``committed`` is True if lakefold saw the instant completed.
+    begin, and ``_BEGINNING`` while lakefold begins it. ``committed`` is True if lakefold saw the instant completed and
+    has not seen it pending again.
     """
 
     instant: str
@@ -106,6 +107,16 @@ def record_begin(storage: TableStorage, instant: str, written_at: datetime | Non
     ``written_at`` is the modification time of its inflight file, None if there is none.
     """
     _change_record(storage, instant, begun_at=None if written_at is None else written_at.isoformat())
+
+
+def record_pending(storage: TableStorage, instant: str) -> None:
+    """Record that ``instant`` is not committed; call it under the lock, which shows that it is pending.
+
+    An instant that lakefold committed is pending again if its owner has rolled the commit back.
+    """
+    known = read_instant_record(storage, instant)
+    if known is not None and known.committed:
+        _write_instant_record(storage, replace(known, committed=False))
 
 
 def record_withdrawal(storage: TableStorage, instant: str) -> None:

@@ -14,6 +14,7 @@ from lake.formats.hudi.pending.late_files import (
     list_files_of_instant,
     list_late_files,
     read_instant_record,
+    record_pending,
     record_withdrawal,
 )
 from lake.formats.hudi.pending.request_copies import copy_request
@@ -86,6 +87,7 @@ def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collectio
     Returns True if it was rolled back or removed from the timeline. Files in other directories than ``partitions`` are
     not looked for, except by Hudi's rollback.
     """
+    record_pending(client.storage, instant.time)
     copy_request(client.storage, client.read_timeline(), instant)
     if instant.kind == "compaction":
         withdrawn = compaction.withdraw_compaction(client, instant, partitions)
