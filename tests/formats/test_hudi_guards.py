@@ -302,6 +302,24 @@ def test_trap_nothing_is_deleted_that_is_live_or_whose_replacement_was_rolled_ba
     assert trips.rows() == rows_before
 
 
+def test_trap_a_plan_is_not_begun_at_the_millisecond_of_a_write(table: NewTable) -> None:
+    """Writers before Hudi 1.0 choose their times without the table's lock, and both would use the same markers."""
+    trips = table()
+    before, plan = trips.rows(), trips.plan()
+    with trips.writer() as writer:
+        prepared = writer.prepare(plan, 1)
+        timeline = trips.timeline()
+        write_of_other = Path(trips.base) / timeline.directory / f"{prepared.instant}.commit.requested"
+        write_of_other.touch()
+        with pytest.raises(Transient, match=rf"a writer has begun commit {prepared.instant} at the same millisecond"):
+            writer.rewrite(prepared, ignore)
+        assert writer.withdraw(plan.plan_id, None) == 1
+    assert [(one.time, one.action) for one in trips.timeline().pending] == [(prepared.instant, "commit")]
+    write_of_other.unlink()
+    trips.run(trips.plan("0198-next"))
+    assert trips.rows() == before
+
+
 def test_trap_under_prefer_writer_an_upsert_into_the_plan_wins_and_nothing_is_lost(table: NewTable) -> None:
     trips = table(**QUICK_LOCK)
     trips.on_conflict = OnConflict.WRITER_WINS

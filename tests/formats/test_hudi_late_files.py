@@ -136,6 +136,62 @@ def test_only_files_that_its_commit_does_not_name_are_deleted_of_a_completed_ins
     assert named in files(table)
 
 
+@pytest.mark.parametrize("pending", [False, True])
+def test_no_file_of_an_instant_is_deleted_because_a_clean_of_a_writer_has_the_same_time(
+    table: ByHand, pending: bool
+) -> None:
+    """Writers before Hudi 1.0 choose the times of their instants without the table's lock."""
+    named = table.base_file(T4, "p/f-1")
+    if pending:
+        table.request_compaction(T4, table.base_file(T2), [])
+        (table.base / f".hoodie/{T4}.compaction.inflight").touch()
+    else:
+        table.complete(T4, "replacecommit", named)
+    table.complete(T4, "clean")
+    assert found(table) == []
+    assert remove_late_files(without_java(table), [T4]) == []
+    assert named in files(table)
+
+
+@pytest.mark.parametrize("archived", [False, True])
+def test_no_file_is_deleted_if_a_commit_of_a_writer_has_the_same_time(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: bool
+) -> None:
+    ours, theirs = table.base_file(T4, "p/f-1"), table.base_file(T4, "p/f-2")
+    table.complete(T4, "replacecommit", ours)
+    table.complete(T4, "commit", theirs)
+    if archived:
+        timeline = Timeline(TableStorage(str(table.base)))
+        rows = [
+            ArchivedInstant(
+                time=T4, completed_at=T4, action=one.action, plan=None, metadata=timeline.commit_metadata(one)
+            )
+            for one in timeline.commits
+            if one.time == T4
+        ]
+        for one in timeline.commits:
+            if one.time == T4:
+                (table.base / f".hoodie/{one.completed_file}").unlink()
+        monkeypatch.setattr(Timeline, "archived", lambda *_, **__: iter(rows))
+    assert found(table) == []
+    assert remove_late_files(without_java(table), [T4]) == []
+    assert {ours, theirs} <= files(table)
+
+
+def test_a_withdrawal_deletes_no_file_of_a_write_that_began_at_the_same_millisecond(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    pending = Timeline(TableStorage(str(table.base))).find(T3)
+    assert pending is not None
+    (table.base / f".hoodie/{T3}.deltacommit.inflight").touch()
+    theirs = table.base_file(T3, "p/f-1")
+    monkeypatch.setattr(compaction, "withdraw_compaction", lambda *_: True)
+    withdraw_instant(without_java(table), pending, ["p"])
+    assert theirs in files(table)
+
+
 @pytest.mark.parametrize("marked", [False, True])
 def test_the_rollback_guard_of_a_completed_instant_stays_when_its_late_markers_are_deleted(
     table: ByHand, marked: bool

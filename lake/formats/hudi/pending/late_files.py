@@ -217,9 +217,10 @@ def list_late_files(
     ``is_of_earlier_table`` is True if the table has no record of the instant because it was created again since.
     """
     written = list_files_of_instant(storage, record.instant, record.partitions)
-    instant = timeline.find(record.instant)
-    if not written:
-        return []
+    instants = [one for one in timeline.instants if one.time == record.instant and one.action in COMMIT_ACTIONS]
+    if not written or len(instants) > 1:
+        return []  # a file's name does not show to which of several instants it belongs
+    instant = instants[0] if instants else None
     if instant is not None and instant.pending:
         return _files_of_earlier_attempts(table, storage, timeline, instant, written)
     committed = _committed_files(timeline, record, instant, is_of_earlier_table=is_of_earlier_table)
@@ -255,8 +256,10 @@ def _committed_files(
     if instant is not None:
         return _files_named_in(timeline.commit_metadata(instant))
     # The active timeline was listed first, so an instant archived meanwhile is found twice, never missed.
-    for archived in timeline.archived(plans=False, times={record.instant}):
-        return _files_named_in(archived.metadata)
+    archived = timeline.archived(COMMIT_ACTIONS, plans=False, times={record.instant})
+    by_action = {one.action: one.metadata for one in archived}  # Hudi may have archived it twice
+    if by_action:
+        return _files_named_in(next(iter(by_action.values()))) if len(by_action) == 1 else None
     if is_of_earlier_table:
         is_uncommitted = oldest_archived(timeline) < record.instant
     else:

@@ -168,8 +168,11 @@ def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Co
     """Delete data files of a withdrawn instant that its rollback missed (a task that continued to write)."""
     # The files are listed before the state is read, so they include no file of a writer that begins the instant now.
     files = list_files_of_instant(client.storage, instant.time, partitions)
-    after = client.read_timeline().find(instant.time, action=instant.action)
-    if after is None or after.state is InstantState.REQUESTED:
+    now = client.read_timeline()
+    after = now.find(instant.time, action=instant.action)
+    if (after is None or after.state is InstantState.REQUESTED) and not now.find_other_commit(
+        instant.time, instant.action
+    ):
         for path in files:
             client.remove_file(path)
 

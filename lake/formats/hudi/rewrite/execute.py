@@ -144,10 +144,15 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
     action = ACTION_OF_KIND[prepared.plan.kind]
     with client.locked("beginning a rewrite", writes_metadata_table=False):
 
-        def check(_: Timeline) -> None:
+        def check(timeline: Timeline) -> None:
             instant = require_pending(client, prepared, action).find(prepared.instant, action=action)
             if instant is None or instant.state is not InstantState.REQUESTED:
                 raise _taken_over_error(prepared)
+            if (other := timeline.find_other_commit(prepared.instant, action)) is not None:
+                raise Transient(
+                    f"{prepared.plan.table.name}: a writer has begun {other.kind} {other.time} at the same millisecond "
+                    "as the plan, so the files of the two could not be told apart; the plan is tried again"
+                )
 
         reads = input_paths(prepared.plan, prepared.live_groups)
         check_preconditions(

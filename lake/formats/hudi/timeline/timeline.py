@@ -202,11 +202,23 @@ class Timeline:
         return max((i.time for i in self.commits), default="")
 
     def find(self, time: str, *, action: str | None = None) -> Instant | None:
-        """Return the instant of that time; a savepoint, which has the time of its commit, only with ``action``."""
+        """Return the instant of that time; a savepoint, which has the time of its commit, only with ``action``.
+
+        Of several instants of that time a commit is returned: writers before Hudi 1.0 choose times without a lock, so a
+        clean may have the time of another process's commit.
+        """
+        found = None
         for instant in self.instants:
             if instant.time == time and (instant.action == action if action else instant.action != "savepoint"):
-                return instant
-        return None
+                if action or instant.action in COMMIT_ACTIONS:
+                    return instant
+                found = found or instant
+        return found
+
+    def find_other_commit(self, time: str, action: str) -> Instant | None:
+        """Return a commit of that time with another action than ``action``; see ``find``. None if there is none."""
+        at_time = (one for one in self.instants if one.time == time and one.action in COMMIT_ACTIONS)
+        return next((one for one in at_time if one.action != action), None)
 
     def plan(self, instant: Instant) -> dict[str, Any] | None:
         """Return the record of the requested file; None if the file is empty or absent."""
