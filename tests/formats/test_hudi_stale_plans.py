@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from hudi_tables import rows, run_service, write
-from hudi_writing import FORMAT, NewTable, Table, ignore
+from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, ignore, insert
 
 from executors.context import RunContext
 from executors.sweep import sweep_table
@@ -69,6 +69,26 @@ def test_a_clustering_that_its_owner_rolled_back_is_withdrawn_at_once_by_the_com
         assert operator.roll_back(instant).endswith("is withdrawn: its files are deleted")
     assert trips.timeline().pending == ()
     assert (trips.rows(), trips.other_rows()) == before
+
+
+def test_files_of_a_plan_that_a_writer_executed_stay_after_the_archived_timeline_was_deleted(
+    table: NewTable, store: Store
+) -> None:
+    trips = table()
+    with trips.writer() as writer:
+        instant = writer.prepare(trips.plan(), 1).instant
+    execute_pending(trips)
+    completed = trips.timeline().find(instant)
+    assert completed is not None
+    assert not completed.pending
+    insert(trips, 5, **ARCHIVING | {"hoodie.clean.automatic": "true"})
+    timeline = trips.timeline()
+    assert timeline.find(instant) is None, "it is archived"
+    before, files = trips.rows(), trips.files_of(instant)
+    shutil.rmtree(Path(trips.base) / timeline.archive_directory)
+    sweep_table(trips.ref, RunContext(store=store, spark=lambda: trips.spark), format=FORMAT)
+    assert (trips.rows(), trips.files_of(instant)) == (before, files)
+    assert files
 
 
 def test_updates_in_logs_that_are_named_after_an_undone_compaction_are_read_again_after_the_remedy(
