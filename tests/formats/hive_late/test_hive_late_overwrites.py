@@ -4,6 +4,7 @@
 import os
 import shutil
 from datetime import timedelta
+from pathlib import Path
 from unittest import mock
 
 import pyarrow.parquet as pq
@@ -26,6 +27,7 @@ from late_writing import (
     wait_a_tick,
     write,
 )
+from renaming import lose_database
 from toys.bench import Bench
 from toys.files import told
 
@@ -65,6 +67,38 @@ def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(benc
     assert (in_partition(bench), here(bench) != home(bench)) == (sorted(anew), True)
     late = write(home(bench), 900, 910)
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted(anew + late))
+
+
+def overwrite_last(place: Path, low: int, high: int) -> list[str]:
+    """What Spark's dynamic ``INSERT OVERWRITE`` does: it removes the files before only once its own are written."""
+    staged = place.with_name(f".staging-{place.name}")
+    staged.mkdir()
+    written = write(staged, low, high, "part-anew.parquet")
+    wait_a_tick(staged)
+    for path in data_files(place):
+        path.unlink()
+    (staged / "part-anew.parquet").rename(place / "part-anew.parquet")
+    staged.rmdir()
+    return written
+
+
+@pytest.mark.parametrize("is_lost", [False, True], ids=["same database", "lost database"])
+def test_rule_2_an_overwrite_replaces_a_late_file_that_was_copied_whenever_it_removes_the_file(
+    bench: Bench, is_lost: bool
+):
+    """The copy is a second name of the late file. The removal of the first name makes the copy look newer."""
+    read, late = in_partition(bench), write(home(bench), 900, 910)
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted(read + late))
+    wait_a_tick(home(bench))
+    anew = overwrite_last(home(bench), 500, 520)
+    if is_lost:
+        lose_database(bench)
+        bench.sweep()
+    else:
+        assert swept(bench).relocated_back == 1
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), sorted(anew), None)
+    assert swept(bench) == SweepReport()
+    assert in_partition(bench) == sorted(anew)
 
 
 def test_rule_2_an_overwrite_of_a_location_that_lakefold_has_begun_to_clean_halts_the_table_and_keeps_both(

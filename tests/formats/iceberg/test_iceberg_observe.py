@@ -3,6 +3,7 @@
 
 import json
 import logging
+import re
 import shutil
 import sqlite3
 from contextlib import closing
@@ -329,6 +330,7 @@ def test_a_table_s_facts_name_the_columns_of_its_partitions_and_its_order(tmp_pa
     facts = format_.describe(only_table(format_))
     assert facts["partitioned by"] == "day(at), id"
     assert facts["sorted by"] == "day(at) DESC NULLS LAST, id ASC NULLS FIRST"
+    assert facts["manifests"] == "none"
 
 
 def test_a_table_of_spark_s_session_catalog_is_refused_with_the_remedy(tmp_path: Path):
@@ -440,6 +442,7 @@ def test_the_facts_of_a_table_whose_files_are_rewritten_name_no_refusal(tmp_path
     facts = format_.describe(only_table(format_))
     assert "not rewritten" not in facts
     assert "" not in facts.values()
+    assert re.fullmatch(r"\d+, \d+\.\d KiB", facts["manifests"])
 
 
 def delete_file(table: Any, content: DataFileContent, path: Path, **fields: Any) -> DataFile:

@@ -16,7 +16,7 @@ from lake.formats.hive.commit.version_names import record_path_beside, relocatio
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.formats.hive.relocation.arrival_times import recorded_arrivals, source_digest
-from lake.formats.hive.relocation.late_files import is_hidden_copy
+from lake.formats.hive.relocation.late_files import digest_in_copy_name, is_hidden_copy
 from lake.formats.hive.relocation.renamed_partitions import (
     PartitionLookup,
     find_other_partitions,
@@ -83,16 +83,54 @@ def list_locations(
             token=None if at is None else relocation_token(at.parameters),
             created_at=0 if at is None else at.created_at,
             has_creation_time=at is None or at.has_creation_time,
-            locations={
-                **{location: seen[location] for location in one.locations},
-                **_cleaned_locations(ref, one, seen),
-            },
+            locations=_with_arrivals_of_copies(
+                ref,
+                one,
+                {**{location: seen[location] for location in one.locations}, **_cleaned_locations(ref, one, seen)},
+            ),
         )
         for one in relocated
     }
     states |= find_renamed_partitions(ref, relocated, states, list_partitions)
     states |= find_other_partitions(ref, relocated, states, by_name)
     return {**states, **_states_with_readers(relocated, states, find_readers, now)}
+
+
+def _with_arrivals_of_copies(
+    ref: TableRef, relocated: RelocatedPartition, states: Mapping[str, LocationState]
+) -> Mapping[str, LocationState]:
+    """Return ``states`` in which the copies of late files arrived when their sources did.
+
+    A copy may be a second name of its source. An overwrite that removes the source makes the copy look newer than the
+    files that the overwrite has written.
+    """
+    if not file_io_of(ref.location).has_arrival_times:
+        return states
+    digests = {
+        location: {file: digest for file in there.files if (digest := digest_in_copy_name(file.name)) is not None}
+        for location, there in states.items()
+    }
+    if not any(digests.values()):
+        return states
+    arrived = dict[str, int]()
+    try:
+        for previous in relocated.previous_locations:
+            arrived |= recorded_arrivals(ref, previous.location)
+    except OSError as error:
+        raise Transient(f"the arrival times of files of {ref.name} can't be read: {error.strerror}") from error
+    return {
+        location: replace(
+            there,
+            files={
+                **there.files,
+                **{
+                    file: min(there.files[file], arrived.get(digest, there.files[file]))
+                    for file, digest in digests[location].items()
+                },
+            },
+        )
+        for location, there in states.items()
+    }
 
 
 def _late_until_ms(relocated: Sequence[RelocatedPartition]) -> Mapping[str, float]:

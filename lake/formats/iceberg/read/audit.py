@@ -12,14 +12,23 @@ from lake.errors import Conflict, Rejected, Transient, first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable, data_location
 from lake.formats.iceberg.read import refusals
 from lake.formats.iceberg.read.commits import summary_of
-from lake.formats.iceberg.read.live_files import MAIN, DataFile, all_file_locations, read_all_files, snapshot_of
+from lake.formats.iceberg.read.live_files import (
+    MAIN,
+    DataFile,
+    all_file_locations,
+    manifests_of,
+    read_all_files,
+    snapshot_of,
+)
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.plan import SupersededVersion
 from lake.ports import TableVerification
 from lake.storage.locations import canonical_location, is_local, resolve_path
+from lake.units import format_bytes
 
 if TYPE_CHECKING:
     from pyiceberg.partitioning import PartitionField
+    from pyiceberg.table.snapshots import Snapshot
     from pyiceberg.table.sorting import SortField
 
 _DATA_SUFFIXES = (".parquet", ".orc", ".avro", ".puffin")
@@ -103,6 +112,7 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         "format version": str(metadata.format_version),
         "snapshot": "none" if newest is None else str(newest.snapshot_id),
         "snapshots": str(len(metadata.snapshots)),
+        "manifests": _describe_manifests(table, newest),
         "delete files": engine.get("total-delete-files", "0"),
         "branches and tags": ", ".join(tags) or f"only {MAIN}",
         "partitioned by": ", ".join(_transformed(table, one) for one in spec.fields) or "nothing",
@@ -114,3 +124,11 @@ def describe(table: LoadedTable) -> Mapping[str, str]:
         **({} if refusal is None else {"not rewritten": refusal}),
         "writers": f"last commit by {engine.get('engine-name', 'an unnamed engine')}" if newest is not None else "none",
     }
+
+
+def _describe_manifests(table: LoadedTable, snapshot: "Snapshot | None") -> str:
+    """Return the number and the size of a snapshot's manifests. Raises Transient if they can't be read."""
+    if snapshot is None:
+        return "none"
+    sizes = [one.manifest_length for one in manifests_of(table, snapshot)]
+    return f"{len(sizes)}, {format_bytes(sum(sizes))}" if sizes else "none"
