@@ -9,6 +9,7 @@ from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
     added_again,
+    after_its_hold,
     data_files,
     deletion_begun,
     dropped,
@@ -16,6 +17,7 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_before_it_records,
     overwrite,
     resolved,
     rows_in,
@@ -403,3 +405,28 @@ def test_rule_6_one_of_two_partitions_that_left_a_directory_gets_its_late_files_
     bench.clean()
     assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
     assert rows_in(place) == sorted([*rows, *late])
+
+
+def test_rule_2_files_that_a_killed_plan_of_another_partition_has_replaced_are_kept_for_its_whole_retention(
+    known: Bench,
+):
+    """The first partition's retention was over: they were deleted at once, and a late file took the rows away."""
+    bench = known
+    added(bench)
+    files = data_files(home(bench))
+    assert "is read from" in bench.clean().kept[0].reason
+    plan = killed_before_it_records(bench, partitions=[OTHER])
+    place = place_of_other(bench)
+    assert place != home(bench)
+    kept = {one.reason for one in bench.clean().kept}
+    assert [path for path in files if not path.exists()] == []
+    assert any("is not recorded yet" in reason for reason in kept)
+    after_its_hold(bench)
+    bench.rescue()
+    assert bench.state(plan) == "completed"
+    rows, late = rows_in(place), write(home(bench), 900, 910)
+    swept(bench)
+    assert (halted(bench), place_of_other(bench), rows_in(place)) == (None, place, sorted([*rows, *late]))
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
