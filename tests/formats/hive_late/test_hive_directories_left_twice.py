@@ -10,6 +10,7 @@ from late_writing import (
     PARTITION,
     added_again,
     after_its_hold,
+    brought_home,
     data_files,
     deletion_begun,
     dropped,
@@ -405,6 +406,24 @@ def test_rule_6_one_of_two_partitions_that_left_a_directory_gets_its_late_files_
     bench.clean()
     assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
     assert rows_in(place) == sorted([*rows, *late])
+
+
+def test_rule_2_a_partition_is_not_restored_to_a_directory_that_another_partition_has_left_too(known: Bench):
+    """The other one took the restored files for late files, and was halted."""
+    bench = known
+    one, other = left_by_both(bench)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    places = here(bench), place_of_other(bench)
+    for _ in range(2):
+        brought_home(bench)
+        assert (swept(bench, grace=timedelta()), bench.store.halted_partitions(bench.table)) == (SweepReport(), {})
+        assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+    assert (here(bench), place_of_other(bench)) == places
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "7")
+    brought_home(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), one, None)
 
 
 def test_rule_2_files_that_a_killed_plan_of_another_partition_has_replaced_are_kept_for_its_whole_retention(
