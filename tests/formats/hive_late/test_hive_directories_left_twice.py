@@ -426,6 +426,21 @@ def test_rule_2_a_partition_is_not_restored_to_a_directory_that_another_partitio
     assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), one, None)
 
 
+def test_rule_2_an_overwrite_by_spark_of_one_of_two_partitions_that_left_a_directory_does_not_halt_it(known: Bench):
+    """It also empties the own directory, whose files the other one had replaced since: this one was halted."""
+    bench = known
+    _, other = left_by_both(bench)
+    place = here(bench)
+    for path in data_files(home(bench)):
+        path.unlink()
+    anew = sorted(overwrite(place, 500, 510))
+    for grace in (timedelta(hours=1), timedelta()):
+        assert PARTITION not in swept(bench, grace=grace).halt_reasons
+        assert (here(bench), in_partition(bench)) == (place, anew)
+    assert PARTITION not in bench.store.halted_partitions(bench.table)
+    assert rows_in(place_of_other(bench)) == other
+
+
 def test_rule_2_files_that_a_killed_plan_of_another_partition_has_replaced_are_kept_for_its_whole_retention(
     known: Bench,
 ):
