@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories that two partitions have left, or one partition twice, with files that two commits have replaced."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from late_writing import (
     in_partition,
     killed_before_it_records,
     overwrite,
+    point_at,
     resolved,
     rows_in,
     swept,
@@ -424,6 +426,29 @@ def test_rule_2_a_partition_is_not_restored_to_a_directory_that_another_partitio
         owner.drop(table_name(bench.table), "7")
     brought_home(bench)
     assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), one, None)
+
+
+def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another_partition_is_halted(known: Bench):
+    """A plan merged the replaced rows with the new ones."""
+    bench = known
+    _, other = left_by_both(bench)
+    replaced = set(rows_in(home(bench)))
+    dropped(bench)
+    bench.sweep()
+    added_again(bench)
+    anew = write(home(bench), 900, 910)
+    bench.sweep()
+    assert "another partition of the table has left this directory as well" in (halted(bench) or "")
+    assert set(in_partition(bench)) == replaced | set(anew)
+    assert set(other) < set(rows_in(place_of_other(bench)))
+    own = home(bench).with_name("own")
+    own.mkdir()
+    shutil.copyfile(home(bench) / "part-late.parquet", own / "part-late.parquet")
+    point_at(bench, own)
+    bench.store.resume(bench.table.name, "ada")
+    bench.sweep()
+    bench.clean()
+    assert (halted(bench), in_partition(bench), data_files(home(bench))) == (None, sorted(anew), [])
 
 
 def test_rule_2_an_overwrite_by_spark_of_one_of_two_partitions_that_left_a_directory_does_not_halt_it(known: Bench):
