@@ -21,6 +21,7 @@ from late_writing import (
     in_partition,
     killed_before_it_records,
     overwrite,
+    overwritten_after_a_late_file,
     point_at,
     resolved,
     rows_in,
@@ -449,6 +450,23 @@ def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another
     bench.sweep()
     bench.clean()
     assert (halted(bench), in_partition(bench), data_files(home(bench))) == (None, sorted(anew), [])
+
+
+def test_rule_2_a_replaced_late_file_that_another_partition_has_compacted_is_not_read_again_if_the_database_is_lost(
+    known: Bench,
+):
+    """The other one's commit had replaced the file, so it counted as no handled file of the first partition."""
+    bench = known
+    overwritten_after_a_late_file(bench)
+    bench.sweep()
+    left_by_both(bench)
+    write(here(bench), 950, 960, "part-appended.parquet")
+    compacted(bench, PARTITION)
+    rows_before = in_partition(bench), rows_in(place_of_other(bench))
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+        assert (halted(bench), in_partition(bench), rows_in(place_of_other(bench))) == (None, *rows_before)
 
 
 def test_rule_2_an_overwrite_by_spark_of_one_of_two_partitions_that_left_a_directory_does_not_halt_it(known: Bench):
