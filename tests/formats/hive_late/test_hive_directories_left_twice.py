@@ -26,6 +26,7 @@ from late_writing import (
     resolved,
     rows_in,
     swept,
+    wait_a_tick,
     write,
 )
 from renaming import lose_database
@@ -34,7 +35,10 @@ from toys.bench import Bench
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.sweep import resolve_partitions, sweep_partitions
+from executors.relocation.watch import PartitionWatch
+from executors.sweep import sweep_table
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -467,6 +471,35 @@ def test_rule_2_a_replaced_late_file_that_another_partition_has_compacted_is_not
     for _ in range(2):
         bench.sweep()
         assert (halted(bench), in_partition(bench), rows_in(place_of_other(bench))) == (None, *rows_before)
+
+
+@pytest.mark.parametrize("found_by", ["the sweep", "the frequent check"])
+def test_a_late_file_in_a_directory_that_two_partitions_left_is_found_for_both_at_once(
+    known: Bench, monkeypatch: pytest.MonkeyPatch, found_by: str
+):
+    """In a large table, one of them got it only in its rotation, up to an hour later."""
+    bench = known
+    one, other = left_by_both(bench)
+    monkeypatch.setattr("executors.relocation.watch._MIN_ROTATION_SIZE", 0)
+    monkeypatch.setattr("executors.relocation.recent.MAX_FULL_LISTINGS", 1)
+    monkeypatch.setattr("executors.relocation.recent._ROTATION_SIZE", 0)
+    monkeypatch.setattr("lake.formats.hive.relocation.change_detection._MIN_RELIABLE_AGE_SECONDS", -60)
+    watch, recent = PartitionWatch(), RecentLocations()
+
+    def look() -> None:
+        if found_by == "the sweep":
+            sweep_table(bench.table, bench.context(), format=bench.format, watch=watch)
+        else:
+            hour = timedelta(hours=1)
+            sweep_recent_locations(bench.table, bench.context(), format=bench.format, within=hour, recent=recent)
+
+    for _ in range(4):
+        look()
+    wait_a_tick(home(bench))
+    late = write(home(bench), 900, 910)
+    look()
+    assert in_partition(bench) == sorted([*one, *late])
+    assert rows_in(place_of_other(bench)) == sorted([*other, *late])
 
 
 def test_rule_2_an_overwrite_by_spark_of_one_of_two_partitions_that_left_a_directory_does_not_halt_it(known: Bench):
