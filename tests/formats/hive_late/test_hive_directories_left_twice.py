@@ -433,6 +433,27 @@ def test_rule_2_a_partition_is_not_restored_to_a_directory_that_another_partitio
     assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), one, None)
 
 
+def test_rule_2_files_that_the_other_partition_has_replaced_again_after_its_return_are_deleted_for_both(known: Bench):
+    """The first partition took their deletion for a writer's, and was halted."""
+    bench = known
+    one, _ = left_by_both(bench)
+    # A file that grew after its rewrite takes the partition that left last back.
+    write(home(bench), 900, 950, min(data_files(home(bench))).name)
+    swept(bench)
+    resolve_partitions(
+        bench.table, LocationChoice.CURRENT, bench.context(), format=bench.format, partitions=[PARTITION]
+    )
+    bench.store.resume(bench.table.name, "ada")
+    assert (swept(bench), place_of_other(bench)) == (SweepReport(), home(bench))
+    bench.clean()
+    other = rows_in(home(bench))
+    compacted(bench, OTHER)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), bench.store.halted_partitions(bench.table)) == (SweepReport(), {})
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+
+
 def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another_partition_is_halted(known: Bench):
     """A plan merged the replaced rows with the new ones."""
     bench = known
