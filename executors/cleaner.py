@@ -23,7 +23,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import SupersededRecord
 from lake.ports import Capability, DeletionResult, TableFormat
-from lake.relocation.capabilities import RelocatesPartitions
+from lake.relocation.capabilities import RecordsRelocations, RelocatesPartitions
 
 log = logging.getLogger(__name__)
 
@@ -276,6 +276,8 @@ class _TableCleaning:
             raise Conflict(_sweep_first(self._unswept[min(unswept)]))
         if beside := self._unswept_beside(batch):
             raise Conflict(_sweep_first(beside[min(beside)]))
+        if (commit := self._unrecorded_commit(batch)) is not None:
+            raise Conflict(f"the commit {commit} has replaced files in the same directory, and is not recorded yet")
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
@@ -307,6 +309,27 @@ class _TableCleaning:
         directories = {d.version.path.rpartition("/")[0] for d in batch}
         others = self._relocations.partitions_that_left(self._table, directories) - partitions
         return self._awaiting_sweep(others) if others else {}
+
+    def _unrecorded_commit(self, batch: Sequence[SupersededRecord]) -> str | None:
+        """Return a commit that relocated another partition from the directory of a batch and that is not recorded yet.
+
+        The commit replaced the files again, so their retention has begun again. Its plan's executor may have been
+        killed right after the commit.
+        """
+        if self._relocations is None or not isinstance(self._format, RecordsRelocations):
+            return None
+        directories = {d.version.path.rpartition("/")[0] for d in batch}
+        found = self._format.find_relocations(self._table, self._relocations.known_relocation_tokens(self._table))
+        return next(
+            (
+                one.commit.instant
+                for one in found
+                if not one.is_recorded
+                for move in one.commit.relocations
+                if move.previous_location in directories
+            ),
+            None,
+        )
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
         return partitions_awaiting_sweep(

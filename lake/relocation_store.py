@@ -166,9 +166,7 @@ class RelocationStore(PlanStore, Protocol):
     def release_locations(self, table: TableRef, partition: str, locations: Sequence[PreviousLocation]) -> None:
         """Record that all late files in these locations are not the partition's: its owner had moved it away."""
 
-    def record_archived_files(
-        self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
-    ) -> None:
+    def record_archived_files(self, table: TableRef, partition: str, paths: Mapping[LocatedFile, str]) -> None:
         """Record the new paths of files that await their deletion, and add an audit record about it."""
 
     def partitions_of_relocations(self, table: TableRef, relocations: Collection[NamedRelocation]) -> Set[str]:

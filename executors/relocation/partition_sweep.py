@@ -466,10 +466,10 @@ class PartitionSweep:
     def _archive_files(self, record: RelocatedPartition, files: Sequence[LocatedFile]) -> None:
         moved = self._writer.archive_files(files)
         failpoint("aside_moved")
+        self._fenced_store.record_archived_files(self._table, self._partition, moved)
         directories = {file.directory for file in files}
         for previous in record.previous_locations:
             if previous.location in directories:
-                self._fenced_store.record_archived_files(self._table, self._partition, previous, moved)
                 # Files that another program has removed are not expected to reappear.
                 self._fenced_store.record_removed_files(
                     self._table, previous, [file for file in files if file not in moved]

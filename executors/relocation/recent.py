@@ -74,18 +74,21 @@ class RecentLocations:
         """Mark these locations as swept, except those of the ``deferred`` partitions."""
         known = self._tables.get((table.name, table.location, table.identity))
         if known is not None:
-            known.pending -= {one.location for one in vacated if one.partition not in deferred}
+            waiting = {one.location for one in vacated if one.partition in deferred}
+            known.pending -= {one.location for one in vacated} - waiting
 
 
 def _first_partitions(order: Sequence[str], left: Sequence[VacatedLocation], most: int) -> Sequence[VacatedLocation]:
     """Return ``left`` by whole partitions, in the ``order`` of their locations, until at least ``most`` are chosen."""
-    partition_of_location = {one.location: one.partition for one in left}
+    partitions_of_location: dict[str, list[str]] = defaultdict(list)
     of_partition: dict[str, list[VacatedLocation]] = defaultdict(list)
     for one in left:
+        partitions_of_location[one.location].append(one.partition)
         of_partition[one.partition].append(one)
     chosen: list[VacatedLocation] = []
     for location in order:
-        chosen += of_partition.pop(partition_of_location[location], ())
+        for partition in partitions_of_location[location]:
+            chosen += of_partition.pop(partition, ())
         if len(chosen) >= most:
             break
     return chosen

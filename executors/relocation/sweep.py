@@ -29,6 +29,7 @@ from lake.relocation.decide import (
     deletion_blocker,
     orphaned_inputs,
     relocation_blocker,
+    reverted_by_writer,
 )
 from lake.relocation.evidence import abandoned_copies, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
@@ -195,8 +196,8 @@ def restore_original_locations(
 
     The own directory of a partition is the one that the table's owner set last. Without further plans, the table
     becomes an ordinary table again. A partition whose own directory is not empty waits: replaced files there are
-    deleted when their retention has passed. It also waits while another partition or table is read from that directory.
-    Halted partitions are left out.
+    deleted when their retention has passed. It also waits while another partition or table is read from that directory,
+    and while another partition of the table has the directory as a previous location. Halted partitions are left out.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -214,7 +215,7 @@ def restore_original_locations(
         for one in known
         if (target := _restore_target(decide_restore_location(one, states[one.partition]))) is not None
     }
-    look = _ReaderLook(table, format, directories)
+    look = _ReaderLook(table, cast(RelocatingFormat, format), context.relocations, directories)
     actions = {one.partition: look.decide(one, states[one.partition], timedelta()).action for one in known}
     due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
     report = _sweep_each(table, format, context, due, look.decide, alongside_plans=False)
@@ -235,18 +236,21 @@ class _ReaderLook:
     table. ``directories`` has the own directory of each one.
     """
 
-    def __init__(self, table: TableRef, format_: RelocatesPartitions, directories: Mapping[str, str]) -> None:
-        self._table, self._format, self._directories = table, format_, directories
+    def __init__(
+        self, table: TableRef, format_: RelocatingFormat, store: RelocationStore, directories: Mapping[str, str]
+    ) -> None:
+        self._table, self._format, self._store, self._directories = table, format_, store, directories
         self._looked_for: Mapping[str, str] = {}
         self._readers: Mapping[str, str] = {}
         self._since_look, self._look_seconds = Stopwatch(), 0.0
 
     def decide(self, record: RelocatedPartition, state: PartitionState, waited: timedelta) -> RelocationDecision:
-        """See ``decide_restore_location``. The partition waits while another one is read from the own directory."""
+        """See ``decide_restore_location``. The partition waits while another one needs the own directory."""
         decision = decide_restore_location(record, state)
         if (target := _restore_target(decision)) is None:
             return decision
-        if (reader := self._find_reader(record.partition, target)) is None:
+        reader = self._find_reader(record.partition, target) or self._find_watcher(record, target)
+        if reader is None:
             return decision
         there = replace(state.locations[target], read_by=reader)
         return decide_restore_location(record, replace(state, locations={**state.locations, target: there}))
@@ -258,6 +262,23 @@ class _ReaderLook:
             self._readers = self._format.other_readers(self._table, self._looked_for)
             self._look_seconds = self._since_look.elapsed_seconds
         return self._readers.get(partition)
+
+    def _find_watcher(self, record: RelocatedPartition, location: str) -> str | None:
+        """Return a description of another partition that left ``location`` too; None if there is none.
+
+        Its late files may still arrive there, and it would take the restored partition's files for late files.
+        """
+        names = self._store.partitions_that_left(self._table, {location}) - {record.partition, *record.former_names}
+        if not names:
+            return None
+        others = _relocated_partitions(self._table, self._format, self._store, names)
+        states = self._format.inspect_locations(self._table, others) if others else {}
+        for other in others:
+            state = states[other.partition]
+            is_watched = state.location == other.latest.location or reverted_by_writer(other, state) is not None
+            if is_watched and not state.is_another and location in _locations_in_use(other):
+                return f"late files of {partition_label(other.partition)} may arrive there"
+        return None
 
 
 def _relocated_partitions(

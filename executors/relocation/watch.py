@@ -49,7 +49,9 @@ class PartitionWatch:
             known.outside.update(store.outside_locations(table))
             # The first check only records the state with which later ones compare.
             known.detector.find_changed_locations(_all_of(known.outside))
-        known.pending |= known.detector.find_changed_partitions()
+        changed = known.detector.find_changed_partitions()
+        # Other partitions may have left the directory of a changed partition, which has the partition's name.
+        known.pending |= changed | store.partitions_that_left(table, changed)
         for partition, locations in known.detector.recreated_locations.items():
             if store.add_recreated_locations(table, partition, locations):
                 log.warning(

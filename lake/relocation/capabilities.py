@@ -5,7 +5,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import timedelta
 from typing import Protocol, runtime_checkable
 
-from lake.model import TableRef
+from lake.model import TableRef, partition_label
 from lake.plan import Commit, LocatedFile, Relocation, StagedWork
 from lake.relocation.model import FoundRelocations, NamedRelocation, PartitionState, RelocatedPartition
 
@@ -186,3 +186,12 @@ class CopiesLateFiles(Protocol):
         ``reverted_to`` are the location and token in the catalog if a writer has written them back, ``name`` is the
         partition's present name if it was renamed.
         """
+
+
+RETURNED = " again"
+"""The end of ``returned_reason``; databases have it in the reasons of closed versions."""
+
+
+def returned_reason(partition: str, location: str) -> str:
+    """Return why a replaced file is part of the table again: its partition is back in the file's directory."""
+    return f"{partition_label(partition)} is at {location}{RETURNED}"

@@ -28,7 +28,7 @@ from lake.relocation.evidence import (
     unready_reason,
     with_recorded_arrivals,
 )
-from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
+from lake.relocation.model import LocationState, ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation.owner_moves import is_in_version
 from lake.storage.locations import is_below_table
 from lake.units import format_duration
@@ -454,6 +454,15 @@ def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
     return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
 
 
+def _has_shared_files(record: RelocatedPartition, location: str, there: LocationState) -> bool:
+    """True if replaced files that await their deletion under another partition are in a previous location."""
+    return any(
+        not previous.shared_files.isdisjoint(there.files)
+        for previous in record.previous_locations
+        if previous.location == location
+    )
+
+
 def is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
 
@@ -481,13 +490,16 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
     there = state.locations.get(state.location)
-    if _is_recreated(record, state) and there is not None and there.read_by is not None:
+    if _is_recreated(record, state) and there is not None:
         # The partition's readers see the replaced files, and a plan would merge them with the new rows.
-        return _halt(
-            f"{partition_label(record.partition)} was dropped and added again at {location_label(state.location)}, and "
-            f"the replaced files there can't be moved aside, since {there.read_by}: give each one a directory of "
-            "its own"
-        )
+        why = there.read_by
+        if why is None and _has_shared_files(record, state.location, there):
+            why = "another partition of the table has left this directory as well"
+        if why is not None:
+            return _halt(
+                f"{partition_label(record.partition)} was dropped and added again at {location_label(state.location)}, "
+                f"and the replaced files there can't be moved aside, since {why}: give each one a directory of its own"
+            )
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or not state.is_created_with(last)):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")

@@ -285,17 +285,21 @@ def _inspect_previous_location(
     if not late and not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED)
     count = f"{len(gone)} of {len(previous.expected_files)} files of {location_label(location)} are gone"
-    if not late and previous.shared_files.isdisjoint(gone):
+    # The other partition's sweep may just have moved shared files aside, or a restored database lacks their deletion.
+    is_shared = not previous.shared_files.isdisjoint(gone)
+    unknown_cause = f"{count}, which another partition has replaced since"
+    if not late:
         change = LocationChange.EMPTIED if len(gone) == len(previous.expected_files) else LocationChange.IN_PROGRESS
-        return LocationFinding(location=location, change=change, reason=f"{count}, and nothing new is there")
+        reason = unknown_cause if is_shared else f"{count}, and nothing new is there"
+        return LocationFinding(location=location, change=change, reason=reason)
     # If all recorded files were there at once and are all gone, it is an overwrite, whatever the new files' names are.
     is_part = len(gone) < len(previous.expected_files) or (previous.possible_files and sources.issuperset(gone))
     if grown and is_part and set(gone) <= grown.keys():
         return LocationFinding(location=location, change=LocationChange.MODIFIED, late_files=late, modified=grown)
-    if not previous.shared_files.isdisjoint(gone):
-        # The other partition's sweep may just have moved them aside, or a restored database may lack their deletion.
-        reason = f"{count}, which another partition has replaced since"
-        return LocationFinding(location=location, change=LocationChange.IN_PROGRESS, reason=reason, late_files=late)
+    if is_shared:
+        return LocationFinding(
+            location=location, change=LocationChange.IN_PROGRESS, reason=unknown_cause, late_files=late
+        )
     if not previous.expected_files or there.is_cleaning_begun or (gone and previous.is_cleaning_begun):
         after = "after lakefold began to delete there: it is unknown whether they replace the remaining files"
         reason = f"files were written to {location_label(location)} {after}"

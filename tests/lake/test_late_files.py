@@ -114,6 +114,17 @@ def test_rule_2_files_that_another_partition_has_replaced_too_show_appends_but_n
     assert decision_for(location_with(files[0], LATE_FILE), previous=begun).action is RelocationAction.HALT
 
 
+def test_rule_2_an_overwrite_that_also_empties_a_directory_that_another_partition_left_too_needs_no_person():
+    """An overwrite by Spark empties the partition's own directory as well. The partition was halted."""
+    shared = replace(PREVIOUS, shared_files=frozenset(PREVIOUS.expected_files))
+    new = location_with(file("current/new", LATE))
+    for previous in (PREVIOUS, shared):
+        decision = decision_for(location_with(), new, previous=previous)
+        assert (decision.action, decision.emptied_locations) == (RelocationAction.NOTHING, ("original",))
+    partly = decision_for(location_with(PREVIOUS.expected_files[0]), new, previous=shared)
+    assert partly.action is RelocationAction.WAIT
+
+
 def test_rule_7_a_late_file_that_grew_after_another_partition_had_copied_it_too_replaces_its_copy():
     files, copied = PREVIOUS.expected_files, (*PREVIOUS.expected_files, LATE_FILE)
     previous = replace(PREVIOUS, expected_files=copied, shared_files=frozenset(copied))

@@ -497,3 +497,16 @@ def test_rule_7_an_unknown_token_concerns_only_its_partition_if_that_was_created
     assert "names v9, and its last move is v2" in decision.reason
     readded = replace(state, token=None, created_at=created_at + 1)
     assert decide(relocated(PREVIOUS), readded, NO_TIME).action is RelocationAction.NOTHING
+
+
+def test_rule_6_a_partition_recreated_over_replaced_files_that_another_partition_needs_is_halted():
+    """They stay for the other partition, so a plan would merge the replaced rows with the new ones."""
+    shared = replace(PREVIOUS, shared_files=frozenset(PREVIOUS.expected_files))
+    record = replace(relocated(shared), original_location="original")
+    again = replace(partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=7)
+    decision = decide(record, again, timedelta())
+    assert (decision.action, decision.concerns_table) == (RelocationAction.HALT, False)
+    assert "since another partition of the table has left this directory as well" in decision.reason
+    new = location_with(file("original/new", LATE))
+    deleted = replace(again, locations={**again.locations, "original": new})
+    assert decide(record, deleted, timedelta()).action is RelocationAction.NOTHING

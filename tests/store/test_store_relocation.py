@@ -1,7 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """The records of relocated partitions: previous locations, late copies, files that wait for their deletion."""
 
+import contextlib
 from collections.abc import Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from datetime import timedelta
 from typing import cast
@@ -15,6 +17,7 @@ from lake.errors import Integrity
 from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
+from lake.relocation.capabilities import returned_reason
 from lake.relocation.decide import reverted_by_writer
 from lake.relocation.model import (
     LocationState,
@@ -108,12 +111,12 @@ def test_a_late_file_of_a_directory_that_two_partitions_left_is_copied_once_for_
     ]
 
 
-def left_too(store: Store) -> Plan:
+def left_too(store: Store, token: str = "v2") -> Plan:
     """Partition ``dt=2``, which was read from the same files, leaves the directory of ``dt=1`` as well."""
     plan = add(store, "dt=2")
-    new = LocatedFile(path="v2/dt=2/new.parquet", bytes=9, modified_ms=9_000)
-    move = Relocation(partition="dt=2", token="v2", previous_location="dt=1", location="v2/dt=2", files=(new,))
-    commit = commit_of(plan, "v2")
+    new = LocatedFile(path=f"{token}/dt=2/new.parquet", bytes=9, modified_ms=9_000)
+    move = Relocation(partition="dt=2", token=token, previous_location="dt=1", location=f"{token}/dt=2", files=(new,))
+    commit = commit_of(plan, token)
     files = tuple(replace(one, path=one.path.replace("dt=2/", "dt=1/")) for one in commit.superseded)
     store.complete(claimed(store), replace(commit, superseded=files, relocations=(move,)), figures_of(plan), {})
     return plan
@@ -188,9 +191,29 @@ def test_files_of_a_directory_to_which_another_partition_has_returned_are_expect
     completed(store)
     files = known(store).previous_locations[0].expected_files
     left_too(store)
-    store.close_superseded({one.row_id: "dt=2 is there again" for one in store.awaiting_deletion(TRIPS)})
+    again = returned_reason("dt=2", "/lake/trips/dt=1")
+    store.close_superseded({one.row_id: again for one in store.awaiting_deletion(TRIPS)})
     shared = directory_of_both(store)
     assert (shared.expected_files, shared.shared_files, shared.possible_files) == (files, frozenset(files), ())
+
+
+def test_files_that_a_partition_has_replaced_again_after_its_return_are_deleted_for_the_other_one_too(
+    store: Store,
+) -> None:
+    """Their deletion looked like a writer's to the first partition, which was halted after an hour."""
+    completed(store)
+    files = known(store).previous_locations[0].expected_files
+    left_too(store)
+    again = returned_reason("dt=2", "/lake/trips/dt=1")
+    store.close_superseded({one.row_id: again for one in store.awaiting_deletion(TRIPS)})
+    assert directory_of_both(store).expected_files == files
+    left_too(store, "v3")
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.shared_files) == (files, frozenset(files))
+    assert shared.shared_with == frozenset({("v3", "dt=2")}), "its deletion is marked under the last relocation"
+    store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
+    shared = directory_of_both(store)
+    assert (shared.expected_files, shared.deleting_files, shared.is_cleaning_begun) == ((), files, True)
 
 
 def test_a_file_is_expected_while_a_later_file_of_its_name_is_deleted_for_another_partition(store: Store) -> None:
@@ -205,13 +228,71 @@ def test_a_file_is_expected_while_a_later_file_of_its_name_is_deleted_for_anothe
     assert (shared.expected_files, shared.shared_files, shared.deleting_files) == (files, frozenset(files), ())
 
 
+def with_two_records(store: Store, database_url: str) -> LocatedFile:
+    """Sweeps of two partitions have recorded the same late file at once; returns it."""
+    late = LocatedFile(path="dt=1/late.parquet", bytes=1, modified_ms=10_000)
+    completed(store)
+    left_too(store)
+    for partition in ("dt=1", "dt=2"):
+        store.begin_late_copies(TRIPS, partition, [(late, f"{partition}/carried.parquet")], {})
+        (record,) = store.relocated_partitions(TRIPS, [partition])
+        store.end_late_copies(TRIPS, [(record.late_copies[0], record.previous_locations[0])])
+    waiting = "UPDATE superseded_version SET deleted_at_ms = NULL, closed_reason = NULL WHERE path = :path"
+    sql(database_url, waiting, path=late.path)
+    return late
+
+
+def test_the_deletion_of_a_late_file_that_two_sweeps_recorded_at_once_counts_for_both_partitions(
+    store: Store, database_url: str
+) -> None:
+    late = with_two_records(store, database_url)
+    assert late in directory_of_both(store).expected_files
+    both = [due for due in store.awaiting_deletion(TRIPS) if due.version.path == late.path]
+    rows = {due.version.partition: due.row_id for due in both}
+    assert rows.keys() == {"dt=1", "dt=2"}
+    assert store.begin_deletion([rows["dt=2"]]) == {rows["dt=2"]}
+    begun = directory_of_both(store)
+    assert (late in begun.expected_files, begun.deleting_files, begun.is_cleaning_begun) == (False, (late,), True)
+
+
+def test_a_late_file_that_two_sweeps_recorded_at_once_is_moved_aside_for_both_partitions(
+    store: Store, database_url: str
+) -> None:
+    late = with_two_records(store, database_url)
+    store.record_archived_files(TRIPS, "dt=2", {late: "aside/late.parquet"})
+    assert late not in directory_of_both(store).files_in_place
+    assert "aside/late.parquet" in {one.path for one in directory_of_both(store).expected_files}
+
+
+def test_late_files_that_two_sweeps_record_at_once_are_deleted_for_both_partitions(
+    store: Store, database_url: str
+) -> None:
+    completed(store)
+    left_too(store)
+    late = [LocatedFile(path=f"dt=1/late-{number}.parquet", bytes=1, modified_ms=10_000) for number in range(200)]
+    records = {}
+    for partition in ("dt=1", "dt=2"):
+        store.begin_late_copies(TRIPS, partition, [(one, f"{partition}/{one.name}") for one in late], {})
+        (records[partition],) = store.relocated_partitions(TRIPS, [partition])
+
+    def end(partition: str) -> None:
+        with contextlib.closing(Store(database_url)) as opened:
+            record = records[partition]
+            opened.end_late_copies(TRIPS, [(one, record.previous_locations[0]) for one in record.late_copies])
+
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(end, records))
+    due = {one.row_id: one.version.path for one in store.awaiting_deletion(TRIPS) if one.version.partition == "dt=2"}
+    store.begin_deletion(list(due))
+    assert {one.path for one in directory_of_both(store).expected_files}.isdisjoint(due.values())
+
+
 def test_files_that_were_moved_aside_for_another_partition_are_not_expected(store: Store) -> None:
     completed(store)
     files = known(store).previous_locations[0].expected_files
     left_too(store)
-    (_, other) = store.relocated_partitions(TRIPS)
     aside = {file: f"aside/{file.path}" for file in files}
-    store.record_archived_files(TRIPS, "dt=2", other.previous_locations[0], aside)
+    store.record_archived_files(TRIPS, "dt=2", aside)
     assert (directory_of_both(store).expected_files, directory_of_both(store).possible_files) == ((), files)
 
 
@@ -236,9 +317,7 @@ def test_a_begun_relocation_counts_once_it_is_made_and_its_replaced_files_wait_f
     )
     store.supersede_files(TRIPS, "dt=1", found.previous_locations[0], [replace(NEW, bytes=10)])
     assert known(store).previous_locations[0].expected_files == (replace(NEW, bytes=10),), "one file has a name"
-    store.record_archived_files(
-        TRIPS, "dt=1", found.previous_locations[0], {replace(NEW, bytes=10): "aside/new.parquet"}
-    )
+    store.record_archived_files(TRIPS, "dt=1", {replace(NEW, bytes=10): "aside/new.parquet"})
     assert [file.path for file in known(store).previous_locations[0].expected_files] == ["aside/new.parquet"]
     assert [entry.action for entry in store.audit_entries()] == ["files moved aside"]
 

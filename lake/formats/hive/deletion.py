@@ -96,6 +96,12 @@ def _check_deletable(
 ) -> None:
     """Raise Conflict if ``versions`` must not be deleted now."""
     fence()
+    _check_readers(ref, versions, retention)
+    # A partition that was read from there a moment ago may just have been relocated by a commit, see ``fence``.
+    fence()
+
+
+def _check_readers(ref: TableRef, versions: Sequence[SupersededVersion], retention: timedelta) -> None:
     with open_metastore(ref) as metastore:
         table = load_table(metastore, ref)
         check_identity(ref, table)

@@ -14,9 +14,11 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, Row, select, update
 
+from lake.relocation.capabilities import RETURNED
 from lake.storage.locations import is_below_table, relative_path, resolve_path
+from service.control.store.base import in_batches
 from service.control.store.database import db_now
-from service.control.store.models import SupersededRow, TableRow
+from service.control.store.models import RelocationRow, SupersededRow, TableRow
 
 REPLACED_AGAIN = "replaced again, as "
 """The beginning of the reason for closing the record of a file that a later commit or relocation replaced again."""
@@ -35,9 +37,21 @@ def close_earlier_replacements(
 ) -> None:
     """Close the records of these files under other plans: the relocation ``token`` replaced the files again.
 
-    A file that a restore had returned to the table gets a full retention again.
+    A file that a restore had returned to the table gets a full retention again. Its earlier record was closed when its
+    partition had returned to the file's directory, and names the last replacement from now on: other partitions that
+    left the directory before find the deletion of the file by it.
     """
     _close(connection, SupersededRow.table_name == table, plan_id, token, paths)
+    row, relocation, directories = SupersededRow, RelocationRow, sorted({path.rpartition("/")[0] for path in paths})
+    plans = set[str]()
+    for some in in_batches(directories):
+        left = select(relocation.plan_id).where(relocation.table_name == table, relocation.left_place.in_(some))
+        plans.update(connection.execute(left).scalars())
+    for earlier in in_batches(sorted(plans - {plan_id})):
+        returned = row.table_name == table, row.plan_id.in_(earlier), row.closed_reason.endswith(RETURNED)
+        for these in in_batches(paths):
+            closed = {"closed_reason": _closed_reason(plan_id, token)}
+            connection.execute(update(row).where(*returned, row.path.in_(these)).values(closed))
 
 
 def close_in_other_tables(
@@ -124,7 +138,11 @@ def _close(
     """Close the records of these paths under other plans, for the tables that the condition ``of_tables`` names."""
     row = SupersededRow
     other_plans = of_tables, row.deleted_at_ms.is_(None), row.plan_id != plan_id
-    closed = {"deleted_at_ms": db_now(), "closed_reason": f"{REPLACED_AGAIN}{token}{_OF_PLAN}{plan_id}"}
+    closed = {"deleted_at_ms": db_now(), "closed_reason": _closed_reason(plan_id, token)}
     for start in range(0, len(paths), _CHUNK):
         some = row.path.in_(paths[start : start + _CHUNK])
         connection.execute(update(row).where(*other_plans, some).values(closed))
+
+
+def _closed_reason(plan_id: str, token: str) -> str:
+    return f"{REPLACED_AGAIN}{token}{_OF_PLAN}{plan_id}"

@@ -87,21 +87,24 @@ class SupersededVersions(StorePart):
     def begin_deletion(self, rows: Collection[int]) -> Collection[int]:
         """Mark that the files of these rows are about to be deleted. Returns the rows that still wait for deletion.
 
-        The mark stays if the deletion fails or its process dies, because some of the files may be gone.
+        The mark stays if the deletion fails or its process dies, because some of the files may be gone. Other rows of
+        these files are marked too. They exist if two sweeps recorded the same late file for their partitions at once,
+        so that neither record closed the other one.
         """
         ordered, waiting = sorted(rows), set[int]()
         with self._database.write() as connection:
             for start in range(0, len(ordered), _BATCH_SIZE):
-                these = (
-                    SupersededRow.id.in_(ordered[start : start + _BATCH_SIZE]),
-                    SupersededRow.deleted_at_ms.is_(None),
-                )
-                connection.execute(
-                    update(SupersededRow)
-                    .where(*these)
-                    .values(deleting_at_ms=func.coalesce(SupersededRow.deleting_at_ms, db_now()))
-                )
-                waiting.update(connection.execute(select(SupersededRow.id).where(*these)).scalars())
+                row = SupersededRow
+                these = row.id.in_(ordered[start : start + _BATCH_SIZE]), row.deleted_at_ms.is_(None)
+                found = connection.execute(select(row.table_name, row.path).where(*these)).all()
+                for table in sorted({one.table_name for one in found}):
+                    paths = [one.path for one in found if one.table_name == table]
+                    # Concatenated, since SQLite would otherwise read all waiting files of the table.
+                    of_table = row.table_name.concat("") == table
+                    of_files = of_table, row.path.in_(paths), row.deleted_at_ms.is_(None)
+                    begun = {"deleting_at_ms": func.coalesce(row.deleting_at_ms, db_now())}
+                    connection.execute(update(row).where(*of_files).values(begun))
+                waiting.update(connection.execute(select(row.id).where(*these)).scalars())
         return waiting
 
     def mark_deleted(self, rows: Sequence[int]) -> None:

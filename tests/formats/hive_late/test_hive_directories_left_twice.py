@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Directories that two partitions have left, or one partition twice, with files that two commits have replaced."""
 
+import shutil
 from datetime import timedelta
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from hive_case import Owner, table_name
 from late_writing import (
     PARTITION,
     added_again,
+    after_its_hold,
+    brought_home,
     data_files,
     deletion_begun,
     dropped,
@@ -16,10 +19,14 @@ from late_writing import (
     here,
     home,
     in_partition,
+    killed_before_it_records,
     overwrite,
+    overwritten_after_a_late_file,
+    point_at,
     resolved,
     rows_in,
     swept,
+    wait_a_tick,
     write,
 )
 from renaming import lose_database
@@ -28,7 +35,10 @@ from toys.bench import Bench
 
 from executors.outcome import RunResult
 from executors.relocation.partition_sweep import SweepReport
+from executors.relocation.recent import RecentLocations, sweep_recent_locations
 from executors.relocation.sweep import resolve_partitions, sweep_partitions
+from executors.relocation.watch import PartitionWatch
+from executors.sweep import sweep_table
 from lake.relocation.decide import LocationChoice
 
 pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("metastore")]
@@ -403,3 +413,151 @@ def test_rule_6_one_of_two_partitions_that_left_a_directory_gets_its_late_files_
     bench.clean()
     assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)
     assert rows_in(place) == sorted([*rows, *late])
+
+
+def test_rule_2_a_partition_is_not_restored_to_a_directory_that_another_partition_has_left_too(known: Bench):
+    """The other one took the restored files for late files, and was halted."""
+    bench = known
+    one, other = left_by_both(bench)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    places = here(bench), place_of_other(bench)
+    for _ in range(2):
+        brought_home(bench)
+        assert (swept(bench, grace=timedelta()), bench.store.halted_partitions(bench.table)) == (SweepReport(), {})
+        assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+    assert (here(bench), place_of_other(bench)) == places
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        owner.drop(table_name(bench.table), "7")
+    brought_home(bench)
+    assert (here(bench), in_partition(bench), halted(bench)) == (home(bench), one, None)
+
+
+def test_rule_2_files_that_the_other_partition_has_replaced_again_after_its_return_are_deleted_for_both(known: Bench):
+    """The first partition took their deletion for a writer's, and was halted."""
+    bench = known
+    one, _ = left_by_both(bench)
+    # A file that grew after its rewrite takes the partition that left last back.
+    write(home(bench), 900, 950, min(data_files(home(bench))).name)
+    swept(bench)
+    resolve_partitions(
+        bench.table, LocationChoice.CURRENT, bench.context(), format=bench.format, partitions=[PARTITION]
+    )
+    bench.store.resume(bench.table.name, "ada")
+    assert (swept(bench), place_of_other(bench)) == (SweepReport(), home(bench))
+    bench.clean()
+    other = rows_in(home(bench))
+    compacted(bench, OTHER)
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), bench.store.halted_partitions(bench.table)) == (SweepReport(), {})
+    assert (in_partition(bench), rows_in(place_of_other(bench))) == (one, other)
+
+
+def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another_partition_is_halted(known: Bench):
+    """A plan merged the replaced rows with the new ones."""
+    bench = known
+    _, other = left_by_both(bench)
+    replaced = set(rows_in(home(bench)))
+    dropped(bench)
+    bench.sweep()
+    added_again(bench)
+    anew = write(home(bench), 900, 910)
+    bench.sweep()
+    assert "another partition of the table has left this directory as well" in (halted(bench) or "")
+    assert set(in_partition(bench)) == replaced | set(anew)
+    assert set(other) < set(rows_in(place_of_other(bench)))
+    own = home(bench).with_name("own")
+    own.mkdir()
+    shutil.copyfile(home(bench) / "part-late.parquet", own / "part-late.parquet")
+    point_at(bench, own)
+    bench.store.resume(bench.table.name, "ada")
+    bench.sweep()
+    bench.clean()
+    assert (halted(bench), in_partition(bench), data_files(home(bench))) == (None, sorted(anew), [])
+
+
+def test_rule_2_a_replaced_late_file_that_another_partition_has_compacted_is_not_read_again_if_the_database_is_lost(
+    known: Bench,
+):
+    """The other one's commit had replaced the file, so it counted as no handled file of the first partition."""
+    bench = known
+    overwritten_after_a_late_file(bench)
+    bench.sweep()
+    left_by_both(bench)
+    write(here(bench), 950, 960, "part-appended.parquet")
+    compacted(bench, PARTITION)
+    rows_before = in_partition(bench), rows_in(place_of_other(bench))
+    lose_database(bench)
+    for _ in range(2):
+        bench.sweep()
+        assert (halted(bench), in_partition(bench), rows_in(place_of_other(bench))) == (None, *rows_before)
+
+
+@pytest.mark.parametrize("found_by", ["the sweep", "the frequent check"])
+def test_a_late_file_in_a_directory_that_two_partitions_left_is_found_for_both_at_once(
+    known: Bench, monkeypatch: pytest.MonkeyPatch, found_by: str
+):
+    """In a large table, one of them got it only in its rotation, up to an hour later."""
+    bench = known
+    one, other = left_by_both(bench)
+    monkeypatch.setattr("executors.relocation.watch._MIN_ROTATION_SIZE", 0)
+    monkeypatch.setattr("executors.relocation.recent.MAX_FULL_LISTINGS", 1)
+    monkeypatch.setattr("executors.relocation.recent._ROTATION_SIZE", 0)
+    monkeypatch.setattr("lake.formats.hive.relocation.change_detection._MIN_RELIABLE_AGE_SECONDS", -60)
+    watch, recent = PartitionWatch(), RecentLocations()
+
+    def look() -> None:
+        if found_by == "the sweep":
+            sweep_table(bench.table, bench.context(), format=bench.format, watch=watch)
+        else:
+            hour = timedelta(hours=1)
+            sweep_recent_locations(bench.table, bench.context(), format=bench.format, within=hour, recent=recent)
+
+    for _ in range(4):
+        look()
+    wait_a_tick(home(bench))
+    late = write(home(bench), 900, 910)
+    look()
+    assert in_partition(bench) == sorted([*one, *late])
+    assert rows_in(place_of_other(bench)) == sorted([*other, *late])
+
+
+def test_rule_2_an_overwrite_by_spark_of_one_of_two_partitions_that_left_a_directory_does_not_halt_it(known: Bench):
+    """It also empties the own directory, whose files the other one had replaced since: this one was halted."""
+    bench = known
+    _, other = left_by_both(bench)
+    place = here(bench)
+    for path in data_files(home(bench)):
+        path.unlink()
+    anew = sorted(overwrite(place, 500, 510))
+    for grace in (timedelta(hours=1), timedelta()):
+        assert PARTITION not in swept(bench, grace=grace).halt_reasons
+        assert (here(bench), in_partition(bench)) == (place, anew)
+    assert PARTITION not in bench.store.halted_partitions(bench.table)
+    assert rows_in(place_of_other(bench)) == other
+
+
+def test_rule_2_files_that_a_killed_plan_of_another_partition_has_replaced_are_kept_for_its_whole_retention(
+    known: Bench,
+):
+    """The first partition's retention was over: they were deleted at once, and a late file took the rows away."""
+    bench = known
+    added(bench)
+    files = data_files(home(bench))
+    assert "is read from" in bench.clean().kept[0].reason
+    plan = killed_before_it_records(bench, partitions=[OTHER])
+    place = place_of_other(bench)
+    assert place != home(bench)
+    kept = {one.reason for one in bench.clean().kept}
+    assert [path for path in files if not path.exists()] == []
+    assert any("is not recorded yet" in reason for reason in kept)
+    after_its_hold(bench)
+    bench.rescue()
+    assert bench.state(plan) == "completed"
+    rows, late = rows_in(place), write(home(bench), 900, 910)
+    swept(bench)
+    assert (halted(bench), place_of_other(bench), rows_in(place)) == (None, place, sorted([*rows, *late]))
+    bench.clean()
+    assert data_files(home(bench)) == []
+    assert (swept(bench, grace=timedelta()), halted(bench)) == (SweepReport(), None)

@@ -9,6 +9,7 @@ from posixpath import dirname
 from lake.formats.hive.catalog.tables import CatalogPartition
 from lake.model import TableRef, partition_label
 from lake.plan import SupersededVersion
+from lake.relocation.capabilities import returned_reason
 from lake.storage.locations import DATA_DIRS, resolve_path
 
 
@@ -52,7 +53,7 @@ def find_restored(
     """Return the indexes of the files whose partition is at their location again, each with a text that says so."""
     locations = {partition.name: partition.location for partition in partitions}
     return {
-        index: f"{partition_label(version.partition)} is at {locations[version.partition]} again"
+        index: returned_reason(version.partition, locations[version.partition])
         for index, version in enumerate(versions)
         if dirname(resolve_path(ref.location, version.path)) == locations.get(version.partition)
     }

@@ -297,7 +297,10 @@ def _late_copies(
     evidence = _HandledEvidence(
         last_records={move.partition: one for one in records for move in one.commit.relocations},
         replaced=frozenset(
-            LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at))
+            (
+                file.partition,
+                LocatedFile(path=file.path, bytes=file.bytes, modified_ms=milliseconds_of(file.modified_at)),
+            )
             for one in records
             for file in one.commit.superseded
             if file.modified_at is not None
@@ -327,13 +330,15 @@ def _late_copies(
 class _HandledEvidence:
     """What shows that a late file is handled: the last commit of each partition, and its ``_find_overwrites``.
 
-    ``replaced`` are the files that a commit replaced. ``given_up`` has partitions, each with a relocation's token. In
-    the previous locations of these relocations only files with a copy are handled. ``locations`` are all locations that
-    a partition had: another partition may have left the same directory, and copies in its locations are its own.
+    ``replaced`` are the files that a commit replaced, each with its partition: a late file of one partition may have
+    been a file of another one that was read from the same directory. ``given_up`` has partitions, each with a
+    relocation's token. In the previous locations of these relocations only files with a copy are handled. ``locations``
+    are all that a partition had: another partition may have left the same directory, and copies in its locations are
+    its own.
     """
 
     last_records: Mapping[str, CommitRecord]
-    replaced: Set[LocatedFile]
+    replaced: Set[tuple[str, LocatedFile]]
     given_up: Set[tuple[str, str]]
     overwrites: Mapping[str, Sequence[int]]
     locations: Mapping[str, Set[str]]
@@ -384,7 +389,7 @@ def _find_late_copies(
                 continue
             own = [path for path in copies.get(source_digest(file), ()) if path.rpartition("/")[0] in locations]
             target = own[-1] if own else None
-            is_late = target is None and final is not record and file not in evidence.replaced
+            is_late = target is None and final is not record and (move.partition, file) not in evidence.replaced
             is_late = is_late and (move.partition, move.token) not in evidence.given_up
             if is_late and (
                 _has_arrived_before(ref, entry, move, final)

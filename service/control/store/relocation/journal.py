@@ -295,14 +295,13 @@ class RelocationJournal(StorePart):
                     made_at_ms=db_now(),
                 )
 
-    def record_archived_files(
-        self, table: TableRef, partition: str, previous: PreviousLocation, paths: Mapping[LocatedFile, str]
-    ) -> None:
+    def record_archived_files(self, table: TableRef, partition: str, paths: Mapping[LocatedFile, str]) -> None:
         """Record, also in the audit trail, that files waiting for deletion were moved to other paths."""
         row = SupersededRow
         with self._locked_write() as connection:
             for file, path in paths.items():
-                key = row.table_name == table.name, row.plan_id == previous.plan_id, row.path == file.path
+                # If two sweeps recorded a late file at once, two rows of it wait.
+                key = row.table_name == table.name, row.path == file.path
                 connection.execute(update(row).where(*key, row.deleted_at_ms.is_(None)).values(path=path))
             if paths:
                 detail = f"partition {partition} was dropped: {len(paths)} replaced files await deletion elsewhere"
