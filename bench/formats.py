@@ -9,8 +9,8 @@ rewriting, verification and commit.
 
 Iceberg's ``rewrite_data_files`` runs with the same target size, once with as many groups at once as there are cores and
 once with 8; the bars take the faster one. PyIceberg has no compaction: each partition is read and written again, and
-one overwrite exchanges the files. DuckDB's extension for Iceberg can't rewrite tables; its figure is a ``COPY`` of the
-files, without a commit, on tables without deletes.
+one overwrite exchanges the files; it can't write tables of version 3. DuckDB's extension for Iceberg can't rewrite
+tables; its figure is a ``COPY`` of the files, without a commit, on tables without deletes.
 
 Processes, rounds, figures and the comparison of rows are those of ``bench/rewriting.py``. ``--sets`` and ``--ways``
 choose. Files and results are kept in ``--keep``; if a run is interrupted, the next run continues after the last
@@ -48,6 +48,8 @@ TABLES = {
 }
 #: of lakefold's engines only ``arrow`` rewrites files with position deletes, and none files with deletion vectors
 WAYS_WITH_DELETES = ("iceberg-auto", "rewrite-2", "rewrite-8", "pyiceberg")
+#: the newest format version of which PyIceberg (0.12) writes manifests
+MAX_PYICEBERG_VERSION = 2
 FORMATS = Page(
     title="Whole plans on Iceberg tables",
     introduction="`make bench-formats` writes this page from its last complete run. `python bench/formats.py --help` "
@@ -82,6 +84,8 @@ def measure_table(keep: Path, name: str, arguments: argparse.Namespace) -> dict[
     write_iceberg_set(source, ICEBERG_SETS[files].part(shrink))
     kept = Kept(stored(keep, name, shrink))
     kinds = [kind for kind in arguments.ways if not table.deleted or kind in WAYS_WITH_DELETES]
+    if table.version > MAX_PYICEBERG_VERSION:
+        kinds = [kind for kind in kinds if kind != "pyiceberg"]
     print(f"\n{FORMATS.titles[name]}; load of this machine: {os.getloadavg()[0]:.1f} on {os.cpu_count()} cores")
     with tempfile.TemporaryDirectory(prefix="run-", dir=keep) as temporary:
         work = Path(temporary)
