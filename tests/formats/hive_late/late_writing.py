@@ -69,6 +69,20 @@ def overwritten_after_a_late_file(bench: Bench, place: Path | None = None) -> li
     return written
 
 
+def overwritten_at_once(place: Path, low: int, high: int) -> list[str]:
+    """What Hive and Spark do: the new files are written first; then the files there are removed, and the new ones get
+    their names."""
+    staging = place.with_name(".staging")
+    staging.mkdir()
+    written = write(staging, low, high, "part-anew.parquet")
+    wait_a_tick(staging)
+    for path in data_files(place):
+        path.unlink()
+    (staging / "part-anew.parquet").rename(place / "part-anew.parquet")
+    staging.rmdir()
+    return written
+
+
 def data_files(place: Path) -> list[Path]:
     return [path for path in place.iterdir() if not path.name.startswith((".", "_"))]
 

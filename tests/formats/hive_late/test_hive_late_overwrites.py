@@ -4,7 +4,6 @@
 import os
 import shutil
 from datetime import timedelta
-from pathlib import Path
 from unittest import mock
 
 import pyarrow.parquet as pq
@@ -21,6 +20,7 @@ from late_writing import (
     in_partition,
     overwrite,
     overwritten_after_a_late_file,
+    overwritten_at_once,
     resolved,
     swept,
     true_counts,
@@ -69,19 +69,6 @@ def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(benc
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted(anew + late))
 
 
-def overwrite_last(place: Path, low: int, high: int) -> list[str]:
-    """What Spark's dynamic ``INSERT OVERWRITE`` does: it removes the files before only once its own are written."""
-    staged = place.with_name(f".staging-{place.name}")
-    staged.mkdir()
-    written = write(staged, low, high, "part-anew.parquet")
-    wait_a_tick(staged)
-    for path in data_files(place):
-        path.unlink()
-    (staged / "part-anew.parquet").rename(place / "part-anew.parquet")
-    staged.rmdir()
-    return written
-
-
 @pytest.mark.parametrize("is_lost", [False, True], ids=["same database", "lost database"])
 def test_rule_2_an_overwrite_replaces_a_late_file_that_was_copied_whenever_it_removes_the_file(
     bench: Bench, is_lost: bool
@@ -90,7 +77,7 @@ def test_rule_2_an_overwrite_replaces_a_late_file_that_was_copied_whenever_it_re
     read, late = in_partition(bench), write(home(bench), 900, 910)
     assert (swept(bench).copied, in_partition(bench)) == (1, sorted(read + late))
     wait_a_tick(home(bench))
-    anew = overwrite_last(home(bench), 500, 520)
+    anew = overwritten_at_once(home(bench), 500, 520)
     if is_lost:
         lose_database(bench)
         bench.sweep()

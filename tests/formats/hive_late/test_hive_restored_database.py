@@ -29,6 +29,7 @@ from late_writing import (
     killed_in_sweep,
     overwrite,
     overwritten_after_a_late_file,
+    overwritten_at_once,
     swept,
     wait_a_tick,
     write,
@@ -495,20 +496,6 @@ def test_rule_2_a_copy_with_an_old_time_does_not_hide_that_an_overwrite_followed
     for _ in range(2):
         bench.sweep()
     assert (in_partition(bench), halted(bench)) == (sorted(rows), None)
-
-
-def overwritten_at_once(place: Path, low: int, high: int) -> list[str]:
-    """What Hive and Spark do: the new files are written first; then the files there are removed, and the new ones get
-    their names."""
-    staging = place.with_name(".staging")
-    staging.mkdir()
-    written = write(staging, low, high, "part-anew.parquet")
-    wait_a_tick(staging)
-    for path in data_files(place):
-        path.unlink()
-    (staging / "part-anew.parquet").rename(place / "part-anew.parquet")
-    staging.rmdir()
-    return written
 
 
 @pytest.mark.parametrize("is_lost", [False, True], ids=["restored", "lost"])
