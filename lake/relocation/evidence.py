@@ -105,16 +105,17 @@ def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) ->
     recorded = {
         late_copy.source: late_copy.arrived_ms for late_copy in record.late_copies if late_copy.arrived_ms is not None
     }
-    if not recorded:
-        return state
-    locations = {
-        location: replace(
-            there,
-            files={file: min(arrived_ms, recorded.get(file, arrived_ms)) for file, arrived_ms in there.files.items()},
-        )
-        for location, there in state.locations.items()
+    return replace(state, locations=with_earlier_arrivals(state.locations, recorded)) if recorded else state
+
+
+def with_earlier_arrivals(
+    locations: Mapping[str, LocationState], arrived_ms: Mapping[LocatedFile, int]
+) -> Mapping[str, LocationState]:
+    """Return ``locations`` with the times of ``arrived_ms``, in milliseconds, for files that seem to be newer."""
+    return {
+        location: replace(there, files={file: min(at, arrived_ms.get(file, at)) for file, at in there.files.items()})
+        for location, there in locations.items()
     }
-    return replace(state, locations=locations)
 
 
 def unready_reason(late_files: Iterable[LocatedFile], state: LocationState) -> str | None:

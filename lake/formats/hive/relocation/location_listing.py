@@ -25,7 +25,12 @@ from lake.formats.hive.relocation.renamed_partitions import (
 from lake.model import TableRef
 from lake.plan import LocatedFile
 from lake.relocation.decide import orphaned_inputs
-from lake.relocation.evidence import MAX_CLOCK_DIFFERENCE_MS, has_late_files, late_until_ms
+from lake.relocation.evidence import (
+    MAX_CLOCK_DIFFERENCE_MS,
+    has_late_files,
+    late_until_ms,
+    with_earlier_arrivals,
+)
 from lake.relocation.model import LocationState, PartitionState, RelocatedPartition, UnreadyReason
 from lake.storage.files import FileIO
 from lake.storage.filesystems import file_io_of
@@ -106,11 +111,13 @@ def _with_arrivals_of_copies(
     """
     if not file_io_of(ref.location).has_arrival_times:
         return states
-    digests = {
-        location: {file: digest for file in there.files if (digest := digest_in_copy_name(file.name)) is not None}
-        for location, there in states.items()
+    copies = {
+        file: digest
+        for there in states.values()
+        for file in there.files
+        if (digest := digest_in_copy_name(file.name)) is not None
     }
-    if not any(digests.values()):
+    if not copies:
         return states
     arrived = dict[str, int]()
     try:
@@ -118,19 +125,9 @@ def _with_arrivals_of_copies(
             arrived |= recorded_arrivals(ref, previous.location)
     except OSError as error:
         raise Transient(f"the arrival times of files of {ref.name} can't be read: {error.strerror}") from error
-    return {
-        location: replace(
-            there,
-            files={
-                **there.files,
-                **{
-                    file: min(there.files[file], arrived.get(digest, there.files[file]))
-                    for file, digest in digests[location].items()
-                },
-            },
-        )
-        for location, there in states.items()
-    }
+    return with_earlier_arrivals(
+        states, {file: arrived[digest] for file, digest in copies.items() if digest in arrived}
+    )
 
 
 def _late_until_ms(relocated: Sequence[RelocatedPartition]) -> Mapping[str, float]:
