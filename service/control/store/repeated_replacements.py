@@ -28,9 +28,6 @@ REMOVED_BY_WRITER = "a writer has removed the file"
 
 _OF_PLAN = " of plan "
 
-#: maximum number of paths in one statement
-_CHUNK = 500
-
 
 def close_earlier_replacements(
     connection: Connection, table: str, plan_id: str, token: str, paths: Sequence[str]
@@ -66,9 +63,8 @@ def close_in_other_tables(
     _close(connection, SupersededRow.table_name != table, plan_id, token, full_paths)
     above = sorted({directory for path in full_paths for directory in _directories_above(path)})
     tables = select(TableRow.name, TableRow.location).where(TableRow.name != table)
-    for start in range(0, len(above), _CHUNK):
-        some = tables.where(TableRow.location.in_(above[start : start + _CHUNK]))
-        for name, other_location in connection.execute(some).all():
+    for some in in_batches(above):
+        for name, other_location in connection.execute(tables.where(TableRow.location.in_(some))).all():
             below = [
                 path for path in (relative_path(other_location, one) for one in full_paths) if is_below_table(path)
             ]
@@ -81,7 +77,7 @@ def replaced_by_other_partitions(
     """Return the last record of each file of ``rows`` that another partition of the table replaced again, by row id.
 
     Files that another table replaced again are left out, and so are records that an earlier release closed. One
-    statement reads the records of ``_CHUNK`` files.
+    statement reads the records of many files, see ``in_batches``.
     """
     known, missing = {(row.plan_id, row.path): row for row in rows}, set[tuple[str, str]]()
     while wanted := {key for row in known.values() if (key := _following(row)) is not None} - known.keys() - missing:
@@ -116,9 +112,9 @@ def _load_rows(
     connection: Connection, table: str, keys: Collection[tuple[str, str]]
 ) -> Mapping[tuple[str, str], Row[Any]]:
     """Return the records of a table's files by plan and path."""
-    row, found, ordered = SupersededRow, dict[tuple[str, str], Row[Any]](), sorted(keys)
-    for start in range(0, len(ordered), _CHUNK):
-        plans, paths = zip(*ordered[start : start + _CHUNK], strict=True)
+    row, found = SupersededRow, dict[tuple[str, str], Row[Any]]()
+    for some in in_batches(sorted(keys)):
+        plans, paths = zip(*some, strict=True)
         these = row.table_name == table, row.plan_id.in_(sorted(set(plans))), row.path.in_(sorted(set(paths)))
         found |= {(one.plan_id, one.path): one for one in connection.execute(select(row.__table__).where(*these))}
     return found
@@ -139,9 +135,8 @@ def _close(
     row = SupersededRow
     other_plans = of_tables, row.deleted_at_ms.is_(None), row.plan_id != plan_id
     closed = {"deleted_at_ms": db_now(), "closed_reason": _closed_reason(plan_id, token)}
-    for start in range(0, len(paths), _CHUNK):
-        some = row.path.in_(paths[start : start + _CHUNK])
-        connection.execute(update(row).where(*other_plans, some).values(closed))
+    for some in in_batches(paths):
+        connection.execute(update(row).where(*other_plans, row.path.in_(some)).values(closed))
 
 
 def _closed_reason(plan_id: str, token: str) -> str:
