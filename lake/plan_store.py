@@ -192,6 +192,9 @@ class PlanStore(Protocol):
     def halt_table_of_plan(self, plan_id: str, reason: str) -> bool:
         """Halt the table of a plan, see ``halt_table``, even if it was renamed while the plan ran."""
 
+    def halt_reason(self, plan_id: str) -> str | None:
+        """Return why the table of a plan is halted, None if it is not; even if it was renamed while the plan ran."""
+
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
         """Halt one partition like a table. False if it is halted already; then the first reason stays.
 

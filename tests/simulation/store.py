@@ -84,6 +84,10 @@ class ModelStore(JournalParts):
         """Return True if the lease was not renewed in time."""
         return row.lease_until <= self.now()
 
+    def halt_reason(self, plan_id: str) -> str | None:
+        """See the port."""
+        return self.tables[self.plans[plan_id].plan.table.name].halted
+
     @transaction
     def heartbeat(
         self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
