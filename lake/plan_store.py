@@ -117,8 +117,11 @@ class PlanStore(Protocol):
         the same claim with the same commit, as after a lost answer, changes nothing.
         """
 
-    def ended_without_commit(self, table: TableRef) -> Collection[str]:
-        """Return the plans of the table that were claimed at least once and ended cancelled or failed."""
+    def ended_without_commit(self, table: TableRef, *, claimed: bool) -> Collection[str]:
+        """Return the plans of the table that ended cancelled or failed; with ``claimed``, only those that were claimed.
+
+        A database that was restored from a backup may show a plan as never claimed although it was claimed.
+        """
 
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
         """Complete a plan that ended cancelled or failed although its table holds ``commit``; else return False.
