@@ -16,6 +16,7 @@ from waiting import wait_for
 from executors.cleaner import CleanJob, clean_tables
 from executors.observer import Observer
 from executors.outcome import RunResult
+from executors.relocation.partition_sweep import SweepReport
 from lake.errors import Transient
 from lake.model import Concurrency, TableRef
 from service.control.config.catalog import Catalog
@@ -156,3 +157,22 @@ def test_a_round_of_cleaning_deletes_no_further_file_of_a_table_that_is_held_or_
         assert 0 < report.deleted_files == waiting - len(left) < waiting
         assert all((Path(bench.table.location) / one.version.path).exists() for one in left)
         assert bench.rows() == before
+
+
+def test_no_partition_is_restored_in_a_table_that_was_halted_while_others_were_restored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with bench_at(tmp_path) as bench:
+        bench.add_table("other")
+        restored: list[str] = []
+
+        def restore(table: TableRef, *_: object, **__: object) -> SweepReport:
+            restored.append(table.name)
+            bench.store.halt_table(bench.table, "another process has moved a partition")
+            return SweepReport()
+
+        monkeypatch.setattr("service.server.daemon.maintenance.restore_original_locations", restore)
+        monkeypatch.setattr("service.server.daemon.maintenance.load_format", lambda _: bench.format)
+        monkeypatch.setattr(bench.store, "relocated_tables", lambda: frozenset({"other", "toy"}))
+        Maintenance(loaded(tmp_path, 'mode = "compact"'), bench.store, no_spark, Observer()).restore_locations()
+        assert restored == ["other"]

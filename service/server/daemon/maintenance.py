@@ -130,9 +130,10 @@ class Maintenance:
         Returns how many it moved. The failure of a table does not affect the others. Raises StoreError, and ConfigError
         for a bad rule.
         """
-        names, done = self._store.relocated_tables(), 0
-        paused = bool(names) and self._store.service_pause() is not None
-        for state in self._store.table_states(names) if names else ():
+        done = 0
+        for name in sorted(self._store.relocated_tables()):
+            # The previous tables may have taken long.
+            state, paused = self._store.table_state(name), self._store.service_pause() is not None
             table = configure_table(self._config, state.ref)
             if skip_reason(state, table.mode, paused=paused) is None:
                 age = table.policy.retention
