@@ -9,7 +9,7 @@ from typing import Any
 from bench.ways import LABELS
 
 SetResults = Mapping[str, Mapping[str, Any]]
-"""What was measured on each set: ``results`` has the figures of each round of each way."""
+"""The measurements of each set: ``results`` has the figures of each round of each way."""
 
 
 @dataclass(frozen=True, slots=True)

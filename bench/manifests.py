@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What readers save after the manifests of an Iceberg table were rewritten, beside Iceberg's ``rewrite_manifests``.
+"""Compares the planning time of readers after two rewrites of manifests: by lakefold and by ``rewrite_manifests``.
 
 A table gets many fast appends of files in all its partitions. Only its metadata is measured, so the files do not exist.
 The times are those of planning a query of one partition and of the whole table, by Iceberg's Java API and by PyIceberg,

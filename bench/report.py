@@ -32,7 +32,7 @@ _NOTES = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Page:
-    """What a page has besides results: the titles of sets, notes on some of them, and the bars.
+    """The parts of a page besides its results: the titles of sets, notes on some of them, and the bars.
 
     The speed of ``reference`` is that to which all ways are compared; ``reference_name`` is its name in a table's head.
     """

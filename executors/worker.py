@@ -130,12 +130,12 @@ class Worker:
                 return None
             rescued = take_over_one(self.executor, self._context)
             if rescued is not None:
-                return self._counted(rescued)
+                return self._count_outcome(rescued)
             claim = None if self._draining.is_set() else self._store.claim(self.executor)
         if claim is None:
             return None
         with claim_log_fields(claim):
-            return self._counted(self._run_claim(claim))
+            return self._count_outcome(self._run_claim(claim))
 
     def _run_claim(self, claim: Claim) -> RunOutcome:
         log.info("plan %s of %s claimed, attempt %d", claim.plan.plan_id, claim.plan.table.name, claim.attempt)
@@ -150,7 +150,7 @@ class Worker:
             return outcome
         return run_plan(claim, self._context, format=format_, abort=self._aborting)
 
-    def _counted(self, outcome: RunOutcome) -> RunOutcome:
+    def _count_outcome(self, outcome: RunOutcome) -> RunOutcome:
         with self._tally_lock:
             self._tally[outcome.result] += 1
         if outcome.result is not RunResult.COMPLETED:

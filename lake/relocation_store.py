@@ -148,7 +148,10 @@ class RelocationStore(PlanStore, Protocol):
         """Record that a relocation was made; its previous files await their deletion under its plan."""
 
     def discard_relocations(self, table: TableRef, relocations: Sequence[Relocation]) -> None:
-        """Record that relocations were begun and not made. If the catalog makes one late, the partition is put back."""
+        """Record that relocations were begun and not made.
+
+        If the catalog still executes the call of one of them, a sweep sets the location of the latest relocation again.
+        """
 
     def record_modified_files(
         self, table: TableRef, latest: Relocation, files: Sequence[tuple[ModifiedFile, PreviousLocation, LocatedFile]]

@@ -21,6 +21,7 @@ PAGES = sorted(
 _ROOMS = "tests|docs|deploy|bench|service|lake|planner|executors|migrations"
 _PATH = re.compile(rf"`((?:{_ROOMS})/[\w./@-]*)`")
 _TEST = re.compile(r"`(test_\w+(?:\.py)?)`")
+_FILE_AND_TEST = re.compile(r"`(tests/[\w/]+/test_\w+\.py)::(test_\w+)(?:\[[\w-]+\])?`")
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: what readers of the pages have, or are told to set
 _GIVEN = {"LAKEFOLD_URL", "LAKEFOLD_TOKEN", "PLAN", "PWD", "HOME"}
@@ -95,6 +96,16 @@ def test_every_test_that_a_page_names_by_its_function_or_file_exists():
     named = {(ids(page), name) for page in PAGES for name in _TEST.findall(page.read_text())}
     assert len(named) > 10
     assert sorted(entry for entry in named if entry[1] not in known) == []
+
+
+def test_every_test_that_a_page_names_with_its_file_is_in_that_file():
+    named = {(ids(page), *found) for page in PAGES for found in _FILE_AND_TEST.findall(page.read_text())}
+    assert len(named) > 200
+    assert [
+        entry
+        for entry in sorted(named)
+        if not (ROOT / entry[1]).is_file() or f"def {entry[2]}(" not in (ROOT / entry[1]).read_text()
+    ] == []
 
 
 def test_the_files_in_the_first_column_of_deploys_table_exist():

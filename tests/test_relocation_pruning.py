@@ -139,7 +139,7 @@ def history(steps: Sequence[tuple[str, str]], young: Collection[int] = ()) -> Re
 
 
 @pytest.mark.parametrize("restored", [True, False], ids=["restored there", "moved there"])
-def test_what_is_kept_of_a_partition_that_its_owner_has_moved_does_not_grow(restored: bool) -> None:
+def test_the_records_of_a_partition_that_its_owner_has_moved_do_not_grow(restored: bool) -> None:
     """One move for each cycle stayed for good."""
     counts = []
     for cycles in (10, 100):

@@ -181,7 +181,7 @@ def test_no_file_has_both_sides_of_a_merge():
 
 
 @pytest.mark.parametrize(("broken", "ran"), [("", ["lint", "test"]), ("test", ["lint", "test"]), ("lint", ["lint"])])
-def test_ci_fails_on_what_lint_finds_and_on_a_test_that_fails(tmp_path, broken, ran):
+def test_ci_fails_on_a_lint_error_and_on_a_failing_test(tmp_path, broken, ran):
     make = tmp_path / "make"
     make.write_text(f'#!/bin/sh\necho "$1" >> "{tmp_path}/ran"\n[ "$1" != "{broken}" ]\n')
     make.chmod(0o755)

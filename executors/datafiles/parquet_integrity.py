@@ -64,7 +64,7 @@ class _Leaf:
         self._levels = {"definitions": (0, definitions + 1), "repetitions": (0, repetitions + 1)}
 
     def contradiction(self, footer: bytes, chunk: Sequence[FoundValue]) -> str | None:
-        """Return what is wrong with a chunk of the column, or None."""
+        """Return the fault of a chunk of the column. None if it has none."""
         missing = {"type", "codec"}
         for name, start, _, value in chunk:
             missing.discard(name)

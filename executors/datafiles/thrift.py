@@ -133,13 +133,13 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
                     at += 1
                 at += 1
             elif kind > FALSE:
-                at = _behind(data, at, kind)
+                at = _end_of_value(data, at, kind)
         elif isinstance(want, str):
             start, value = at, 0
             if isinstance(want, Part):
                 if kind not in (BINARY, LIST, STRUCT):
                     raise ValueError(f"field {number} has the unexpected type {kind}")
-                at = _behind(data, at, kind)
+                at = _end_of_value(data, at, kind)
             elif I16 <= kind <= I64:
                 value, at = varint_at(data, at)
                 value = (value >> 1) ^ -(value & 1)
@@ -163,8 +163,8 @@ def _find(data: bytes, at: int, wanted: Wanted, found: list[Any]) -> int:
             raise ValueError(f"field {number} has the unexpected type {kind}")
 
 
-def _behind(data: bytes, at: int, kind: int) -> int:
-    """Return the position behind the value of type ``kind`` at position ``at``."""
+def _end_of_value(data: bytes, at: int, kind: int) -> int:
+    """Return the position after the value of type ``kind`` at position ``at``."""
     if I16 <= kind <= I64:
         while data[at] > 127:
             at += 1
@@ -173,12 +173,12 @@ def _behind(data: bytes, at: int, kind: int) -> int:
         size, at = varint_at(data, at)
         return at + size
     if kind == STRUCT:
-        return _behind_struct(data, at)
+        return _end_of_struct(data, at)
     if kind in (LIST, SET):
         size, element, at = list_head_at(data, at)
         for _ in range(size):
             # The value of a boolean is in the head of a field, but takes a byte in a list.
-            at = at + 1 if element <= BYTE else _behind(data, at, element)
+            at = at + 1 if element <= BYTE else _end_of_value(data, at, element)
         return at
     if kind == BYTE:
         return at + 1
@@ -187,7 +187,7 @@ def _behind(data: bytes, at: int, kind: int) -> int:
     raise ValueError(f"type {kind} does not occur in Parquet's structs")
 
 
-def _behind_struct(data: bytes, at: int) -> int:
+def _end_of_struct(data: bytes, at: int) -> int:
     while True:
         head = data[at]
         at += 1
@@ -197,7 +197,7 @@ def _behind_struct(data: bytes, at: int) -> int:
             _, at = varint_at(data, at)
         kind = head & 15
         if kind > FALSE:
-            at = _behind(data, at, kind)
+            at = _end_of_value(data, at, kind)
 
 
 def list_head_at(data: bytes, at: int) -> tuple[int, int, int]:

@@ -270,12 +270,12 @@ def read_row_groups(
                 check()
                 left -= batch.num_rows
                 chosen = batch if columns is None else batch.select(columns)
-                yield chosen if task.file_schema is None else _in_common(chosen, shape.schema)
+                yield chosen if task.file_schema is None else _with_types_of(chosen, shape.schema)
             if left:
                 raise pa.ArrowInvalid(f"row group {number} has {group.num_rows - left} of {group.num_rows} rows")
 
 
-def _in_common(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+def _with_types_of(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
     """Return ``batch`` with the types that its columns have in ``schema``, which may allow more nulls."""
     wanted = pa.schema([schema.field(name) for name in batch.schema.names])
     return batch if batch.schema.equals(wanted) else batch.cast(wanted)

@@ -216,7 +216,7 @@ def _rewrite_group(
     location = task.outputs[0].removesuffix(fs_path) + scratch
     try:
         spark.sparkContext.addJobTag(tag)
-        plain = _plain_columns(task, seen)
+        plain = _columns_without_dictionary(task, seen)
         _write(spark, task, seen, options, location, plain)
         return _in_place(filesystem, scratch, task, sum(one.rows for one in seen), {one.zone for one in seen}, plain)
     except LakefoldError:
@@ -308,7 +308,7 @@ def _settings(seen: Sequence[_InputProperties]) -> Mapping[str, str]:
     }
 
 
-def _plain_columns(task: RewriteTask, seen: Sequence[_InputProperties]) -> list[str]:
+def _columns_without_dictionary(task: RewriteTask, seen: Sequence[_InputProperties]) -> list[str]:
     """Return the columns that Spark must write without a dictionary: see ``spark_floats``."""
     zeros = frozenset().union(*(one.zeros for one in seen))
     return [path for path in float_column_paths(str(task.schema)) if path.lower() in zeros]
@@ -342,7 +342,7 @@ def _write(
     written = {"compression": _CODEC_NAMES.get((first.kind, codec), codec)}
     written |= {f"parquet.enable.dictionary#{path}": "false" for path in plain}
     count = sum(one.rows for one in seen)
-    most = _rows_a_file(count, task)
+    most = _rows_per_file(count, task)
     rows.write.format(first.kind).options(**written, maxRecordsPerFile=most).save(hadoop_uri(location))
     for number in range(max(1, -(-count // most)), len(task.outputs)):
         rows.where("false").write.format(first.kind).options(**written).save(
@@ -350,7 +350,7 @@ def _write(
         )
 
 
-def _rows_a_file(rows: int, task: RewriteTask) -> int:
+def _rows_per_file(rows: int, task: RewriteTask) -> int:
     return max(1, -(-rows // len(task.outputs)))
 
 
@@ -403,7 +403,7 @@ def _in_place(
     )
     if len(found) != len(task.outputs):
         raise Transient(f"Spark wrote {len(found)} files of group {task.group} instead of {len(task.outputs)}")
-    most, left = _rows_a_file(rows, task), rows
+    most, left = _rows_per_file(rows, task), rows
     written = []
     for info, path in zip(found, task.outputs, strict=True):
         if info.base_name.endswith(".orc"):

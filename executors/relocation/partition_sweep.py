@@ -92,7 +92,8 @@ class PartitionSweep:
         self._nonce = uuid.uuid4().hex[:12]
         #: location and token that a writer has written back, by the last inspection
         self._reverted_to: tuple[str, str | None] | None = None
-        #: the name in the catalog, by the last inspection; None if a later relocation of that name counts there
+        #: the name whose catalog entry this round updates, by the last inspection; None if the partition was renamed
+        #: and a later relocation has moved it under its new name, so the sweep of that name updates the entry
         self._catalog_name: str | None = partition
         #: the partition and, if it was renamed, its present name and the one under which it was relocated later
         self._locked = {partition}
@@ -145,7 +146,8 @@ class PartitionSweep:
             if state.token in (*discovered.left_to_executors, *discovered.left_to_plans):
                 raise Conflict(f"the commit {state.token} is not recorded yet; its plan is inflight")
         if record.begun_relocations:
-            # Their round's lock lasted longer than this client waits for the catalog, which may still execute the call.
+            # The lock of the round that began them has expired, and so has that round's wait for the catalog. If the
+            # catalog still executes the call, a later sweep sets the location of the latest relocation again.
             for relocation in record.begun_relocations:
                 self._writer.discard_relocation(relocation)
             self._fenced_store.discard_relocations(self._table, record.begun_relocations)
@@ -202,9 +204,10 @@ class PartitionSweep:
                 log.warning("table %s, partition %s: %s", self._table.name, self._partition, _decision_text(decision))
 
     def _end_needless_copies(self, late_copies: Collection[LateCopy], state: PartitionState) -> None:
-        """End late copies that are not to be made, but forget those of which neither source nor target is there.
+        """End the records of late copies that are not needed. A record without source and target is deleted.
 
-        Another sweep may still publish such a source: it may be a copy that is made for the partition's former name.
+        Another sweep may still publish such a missing source: it may be a copy that the other sweep makes for the
+        partition's former name. Without a record, the source is then a late file like any other.
         """
         there = {file.path for location in state.locations.values() for file in location.files}
         ended, gone = list[tuple[LateCopy, PreviousLocation | None]](), list[LateCopy]()
@@ -252,7 +255,7 @@ class PartitionSweep:
         their sources would be copied once more.
         """
         there = [file.path for file in state.locations[record.latest.location].files]
-        # Of a copy that had begun at the backup, a later round may have made another copy.
+        # If a copy had begun when the backup was made, a later round may have made another copy of the same source.
         known = {one.source for one in record.late_copies if one.is_done or one.target in there}.union(
             *((*one.expected_files, *one.possible_files) for one in record.previous_locations)
         )
@@ -385,9 +388,10 @@ class PartitionSweep:
             self._writer.update_catalog(record.latest, reverted_to=self._reverted_to, name=self._catalog_name)
 
     def _relocate_back(self, record: RelocatedPartition, state: PartitionState, decision: RelocationDecision) -> None:
-        """Relocate back to a previous location, with the accompanying files; files left behind await their deletion.
+        """Relocate back to a previous location, and copy the late files that it lacks to it.
 
-        If another writer changes the partition meanwhile, the copies there are removed, so that they are never read.
+        The files of the present location then await their deletion. If another writer changes the partition meanwhile,
+        the copies are removed from the previous location, so that they are never read.
         """
         try:
             self._try_relocate_back(record, state, decision)

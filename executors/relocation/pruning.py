@@ -53,13 +53,13 @@ def prune_relocations(
     kept = set(store.tokens_used_elsewhere(table, relocations))
     tokens = {relocation.token for relocation in relocations} - kept
     may_go = kept.union(format.prune_relocations(table, tokens) if tokens else ())
-    forgotten = store.prune_relocations(
+    pruned = store.prune_relocations(
         table, [relocation.relocation_id for relocation in relocations if relocation.token in may_go]
     )
-    if forgotten:
+    if pruned:
         log.info(
             "table %s: pruned %d relocations that were discarded, or whose locations no longer exist",
             table.name,
-            forgotten,
+            pruned,
         )
-    return forgotten, last
+    return pruned, last

@@ -34,9 +34,9 @@ class RelocationSearch:
 
 
 class NoRelocationSearch(RelocationSearch):
-    """Never searches. For a name that the configuration no longer gives its table.
+    """Never searches. It is used for a table's former name, which the configuration no longer gives to the table.
 
-    The search under the table's present name transfers the records; a search under the former one would transfer them
+    The search under the table's present name transfers the records. A search under the former name would transfer them
     back.
     """
 

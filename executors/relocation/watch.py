@@ -50,7 +50,8 @@ class PartitionWatch:
             # The first check only records the state with which later ones compare.
             known.detector.find_changed_locations(_all_of(known.outside))
         changed = known.detector.find_changed_partitions()
-        # Other partitions may have left the directory of a changed partition, which has the partition's name.
+        # The detector derives the partition from the name of a changed directory. Other partitions may have left this
+        # directory too.
         known.pending |= changed | store.partitions_that_left(table, changed)
         for partition, locations in known.detector.recreated_locations.items():
             if store.add_recreated_locations(table, partition, locations):

@@ -242,11 +242,11 @@ def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tup
     Hive reads a partition when an INSERT begins to move its files in, and writes the whole partition back with new
     counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
     files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
-    has a previous location with a later token. Trino writes a partition anew when it changes it: properties of other
-    programs and the creation time are gone. If the location stays, so do the rows. Trino's overwrite first deletes the
-    files in the partition's default directory, and then sets this directory: the partition counts as recreated, like a
-    partition that was dropped and added again and has another creation time. An owner who moves a partition sets
-    another location.
+    has a previous location with a later token. Trino replaces the whole entry of a partition that it changes:
+    properties of other programs and the creation time are gone. If the location stays, so do the rows. Trino's
+    overwrite first deletes the files in the partition's default directory, and then sets this directory: the partition
+    counts as recreated, like a partition that was dropped and added again and has another creation time. An owner who
+    moves a partition sets another location.
     """
     if state.location is None or _is_at_latest(record, state):
         return None

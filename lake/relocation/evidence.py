@@ -142,9 +142,9 @@ def find_copy(record: RelocatedPartition, source: LocatedFile, state: PartitionS
 
 
 def abandoned_copies(record: RelocatedPartition, state: PartitionState) -> Sequence[str]:
-    """Return the paths of copies that readers do not see and that no unfinished late copy stands for.
+    """Return the paths of copies that readers do not see and that belong to no unfinished late copy.
 
-    A round that was killed or suspended made them. In a location that the owner has given up, they are not looked for.
+    A round that was killed or suspended made them. Locations that the owner has given up are left out.
     """
     given_up = {previous.location for previous in record.previous_locations if previous.is_before_owner_move}
     begun = set()
@@ -164,7 +164,7 @@ def abandoned_copies(record: RelocatedPartition, state: PartitionState) -> Seque
 def unrecorded_growth(
     record: RelocatedPartition, state: PartitionState
 ) -> Sequence[tuple[PreviousLocation, Sequence[LocatedFile]]]:
-    """Return previous location → files that grew, and whose copies a sweep replaced before a later relocation.
+    """Return files that grew and whose copies a sweep replaced before a later relocation, by previous location.
 
     A copy has the name, size and time of its file, and the later relocation recorded the copy among the files that it
     replaced. So all rows of the file are in the partition. Only a database that was rebuilt from the table records the
@@ -456,7 +456,7 @@ def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: Lo
 
 
 def _without_shared_files(previous: PreviousLocation) -> PreviousLocation:
-    """Return ``previous`` as if nothing were known about its shared files: the other partition may be the same one."""
+    """Return ``previous`` with its shared files as merely possible ones: the other partition may be the same one."""
     shared = previous.shared_files
     return replace(
         previous,

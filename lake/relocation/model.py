@@ -91,7 +91,7 @@ class RelocatedPartition:
     owner_location: str = ""
     #: the time since its latest relocation
     since_relocation: timedelta = timedelta()
-    #: its locations before the latest relocation, each with the relocation's token that the catalog had then
+    #: its locations before the latest relocation, each with the token that the catalog's entry had there
     earlier_locations: frozenset[tuple[str, str | None]] = frozenset()
     #: the identity that the table had then, see ``TableRef``
     table_identity: str | None = None

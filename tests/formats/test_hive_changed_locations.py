@@ -67,7 +67,7 @@ def test_an_unreachable_directory_hides_no_change_elsewhere_and_is_logged_once(
     assert message.startswith(f"table db.t: {tmp_path}/unreachable can't be listed: Stale file handle")
 
 
-def test_a_directory_that_is_reachable_again_shows_what_changed_meanwhile(
+def test_a_directory_that_is_reachable_again_shows_its_changes_since_the_last_check(
     detector: HiveChangeDetector, tmp_path: Path
 ) -> None:
     location = make(tmp_path / "a" / "p")

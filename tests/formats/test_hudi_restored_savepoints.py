@@ -109,7 +109,7 @@ def test_a_later_clean_does_not_let_a_commit_be_saved_whose_restore_needs_delete
 
 @pytest.mark.parametrize("options", TABLES.values(), ids=TABLES)
 @pytest.mark.crossed
-def test_the_service_deletes_what_overlapping_commits_replaced_at_once_or_not_at_all(
+def test_the_service_deletes_all_files_that_overlapping_commits_replaced_or_none(
     spark: Any, tmp_path: Path, options: dict[str, str]
 ) -> None:
     trips = Table(spark, tmp_path / "trips", options | {"hoodie.clean.commits.retained": "1"})

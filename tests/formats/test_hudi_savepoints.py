@@ -250,7 +250,7 @@ def test_only_the_tables_own_cleaner_lets_a_commit_be_saved_whose_restore_needs_
 
 @pytest.mark.parametrize("options", KINDS.values(), ids=KINDS)
 @pytest.mark.crossed(2)
-def test_the_clean_policy_deletes_what_overlapping_commits_superseded_once_it_retains_only_later_commits(
+def test_the_clean_policy_deletes_files_that_overlapping_commits_superseded_once_it_retains_only_later_commits(
     spark: Any, tmp_path: Path, options: dict[str, str]
 ) -> None:
     """A restore to the writer's commit needs the rewrite's inputs, so the clean waits and states an earlier instant."""

@@ -44,7 +44,7 @@ def active(table: Table) -> set[str]:
     return {instant.time for instant in table.timeline().completed}
 
 
-def test_trap_services_never_archive_a_replacement_whose_files_exist_nor_clean_what_is_retained(
+def test_trap_services_neither_archive_a_replacement_whose_files_exist_nor_clean_retained_files(
     table: NewTable,
 ) -> None:
     trips = table("metadata")

@@ -93,7 +93,7 @@ def test_rule_2_a_deletion_that_removed_nothing_does_not_hide_a_writers_changes(
     assert decision_for(location_with(LATE_FILE), previous=ended).action is RelocationAction.HALT
 
 
-def test_rule_2_files_that_another_partition_has_replaced_too_show_appends_but_not_who_removed_them():
+def test_rule_2_files_that_another_partition_has_replaced_too_show_appends_but_not_overwrites():
     files = PREVIOUS.expected_files
     shared = replace(PREVIOUS, shared_files=frozenset(files))
     assert decision_for(UNCHANGED, previous=shared).action is RelocationAction.NOTHING
@@ -140,7 +140,7 @@ def test_rule_7_a_late_file_that_grew_after_another_partition_had_copied_it_too_
     assert waiting.action is RelocationAction.WAIT, "all files of this name are new"
 
 
-def test_rule_7_files_that_a_renamed_partition_has_replaced_under_its_later_name_show_nothing():
+def test_rule_7_files_that_a_renamed_partition_has_replaced_under_its_later_name_are_no_evidence():
     """The two partitions are one, and would get a late file twice."""
     files = PREVIOUS.expected_files
     record = relocated(replace(PREVIOUS, shared_files=frozenset(files)))

@@ -437,7 +437,7 @@ def test_slices_of_different_group_keys_are_never_in_one_group(strategy: str) ->
     assert texts(planning)["6p"] == "alone in its partition with alone"
 
 
-def test_deltas_are_called_what_they_are() -> None:
+def test_reasons_name_the_kind_of_delta() -> None:
     kinds = [None, *DeltaKind]
     files = [File(id=kind or "", bytes=GIB, log_bytes=1, delta_kind=kind) for kind in kinds]
     assert texts(plan(files)) == {

@@ -118,7 +118,7 @@ def test_a_dry_run_without_an_answer_stays_open_after_its_time(client):
 
 
 @pytest.mark.slow
-def test_partitions_that_are_all_held_are_refused_at_once_with_who_holds_them(toys, tmp_path, context, client):
+def test_a_request_for_partitions_of_live_plans_is_refused_at_once_and_names_the_plans(toys, tmp_path, context, client):
     with scheduler(tmp_path):
         (plan,) = wait_for(lambda: context.store.plans(), "the scheduler's own plan")
     before = len(context.store.open_requests())

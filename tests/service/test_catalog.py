@@ -209,7 +209,9 @@ def test_a_directory_without_permission_is_named_and_lost_found_is_never_searche
     assert "permission denied for" in problem
 
 
-def test_every_process_knows_what_the_leader_could_not_search(catalog, tmp_path, store, run, monkeypatch):
+def test_every_process_knows_the_directories_that_the_leader_could_not_search(
+    catalog, tmp_path, store, run, monkeypatch
+):
     monkeypatch.setenv("LAKEFOLD_DATABASE__URL", store.url)
     table(tmp_path / "lake/a")
     half = tmp_path / "lake/half/.hoodie"

@@ -183,7 +183,7 @@ def test_the_server_does_not_wait_for_a_client_that_does_not_read(serve, applica
     assert not is_open(deaf) or deaf.recv(1 << 16), "what was sent before may still be read"
 
 
-def test_an_answer_to_half_a_request_is_read_to_its_end_by_who_still_sends(serve):
+def test_a_client_that_still_sends_reads_the_whole_answer_to_half_a_request(serve):
     server = serve(patience=HASTE)
     sender = opened(server, POST + bytes(1 << 20))
     sender.sendall(bytes(1 << 20))

@@ -362,7 +362,7 @@ def test_a_late_copy_that_is_recorded_under_both_names_does_not_hinder_the_trans
 def test_a_discovered_commit_is_recorded_before_later_ones_that_are_recorded_under_another_name(
     store: Store, database_url: str, tokens: str
 ) -> None:
-    """The last of ``tokens`` is of another lakefold, or of a plan that was let go."""
+    """The last of ``tokens`` belongs to another lakefold, or to a plan that was pruned."""
     *recorded, unknown = tokens.split()
     commits = dict[str, Commit]()
     for token in recorded:

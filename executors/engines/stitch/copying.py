@@ -187,7 +187,7 @@ class RangeWriter:
                 copied = os.copy_file_range(source.fd, self._fd, min(end - start, _KERNEL_COPY_BYTES), start)
             except OSError as error:
                 if error.errno in _FULL:
-                    raise self._not_written(error) from error
+                    raise self._write_error(error) from error
                 # Some mounts do not support this call, or fail only here. A read shows whether the file is damaged.
                 copied = 0
             if not copied:
@@ -208,9 +208,9 @@ class RangeWriter:
         try:
             yield
         except (OSError, pa.ArrowException) as error:
-            raise self._not_written(error) from error
+            raise self._write_error(error) from error
 
-    def _not_written(self, error: Exception) -> Transient:
+    def _write_error(self, error: Exception) -> Transient:
         return Transient(f"{self._path} can't be written: {first_line(error)}")
 
     def _abort(self) -> None:

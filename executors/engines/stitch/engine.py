@@ -43,8 +43,8 @@ class ParquetStitchEngine(TaskEngine):
             return NO_ADDITIONS
         if options.sort_columns:
             return _cant_sort(options)
-        average, least = task.bytes // len(task.inputs), _least_bytes(options)
-        return _too_small("files", average, least) if average < least else None
+        average, least = task.bytes // len(task.inputs), _min_row_group_bytes(options)
+        return _describe_small_row_groups("files", average, least) if average < least else None
 
 
 class HybridEngine(TaskEngine):
@@ -66,16 +66,16 @@ class HybridEngine(TaskEngine):
             return _cant_sort(options)
         if options.engine == AUTO and task.additions is None and task.bytes < options.min_row_group_bytes:
             # No row group can be large enough, and reading the footers of many tiny groups would take long.
-            return _little_to_copy(0, task.bytes, options.min_row_group_bytes)
+            return _describe_small_share(0, task.bytes, options.min_row_group_bytes)
         return None
 
 
-def _least_bytes(options: RewriteOptions) -> int:
+def _min_row_group_bytes(options: RewriteOptions) -> int:
     return options.min_row_group_bytes if options.engine == AUTO else 0
 
 
 def _stitch_obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
-    least = _least_bytes(options)
+    least = _min_row_group_bytes(options)
     try:
         groups = source_groups(_compatible_files(task))
         plan_outputs(groups, len(task.outputs), options.target_file_max_bytes)
@@ -85,7 +85,7 @@ def _stitch_obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
         return None
     average = sum(one.group.bytes for one in groups) // max(1, len(groups))
     if average < least:
-        return _too_small("row groups", average, least)
+        return _describe_small_row_groups("row groups", average, least)
     small = sum(len(run.groups) for run in divide_runs(groups, least) if run.is_merged)
     if small:
         return f"{small} row groups have less than {format_bytes(least)} (min_row_group) and can be merged"
@@ -98,7 +98,7 @@ def _hybrid_obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
         runs = divide_runs(source_groups(files), options.min_row_group_bytes)
         divide_sizes(estimated_sizes(runs, len(task.outputs)), len(task.outputs), options.target_file_max_bytes)
         copied = [one for run in runs if not run.is_merged for one in run.groups]
-        if options.engine == AUTO and (reason := _not_worthwhile(task, runs, options.min_row_group_bytes)):
+        if options.engine == AUTO and (reason := _copy_saves_little_reason(task, runs, options.min_row_group_bytes)):
             return reason
         if files and (inputs := adapt_inputs(read_footers(task.inputs), task.additions)):
             verify_mergeable(common_layout(inputs), files[0], task.additions)
@@ -113,16 +113,16 @@ def _cant_sort(options: RewriteOptions) -> str:
     return f"it copies row groups and can't sort by {', '.join(options.sort_columns)}; unset sort_columns"
 
 
-def _not_worthwhile(task: RewriteTask, runs: Sequence[Run], min_bytes: int) -> str | None:
+def _copy_saves_little_reason(task: RewriteTask, runs: Sequence[Run], min_bytes: int) -> str | None:
     total, large = sum(run.bytes for run in runs), sum(run.bytes for run in runs if not run.is_merged)
     if 2 * large < total:
-        return _little_to_copy(large, total, min_bytes)
+        return _describe_small_share(large, total, min_bytes)
     if task.additions is not None or any(run.is_merged for run in runs):
         return None
     return f"no row groups of less than {format_bytes(min_bytes)} (min_row_group) follow another"
 
 
-def _little_to_copy(large: int, total: int, min_bytes: int) -> str:
+def _describe_small_share(large: int, total: int, min_bytes: int) -> str:
     return (
         f"{format_bytes(large)} of {format_bytes(total)} are in row groups of {format_bytes(min_bytes)} "
         "(min_row_group) or more, so a copy would save little"
@@ -145,7 +145,7 @@ def _codec_obstacle(copied: Sequence[SourceGroup], options: RewriteOptions) -> s
     return None
 
 
-def _too_small(what: str, average: int, least: int) -> str:
+def _describe_small_row_groups(what: str, average: int, least: int) -> str:
     return (
         f"{what} average {format_bytes(average)}, so a copy would keep row groups too small "
         f"(needs {format_bytes(least)}, min_row_group)"

@@ -103,7 +103,7 @@ def divide_sizes(sizes: Sequence[int], outputs: int, target_bytes: int) -> list[
     ends = _ends(sizes, high)
     # The smallest maximum size may give fewer outputs than planned; further cuts make no output larger.
     while len(ends) < outputs:
-        ends = _cut_once_more(ends)
+        ends = _halve_longest_part(ends)
     for start, end in zip([0, *ends], ends, strict=False):
         size = sum(sizes[start:end])
         if size > target_bytes and end - start > 1:
@@ -125,7 +125,7 @@ def _ends(sizes: Sequence[int], most: int) -> list[int]:
     return [*ends, len(sizes)]
 
 
-def _cut_once_more(ends: Sequence[int]) -> list[int]:
+def _halve_longest_part(ends: Sequence[int]) -> list[int]:
     starts = [0, *ends[:-1]]
     longest = max(range(len(ends)), key=lambda part: ends[part] - starts[part])
     middle = (starts[longest] + ends[longest]) // 2

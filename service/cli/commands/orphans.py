@@ -37,7 +37,7 @@ def remove_orphans(
     json: Json = False,
     config: ConfigFile = None,
 ) -> int:
-    """Delete orphan files: files that no version of the table, plan or superseded version has. Exits 3 if some remain.
+    """Delete orphan files, which belong to no table version, plan or superseded version. Exits 3 if some remain.
 
     Killed writers leave such files. The files of a running write look the same until it commits, so choose an age that
     is longer than the longest write. Without a terminal, nothing is deleted unless --yes is given.

@@ -42,7 +42,7 @@ class SupersededVersions(StorePart):
     def superseded_paths(self, table: TableRef) -> Collection[str]:
         """Return the paths of the table's superseded versions that are not deleted.
 
-        Versions below the table's location are included whatever their table's name is: the table may have had it.
+        Versions below the table's location are included under any table name: the table may have had another name.
         """
         below = SupersededRow.path.startswith(f"{table.location}/", autoescape=True)
         wanted = (SupersededRow.table_name == table.name) | below

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 RECENT_RELOCATION = timedelta(hours=1)
 """The age up to which a relocation is recent: writers that began before it may still commit, so it is swept often."""
 
-FORGET_INTERVAL = timedelta(days=1)
+PRUNE_INTERVAL = timedelta(days=1)
 """The interval between prunings of a table's old relocations."""
 
 
@@ -98,7 +98,7 @@ class Maintenance:
         self._watch = PartitionWatch()
         self._recent_sweep = RecentLocations()
         #: table → time of the last pruning of its relocations, or the partition after which pruning continues
-        self._forget_progress: dict[str, float | str] = {}
+        self._prune_progress: dict[str, float | str] = {}
         self._clean_failing: set[str] = set()
         self._search = RelocationSearch()
         #: table → time of the last run of its services
@@ -144,7 +144,7 @@ class Maintenance:
                 done += self._run_for_table(state, restore)
         return done
 
-    def forget_relocations(self) -> int:
+    def prune_relocations(self) -> int:
         """Prune relocations whose previous locations no longer exist, some partitions at a time; returns how many.
 
         The failure of a table does not affect the others. Raises StoreError, and ConfigError for a bad rule.
@@ -152,21 +152,19 @@ class Maintenance:
         names, done = self._store.relocated_tables(), 0
         paused = bool(names) and self._store.service_pause() is not None
         for state in self._store.table_states(names) if names else ():
-            begun = self._forget_progress.get(state.name, "")
-            if not isinstance(begun, str) and time.monotonic() - begun < FORGET_INTERVAL.total_seconds():
+            begun = self._prune_progress.get(state.name, "")
+            if not isinstance(begun, str) and time.monotonic() - begun < PRUNE_INTERVAL.total_seconds():
                 continue
             if skip_reason(state, configure_table(self._config, state.ref).mode, paused=paused) is not None:
                 continue
 
-            def forget(
-                ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else ""
-            ) -> int:
-                self._forget_progress[ref.name] = time.monotonic()  # even a failed try delays the next one
+            def prune(ref: TableRef, adapter: TableFormat, after: str = begun if isinstance(begun, str) else "") -> int:
+                self._prune_progress[ref.name] = time.monotonic()  # even a failed try delays the next one
                 count, last = prune_relocations(ref, format=adapter, store=self._store, after=after)
-                self._forget_progress[ref.name] = last or time.monotonic()
+                self._prune_progress[ref.name] = last or time.monotonic()
                 return count
 
-            done += self._run_for_table(state, forget)
+            done += self._run_for_table(state, prune)
         return done
 
     def _notify_clean_state(self, report: CleanReport) -> None:

@@ -443,20 +443,20 @@ class Daemon:
             self.store.prune_sign_ins()
             self.store.prune_reads()
             self.store.prune_audit(self.config.database.audit_retention)
-        keep, forgotten = self.config.database.plan_retention, 0
+        keep, deleted = self.config.database.plan_retention, 0
         while keep and self.leadership.is_leader(SCAN_ROLE) and not self._draining.is_set():
             pruned = self.store.prune(keep)
-            forgotten += pruned
+            deleted += pruned
             if not pruned:
                 break
-        if forgotten:
-            logger.info("deleted %d plans and requests that ended more than %s ago", forgotten, format_duration(keep))
+        if deleted:
+            logger.info("deleted %d plans and requests that ended more than %s ago", deleted, format_duration(keep))
 
     def _clean(self) -> None:
         if self.leadership.is_leader(CLEAN_ROLE):
             self.maintenance.clean()
             self.maintenance.restore_locations()
-            self.maintenance.forget_relocations()
+            self.maintenance.prune_relocations()
             self.maintenance.run_table_services()
 
     def _sweep(self) -> None:

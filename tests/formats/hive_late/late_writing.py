@@ -70,8 +70,7 @@ def overwritten_after_a_late_file(bench: Bench, place: Path | None = None) -> li
 
 
 def overwritten_at_once(place: Path, low: int, high: int) -> list[str]:
-    """What Hive and Spark do: the new files are written first; then the files there are removed, and the new ones get
-    their names."""
+    """Overwrite as Hive and Spark do: write new files, remove the files there, and give the new ones their names."""
     staging = place.with_name(".staging")
     staging.mkdir()
     written = write(staging, low, high, "part-anew.parquet")

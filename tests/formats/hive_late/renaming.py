@@ -17,7 +17,7 @@ from service.control.store.views import StoreSettings
 
 
 def renamed(bench: Bench, name: str | None = None, *, database: str = DATABASE, is_scanned: bool = True) -> str:
-    """What ``ALTER TABLE … RENAME TO`` does; the name before. lakefold meets the table by its new name from now on.
+    """Rename the table as ``ALTER TABLE … RENAME TO`` does. Returns its former name; lakefold uses the new one now.
 
     The daemon registers a name before the first scan, so without the identity of its table.
     """

@@ -333,7 +333,7 @@ def test_rule_2_a_late_file_that_two_partitions_have_is_not_copied_again_if_the_
 
 
 @pytest.mark.parametrize("last", [PARTITION, OTHER, None])
-def test_rule_2_files_that_were_deleted_for_another_partition_after_the_backup_are_waited_for_by_none(
+def test_rule_2_no_partition_waits_for_files_that_were_deleted_for_another_one_after_the_backup(
     known: Bench, last: str | None
 ):
     """The deletion is marked under the relocation of the partition that replaced the files last."""

@@ -110,7 +110,7 @@ def test_rule_2_late_files_of_a_renamed_partition_are_read_under_its_new_name(be
     assert (swept(bench), halted(bench)) == (SweepReport(), None)
 
 
-def test_rule_2_what_is_late_after_the_sweep_has_met_the_renamed_partition_is_read_under_its_new_name(
+def test_rule_2_late_files_after_the_first_sweep_of_a_renamed_partition_are_read_under_its_new_name(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ):
     """The first sweep took it for dropped and moved its replaced files aside; then the late file halted it."""
@@ -292,7 +292,7 @@ def test_rule_2_late_files_of_a_renamed_managed_partition_are_left_to_a_person(m
 @pytest.mark.parametrize(
     "since", ["plan", "plan plan", "plan restore", "plan restore plan", "plan rename", "rename plan"]
 )
-def test_rule_2_what_is_late_is_found_although_a_renamed_managed_partition_was_moved_since(managed: Bench, since: str):
+def test_rule_2_late_files_are_found_although_a_renamed_managed_partition_was_moved_since(managed: Bench, since: str):
     """Its directory was moved, so no relocation had left that of the version, and the file stayed invisible."""
     bench, name = managed, RENAMED
     renamed(bench)

@@ -297,7 +297,7 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
 def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from_since_the_round_began(
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ):
-    """A round restores thousands of partitions one after the other, and looked at their readers once."""
+    """A round restores thousands of partitions one after the other; it checked their other readers only once."""
     monkeypatch.setattr(sweep, "_LOOKS_APART", 0, raising=False)
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
     monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)

@@ -311,7 +311,7 @@ def test_a_plan_of_a_database_that_was_restored_is_found_by_its_id_and_not_made_
     assert len(case.rows(table)) == 300
 
 
-def test_expiry_keeps_what_the_retention_the_table_s_age_and_its_tags_keep(case: IcebergCase, table: TableRef):
+def test_expiry_keeps_snapshots_that_the_retention_the_table_s_age_or_a_tag_keeps(case: IcebergCase, table: TableRef):
     from datetime import timedelta
 
     name = case.name(table)

@@ -51,7 +51,7 @@ def maintain(case: IcebergCase, table: TableRef) -> Sequence[str]:
 
 
 def entries(case: IcebergCase, table: TableRef) -> list[str]:
-    """All that the metadata records of each live file, but not whether the newest snapshot added it."""
+    """Return the metadata's entry of each live file, except whether the newest snapshot added the file."""
     found = case.sql(f"{ENTRIES} FROM {case.name(table)}.entries WHERE status < 2").collect()
     return sorted(repr({key: value for key, value in row.asDict(True).items() if key != "status"}) for row in found)
 
@@ -335,7 +335,7 @@ def test_manifests_that_would_list_a_file_differently_are_not_committed_and_do_n
 def test_a_repeated_commit_does_not_read_the_same_manifests_again(
     case: IcebergCase, table: TableRef, monkeypatch: pytest.MonkeyPatch
 ):
-    """Else a writer that commits more often than the manifests are read would never let the rewrite commit."""
+    """Otherwise a writer that commits more often than the manifests are read would never let the rewrite commit."""
     appends, reads, entries_of, ids_of = list[int](), list[str](), manifests.entries_of, row_ids._first_row_ids
 
     def append(*_: object) -> None:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What predicates find in files without their deleted rows, and whether bounds and counts are those of the rows left.
+"""Predicates find the right rows in files without their deleted rows; bounds and counts are those of the other rows.
 
 The deleted rows have the least and the greatest value of each column in each file, and all values of a column.
 """
@@ -131,7 +131,7 @@ def test_predicates_and_bounds_of_files_without_their_deleted_rows(new_case: New
         return StaticTable.from_metadata(load_table(case.format._settings, table).metadata_location)
 
     def by_spark(state: Any) -> Answers:
-        """The ids for each predicate, of which no reader of files knows."""
+        """Return the ids for each predicate. Spark computes predicates as columns, so it skips no file by them."""
         rows = state.selectExpr("id", *(f"coalesce({one}, false)" for one, _, _ in PREDICATES)).collect()
         return {
             one: sorted(row[0] for row in rows if row[number]) for number, (one, _, _) in enumerate(PREDICATES, start=1)
@@ -179,7 +179,7 @@ def test_predicates_and_bounds_of_files_without_their_deleted_rows(new_case: New
 
 
 def differences(found: Answers, wanted: Answers) -> Mapping[str, Any]:
-    """The predicates that find other rows than they should: the ids that are found too much, and those that lack."""
+    """Return the predicates with wrong results, each with the ids that are too many and the ids that are missing."""
     return {
         one: (sorted({*ids} - {*wanted[one]}), sorted({*wanted[one]} - {*ids}))
         for one, ids in found.items()

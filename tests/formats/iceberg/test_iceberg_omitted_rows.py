@@ -166,7 +166,7 @@ def test_deletes_that_are_committed_meanwhile(case: IcebergCase, table: TableRef
 
 
 def rewritten(case: IcebergCase, table: TableRef) -> set[str]:
-    """Returns the delete files that the table has no longer."""
+    """Rewrite the delete files. Returns those that the table no longer has."""
 
     def named() -> set[str]:
         return {

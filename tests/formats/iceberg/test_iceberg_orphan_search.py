@@ -161,7 +161,7 @@ def test_a_hive_table_at_the_location_is_refused(owner: SqlCatalog, metastore: M
 
 
 @pytest.mark.parametrize(("value", "kept"), [("true", False), ("TRUE", False), ("false", True), ("no", True)])
-def test_the_cleaner_keeps_what_an_expiry_left_unless_iceberg_may_delete_files(
+def test_the_cleaner_keeps_files_that_an_expiry_left_unless_iceberg_may_delete_files(
     owner: SqlCatalog, served: IcebergFormat, tmp_path: Path, value: str, kept: bool
 ):
     table = owner.create_table("sales.one", SCHEMA, properties={"gc.enabled": value})

@@ -98,7 +98,7 @@ def test_files_of_killed_writers_go_once_they_are_old_enough_and_no_other_file(c
 
 
 @pytest.mark.parametrize("version", [2, 3])
-def test_files_of_an_unfinished_plan_stay_and_what_is_listed_before_the_deletion_stays(
+def test_files_of_an_unfinished_plan_and_files_listed_before_the_deletion_stay(
     new_case: NewCase, tmp_path: Path, version: int
 ):
     """In version 3 Iceberg writes the files, in a directory of the attempt."""

@@ -215,7 +215,7 @@ class HiveChaos:
             daemon.restart()
 
     def _note_locks(self) -> None:
-        """What the killed daemon had locked is swept once its locks have expired."""
+        """Record the locks of the killed daemon: their partitions are swept once the locks have expired."""
         for partition, kind in self.database.locks().items():
             self._spans.add_lock(partition.partition("=")[2], kind, time.time())
             self.counts["locks of killed daemons"] += 1

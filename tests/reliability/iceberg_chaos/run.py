@@ -497,7 +497,7 @@ class IcebergChaos:
 
 
 def _cause(snapshot: Snapshot) -> str:
-    """What made a snapshot."""
+    """Return the act or plan that made a snapshot."""
     if snapshot.act is not None:
         return f"act {snapshot.act}"
     return f"plan {snapshot.plan}" if snapshot.plan else "a withdrawal or a table service"

@@ -13,7 +13,7 @@ from lake.model import TableRef
 from lake.storage.filesystems import file_io_of
 
 _MAX_FILES = 8
-"""The number of files from which an addition replaces the files that it has read."""
+"""If a set has this many files or more, an addition replaces the files that it has read by one."""
 
 _MAX_READS = 10
 

@@ -89,7 +89,7 @@ class DirectoryCache:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        #: measures the age of what was read: this machine may be suspended meanwhile
+        #: measures the age of the cached entries, also while this machine is suspended
         self._watch = Stopwatch()
         self._tables: dict[tuple[str, str], _TableEntry] = {}
         self._index, self._indexed_at = DirectoryIndex(), -float("inf")

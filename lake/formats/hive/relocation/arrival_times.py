@@ -20,7 +20,7 @@ from lake.storage.filesystems import file_io_of
 from lake.storage.locations import resolve_path
 
 _MAX_TIMES = 1000
-"""The number of recorded times of a location from which those of files that no longer exist are removed."""
+"""If a location would have more recorded times than this, the times of files that no longer exist are removed."""
 
 
 def record_arrivals(ref: TableRef, files: Iterable[LocatedFile]) -> None:

@@ -131,7 +131,7 @@ def _with_arrivals_of_copies(
 
 
 def _late_until_ms(relocated: Sequence[RelocatedPartition]) -> Mapping[str, float]:
-    """Return, by location, the time in milliseconds before which the files arrived that may be those of a partition."""
+    """Return a time in milliseconds by location: only files that arrived before it may be files of a partition."""
     found: dict[str, float] = {}
     for one in relocated:
         by_location = {previous.location: late_until_ms(previous) for previous in one.previous_locations}
@@ -181,7 +181,7 @@ def _states_with_readers(
 
 
 def _archived_location(relocated: RelocatedPartition, state: PartitionState) -> str | None:
-    """Return the directory out of which replaced files would be moved: others may read them there."""
+    """Return the directory from which the sweep would move replaced files aside. None if there are no such files."""
     files = orphaned_inputs(relocated, state)
     return files[0].directory if files and _are_any_there(files, state) else None
 

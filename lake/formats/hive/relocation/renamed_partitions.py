@@ -96,7 +96,7 @@ def _find_renamed(
         if other.created_at != last.partition_created_at or other.name == relocated.partition:
             continue
         renamed = _state_if_renamed(ref, last, state, other, records)
-        # Replaced files of a partition whose directory was moved are moved aside as those of a dropped one.
+        # If the directory of a partition was moved, its replaced files are moved aside as if it had been dropped.
         if renamed is None:
             continue
         location = relative_path(ref.location, other.location)
@@ -144,7 +144,7 @@ def find_other_partitions(
 
 
 def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionState) -> Hashable:
-    """Return what a search for the present name of a partition depends on."""
+    """Return the values on which the result of a search for the present name of a partition depends."""
     last = relocated.latest
     files = frozenset(file for one in relocated.previous_locations for file in state.locations[one.location].files)
     copies = frozenset(late_copy.row_id for late_copy in relocated.late_copies if not late_copy.is_done)

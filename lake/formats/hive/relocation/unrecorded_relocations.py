@@ -158,8 +158,8 @@ def _with_undone_relocations(
     """Return ``made`` with a record for each commit that a writer has undone: a relocation back from its version.
 
     The partition's next commit left the same location as the undone one, and the version is still there: a writer that
-    had read the partition before it was undone may write late files there. A partition that was dropped and added again
-    left the same location too, but what the dropped one had is its owner's.
+    had read the partition before it was undone may write late files there. If the partition was dropped and added
+    again, its next commit left the same location too. But no commit was undone: the owner dropped the version's rows.
     """
     moves = defaultdict[str, list[tuple[CommitRecord, Relocation]]](list)
     for one in _oldest_first([*before, *made]):
@@ -328,13 +328,13 @@ def _late_copies(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _HandledEvidence:
-    """What shows that a late file is handled: the last commit of each partition, and its ``_find_overwrites``.
+    """The evidence that a late file is handled: the last commit of each partition, and its ``overwrites``.
 
-    ``replaced`` are the files that a commit replaced, each with its partition: a late file of one partition may have
-    been a file of another one that was read from the same directory. ``given_up`` has partitions, each with a
-    relocation's token. In the previous locations of these relocations only files with a copy are handled. ``locations``
-    are all that a partition had: another partition may have left the same directory, and copies in its locations are
-    its own.
+    ``overwrites`` is the result of ``_find_overwrites``. ``replaced`` are the files that a commit replaced, each with
+    its partition: a late file of one partition may have been a file of another one that was read from the same
+    directory. ``given_up`` has partitions, each with the token of a relocation: the owner had moved the partition away
+    from the location that this relocation left, and only files with a copy are handled there. ``locations`` has all
+    locations of each partition. If several partitions left a directory, the location of a copy shows its partition.
     """
 
     last_records: Mapping[str, CommitRecord]

@@ -21,7 +21,7 @@ from lake.formats.hudi.pending.late_files import list_files_of_instant
 from lake.ports import PreparedPlan
 
 log = logging.getLogger(__name__)
-#: the time between two looks for new files; longer if a look takes longer than a quarter of it
+#: the time between two searches for new files; longer if a search takes longer than a quarter of it
 _POLL_SECONDS = 0.5
 _POLL_FACTOR = 4
 

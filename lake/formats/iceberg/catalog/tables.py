@@ -51,7 +51,7 @@ class LoadedTable:
 
 
 class _NotStoredHere(Rejected):
-    """The table is neither on a local nor on a mounted file system, or no client can read it: its metadata is gone."""
+    """The table is not on a local or mounted file system, or its metadata file is missing."""
 
 
 def find_tables(

@@ -318,7 +318,7 @@ def _register_identity(connection: Connection, table: TableRef) -> None:
 
 
 def _transfer_halts(connection: Connection, table: TableRef, other_name: str) -> None:
-    """Halt what is halted under the table's other name, since a rename does not resume it, and end the halts there.
+    """Transfer the halts of the table's other name to this name, since a rename does not resume a table or partition.
 
     A search under a later name would find these halts again after a person has ended them here. If another table may
     have the other name now, the halts stay there as well. The caller has locked both rows.
