@@ -9,7 +9,7 @@ process that was suspended between check and deletion detects that another proce
 
 import logging
 from collections import deque
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -24,6 +24,7 @@ from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import SupersededRecord
 from lake.ports import Capability, DeletionResult, TableFormat
 from lake.relocation.capabilities import RecordsRelocations, RelocatesPartitions
+from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 
@@ -44,11 +45,12 @@ class KeptVersion:
 class CleanReport:
     """The result of a round for one table, or with ``dry_run`` its expected result.
 
-    ``skip_reason`` is the reason why the table was not cleaned at all. ``no_longer_awaiting`` are versions that
-    lakefold stops tracking without a deletion. There are five reasons: their replacement was undone, they no longer
-    exist, they belong to an earlier table at this location, another file has their path, or the table's own expiry
-    will delete them. Only an attempt to delete shows the last two reasons. ``error`` is the one line of the error that
-    ended the round early; ``deleted`` then has the deletions before the error.
+    ``skip_reason`` is the reason why the table was not cleaned, or not cleaned further: ``deleted`` then has the
+    deletions before a halt, a pause or a longer retention that began during the round. ``no_longer_awaiting`` are
+    versions that lakefold stops tracking without a deletion. There are five reasons: their replacement was undone, they
+    no longer exist, they belong to an earlier table at this location, another file has their path, or the table's own
+    expiry will delete them. Only an attempt to delete shows the last two reasons. ``error`` is the one line of the
+    error that ended the round early; ``deleted`` then has the deletions before the error.
     """
 
     table: str
@@ -68,11 +70,16 @@ class CleanReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleanJob:
-    """One table to clean. ``skip_reason`` is the reason why it is not cleaned, such as a halt or a pause."""
+    """One table to clean. ``skip_reason`` is the reason why it is not cleaned, such as a halt or a pause.
+
+    ``current`` returns the job as it would be made now. It is called right before each deletion, since a round of a
+    large table takes long; the round ends if there is a ``skip_reason`` now, or if the retention is longer now.
+    """
 
     table: TableRef
     retention: timedelta
     skip_reason: str | None = None
+    current: "Callable[[], CleanJob] | None" = None
 
 
 def clean_tables(jobs: Iterable[CleanJob], context: RunContext, *, dry_run: bool = False) -> list[CleanReport]:
@@ -104,6 +111,9 @@ def clean_table(job: CleanJob, context: RunContext, *, format: TableFormat, dry_
 class _TableCleaning:
     def __init__(self, job: CleanJob, format_: TableFormat, context: RunContext, dry_run: bool) -> None:
         self._table, self._retention, self._format, self._dry_run = job.table, job.retention, format_, dry_run
+        self._job = job
+        #: why the round may delete nothing any longer
+        self._stop_reason: str | None = None
         self._store, self._spark, self._observer = context.store, context.spark, context.observer
         self._deleted: list[SupersededVersion] = []
         self._bytes_freed = 0
@@ -125,7 +135,7 @@ class _TableCleaning:
     def run(self) -> CleanReport:
         error: Exception | None = None
         self._close_obsolete()
-        while error is None:
+        while error is None and self._stop_reason is None:
             # Kept versions stay due, so the limit is raised by their number to reach the versions after them.
             due = self._store.due_for_deletion(self._table, self._retention, _PAGE + len(self._rows_still_due))
             due = [d for d in due if d.row_id not in self._rows_still_due]
@@ -150,6 +160,7 @@ class _TableCleaning:
             bytes_freed=self._bytes_freed,
             kept=tuple(self._kept),
             no_longer_awaiting=tuple(self._no_longer_awaiting),
+            skip_reason=self._stop_reason,
             error=one_line(error) if error else None,
         )
 
@@ -241,6 +252,9 @@ class _TableCleaning:
                     # After the check a file became live, or part of a pending action or of a savepoint; or this
                     # process was suspended.
                     except (Conflict, LeaseLost) as conflict:
+                        if self._stop_reason is not None:
+                            log.warning("table %s: cleaning stopped: %s", self._table.name, self._stop_reason)
+                            return None
                         plans = list(_by_plan(batch))
                         if len(plans) > 1:  # one plan's conflict must not delay the others: a batch for each plan
                             batches.extendleft(reversed(plans))
@@ -265,9 +279,12 @@ class _TableCleaning:
     def _begin_deletion(self, batch: Sequence[SupersededRecord]) -> None:
         """Record in the store that a deletion begins.
 
-        Raises Conflict if the sweep has to process a partition first or another process deletes these files, LeaseLost
-        if the lock on a partition had expired.
+        Raises Conflict if the round has to stop, if the sweep has to process a partition first, or if another process
+        deletes these files; LeaseLost if the lock on a partition had expired.
         """
+        if (reason := self._find_stop_reason()) is not None:
+            self._stop_reason = reason
+            raise Conflict(reason)
         partitions = {d.version.partition for d in batch}
         if partitions.isdisjoint(self._unswept):
             self._locks.renew(partitions)
@@ -281,6 +298,15 @@ class _TableCleaning:
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
+
+    def _find_stop_reason(self) -> str | None:
+        """Return why the round may not continue: the table was halted or paused, or its retention is longer now."""
+        if self._job.current is None:
+            return None
+        now = self._job.current()
+        if now.skip_reason is None and now.retention > self._retention:
+            return f"its retention is longer now, {format_duration(now.retention)}; the next round uses it"
+        return now.skip_reason
 
     def _keep_unswept(self, deletable: Sequence[SupersededRecord]) -> list[SupersededRecord]:
         """Keep the versions of plans whose partitions the sweep has to process first, and return the others."""

@@ -26,6 +26,7 @@ from lake.errors import (
     Rejected,
     SessionSpoiled,
     TableGone,
+    TableHalted,
     one_line,
 )
 from lake.failpoints import failpoint
@@ -148,7 +149,7 @@ class RunFailure:
             self._store.fail(self._claim, text, halt=isinstance(error, Integrity), partitions=lost)
             return RunResult.FAILED
         spoiled = isinstance(error, SessionSpoiled) and self._plan_id not in _plans_with_uncounted_attempt
-        counts = not spoiled and not isinstance(error, EarlierAttemptPending)
+        counts = not spoiled and not isinstance(error, (EarlierAttemptPending, TableHalted))
         if self._store.requeue(self._claim, text, counts_as_attempt=counts):
             if spoiled:
                 _plans_with_uncounted_attempt.add(self._plan_id)

@@ -40,6 +40,7 @@ from lake.errors import (
     Integrity,
     LeaseLost,
     Rejected,
+    TableHalted,
     Transient,
     one_line,
 )
@@ -156,7 +157,17 @@ class _PlanRun:
             raise
         except Exception as silent:
             raise Transient(f"the owner of the plan can't be checked: {one_line(silent)}") from silent
+        self._refuse_halted()
         self._uncommitted.mark_started()
+
+    def _refuse_halted(self) -> None:
+        """Raise TableHalted if the table was halted after the claim: a person has to examine its present state."""
+        try:
+            reason = self._store.halt_reason(self._plan_id)
+        except Exception as silent:
+            raise Transient(f"the halts of the table can't be checked: {one_line(silent)}") from silent
+        if reason is not None:
+            raise TableHalted(f"{self._table.name} was halted while the plan ran: {reason}")
 
     def _record_staged(self, staged: StagedWork) -> None:
         """Record in the database the work to be staged, before it exists."""
@@ -296,6 +307,7 @@ class _PlanRun:
         with self._step(Step.COMMIT):
             self.lease.renew_if_stale(at_least=self._commit_lease)
             self._refuse_unswept(rewrite.prepared.plan)
+            self._refuse_halted()
             self._commit_status.is_commit_possible = True
             try:
                 self._commit_status.commit = writer.commit(rewrite)

@@ -36,6 +36,10 @@ class EarlierAttemptPending(Transient):
     """
 
 
+class TableHalted(Transient):
+    """The table was halted while the plan ran: the plan waits for ``resume``, and the attempt does not count."""
+
+
 class Conflict(LakefoldError):
     """The inputs changed under the plan: it is cancelled and the next scan plans again."""
 

@@ -117,8 +117,11 @@ class PlanStore(Protocol):
         the same claim with the same commit, as after a lost answer, changes nothing.
         """
 
-    def ended_without_commit(self, table: TableRef) -> Collection[str]:
-        """Return the plans of the table that were claimed at least once and ended cancelled or failed."""
+    def ended_without_commit(self, table: TableRef, *, claimed: bool) -> Collection[str]:
+        """Return the plans of the table that ended cancelled or failed; with ``claimed``, only those that were claimed.
+
+        A database that was restored from a backup may show a plan as never claimed although it was claimed.
+        """
 
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
         """Complete a plan that ended cancelled or failed although its table holds ``commit``; else return False.
@@ -191,6 +194,9 @@ class PlanStore(Protocol):
 
     def halt_table_of_plan(self, plan_id: str, reason: str) -> bool:
         """Halt the table of a plan, see ``halt_table``, even if it was renamed while the plan ran."""
+
+    def halt_reason(self, plan_id: str) -> str | None:
+        """Return why the table of a plan is halted, None if it is not; even if it was renamed while the plan ran."""
 
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
         """Halt one partition like a table. False if it is halted already; then the first reason stays.

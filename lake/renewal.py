@@ -3,7 +3,7 @@
 
 The store that grants the thing (a database, an object, a file system) decides who holds it, by its own clock. A
 ``Renewer`` repeats the request and tracks what the answers prove. It counts from the moment *before* a request was
-sent, by this process's monotonic clock: a slow answer proves less, and never more.
+sent: a slow answer proves less, and never more. It counts by a ``Stopwatch``, since the machine may be suspended.
 
 States:
 
@@ -27,7 +27,8 @@ Failures:
 - A request raises or gets no answer: it may have been granted, and the state stays as it is. ``renew_now`` passes the
   error on; the thread logs the first error of a series and sends its next request after the interval.
 - The process is stopped between a request and its answer, or between two requests (SIGSTOP): when it continues, the
-  state is uncertain at once, before any answer. An overdue request is then sent without delay.
+  state is uncertain at once, before any answer. An overdue request is then sent without delay. If the whole machine was
+  suspended, the request is sent within the interval, since the thread's timer stood still.
 - A request hangs: the state becomes uncertain. ``renew_now`` waits for the request, because answers of parallel
   requests could be taken in the wrong order. ``close`` waits for it too, but not longer than ``join_timeout``.
 - The process forks: the child has no thread, and in the child the state is closed.
@@ -54,6 +55,7 @@ from datetime import timedelta
 from typing import Self
 
 from lake.errors import one_line
+from lake.stopwatch import Stopwatch
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +81,8 @@ class Renewer:
         self._validity_seconds = -math.inf if validity is None else validity.total_seconds()
         self._join_seconds = None if join_timeout is None else join_timeout.total_seconds()
         self._process_id = os.getpid()
-        self._certain_until = -math.inf
+        #: the time since the last granted request was sent
+        self._since_grant: Stopwatch | None = None
         self._refusal: str | None = None
         self._closed = threading.Event()
         self._request_lock = threading.Lock()
@@ -88,7 +91,8 @@ class Renewer:
     @property
     def is_certain(self) -> bool:
         """True if no other process can hold the thing now."""
-        return self.loss_reason is None and time.monotonic() < self._certain_until
+        granted = self._since_grant
+        return self.loss_reason is None and granted is not None and granted.elapsed_seconds < self._validity_seconds
 
     @property
     def loss_reason(self) -> str | None:
@@ -128,10 +132,10 @@ class Renewer:
         if self.loss_reason is None:
             with self._request_lock:
                 if self.loss_reason is None:  # not refused or closed while another request was under way
-                    asked = time.monotonic()
+                    asked = Stopwatch()
                     self._refusal = (renew or self._renew)()
                     if self._refusal is None:
-                        self._certain_until = asked + self._validity_seconds
+                        self._since_grant = asked
         return self.loss_reason
 
     def _renew_until_closed(self) -> None:

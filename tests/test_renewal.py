@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 from simulation.clock import Process, Threads, Time
 
-from lake import renewal
+from lake import renewal, stopwatch
 from lake.errors import LeaseLost
 from lake.logfields import current_log_fields, log_fields
 from lake.renewal import Renewer
@@ -72,7 +72,8 @@ class Simulated:
 def simulated(monkeypatch: pytest.MonkeyPatch) -> Simulated:
     threads = Threads()
     monkeypatch.setattr(renewal, "threading", threads)
-    monkeypatch.setattr(renewal, "time", Time(threads))
+    for module in (renewal, stopwatch):
+        monkeypatch.setattr(module, "time", Time(threads))
     return Simulated(threads)
 
 
@@ -341,3 +342,17 @@ def test_a_command_suspended_until_another_one_had_its_role_leaves_the_role_to_t
         assert rows.rows == {"clean": ("another", 1000.0)}
 
     simulated.run(body)
+
+
+def test_nothing_is_certain_after_the_machine_was_suspended_although_its_monotonic_clock_stood_still(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    wall = [1000.0]
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: 7.0, time=lambda: wall[0]))
+    renewer = Renewer("the lease", lambda: None, interval=timedelta(seconds=10), validity=timedelta(seconds=VALIDITY))
+    assert renewer.renew_now() is None
+    assert renewer.is_certain
+    wall[0] += VALIDITY
+    assert (renewer.is_certain, renewer.loss_reason) == (False, None), "another process may have taken it over"
+    assert renewer.renew_now() is None
+    assert renewer.is_certain

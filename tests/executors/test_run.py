@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from toys import files, timeline, timeline_tables
-from toys.bench import QUICK, Background, Bench, Flaky, raising
-from toys.cases import no_spark
+from toys.bench import QUICK, Background, Bench, Flaky, bench_at, raising
+from toys.cases import LocationsCase, TimelineCase, VersionsCase, no_spark
 from waiting import wait_for
 
 from executors.context import RunContext
@@ -115,6 +115,41 @@ def test_a_defect_ends_in_integrity_and_halts_this_table_only(bench: Bench):
     assert bench.state(unharmed) == "completed"
     bench.request()
     assert bench.store.claim("nobody gets it") is None
+
+
+@pytest.mark.parametrize(
+    ("case", "moment"),
+    [
+        (TimelineCase, "rewritten"),
+        # these writers call the fence after the hook: the table is halted after the last check of the run itself
+        (LocationsCase, "commit"),
+        (VersionsCase, "commit"),
+    ],
+)
+def test_a_plan_whose_table_is_halted_while_it_runs_commits_only_after_the_table_was_resumed(
+    tmp_path: Path, case: type, moment: str
+):
+    with bench_at(tmp_path, case()) as bench:
+        before, plan = bench.rows(), bench.request()
+        bench.format.hooks[moment] = lambda: bench.store.halt_table(bench.table, "another plan's rows differ")
+        for _ in range(4):  # more often than a plan has attempts
+            outcome = bench.run()
+            assert (outcome.result, outcome.reason) == (RunResult.REQUEUED, "TableHalted")
+            assert outcome.error == "toy was halted while the plan ran: another plan's rows differ"
+            assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("requested", 0, {})
+            assert bench.store.claim("nobody gets it") is None
+            assert bench.rows() == before
+            bench.store.resume("toy", "ada")
+        bench.format.hooks.clear()
+        assert bench.run().result is RunResult.COMPLETED
+        assert (bench.commits(plan), bench.rows()) == (1, before)
+
+
+def test_a_plan_that_has_committed_before_its_table_is_halted_is_recorded(bench: Bench):
+    plan = bench.request()
+    bench.format.hooks["landed"] = lambda: bench.store.halt_table(bench.table, "rows differ")
+    assert bench.run().result is RunResult.COMPLETED
+    assert (bench.state(plan), bench.store.table_state("toy").halted) == ("completed", True)
 
 
 def test_a_bug_requeues_the_plan_with_its_class_and_leaves_a_traceback_in_the_log(bench: Bench, caplog):

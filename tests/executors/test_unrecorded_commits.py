@@ -2,15 +2,19 @@
 """Commits that appear in a table after their plan has ended: each of them is recorded."""
 
 import shutil
+import sqlite3
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from contract.plans import plan_all
 from toys import timeline
-from toys.bench import QUICK, Bench, raising
-from toys.cases import no_spark
+from toys.bench import QUICK, Bench, bench_at, raising
+from toys.cases import TimelineCase, VersionsCase, no_spark
+from uuid_utils import uuid7
 
 from executors.context import RunContext
 from executors.outcome import RunResult
@@ -18,6 +22,7 @@ from executors.sweep import sweep_table
 from executors.take_over import take_over_one
 from lake.errors import Rejected, TableGone
 from lake.plan import Claim, Plan
+from service.control.store.plan_creation import QueueEntry
 
 
 def sleeper(bench: Bench) -> tuple[Plan, Claim, Callable[[], None]]:
@@ -257,3 +262,46 @@ def test_f5_under_the_tables_lock_an_executor_learns_that_its_plan_was_taken_ove
     monkeypatch.setattr(timeline.ToyWriter, step, wait_for_the_lock)
     assert bench.run(claim).result is RunResult.LEASE_LOST
     assert (bench.commits(plan), bench.pending(), bench.unowned()) == (0, {}, ())
+
+
+@contextmanager
+def restored(bench: Bench) -> Iterator[None]:
+    """After the block, the database is as it was before the block."""
+    database, backup = bench.url.removeprefix("sqlite:///"), bench.home / "backup.db"
+    with closing(sqlite3.connect(database)) as now, closing(sqlite3.connect(backup)) as kept:
+        now.backup(kept)
+    yield
+    with closing(sqlite3.connect(backup)) as kept, closing(sqlite3.connect(database)) as now:
+        kept.backup(now)
+
+
+@pytest.mark.parametrize("case", [TimelineCase, VersionsCase])
+@pytest.mark.parametrize("end", ["cancelled", "declined", "withdrawn"])
+def test_a_commit_after_the_backup_is_recorded_although_the_restored_plan_ends_before_any_claim(
+    tmp_path: Path, case: type, end: str
+):
+    """Otherwise the replaced files are never deleted. The next scan withdraws a proposal, since its files changed."""
+    with bench_at(tmp_path, case()) as bench:
+        before, plan = bench.rows(), plan_all(bench.format, bench.table, str(uuid7()))
+        proposed = QueueEntry(needs_approval=end != "cancelled")
+        bench.store.add_plan(plan, request_id=None, actor="test", estimate={}, queued=proposed)
+        with restored(bench):
+            if proposed.needs_approval:
+                bench.store.approve(plan.plan_id, "ada")
+            assert bench.run().result is RunResult.COMPLETED
+        assert recorded(bench, plan) == ("requested", 1, 0)
+        if end == "cancelled":
+            bench.store.request_cancel(plan.plan_id, "bob")
+        elif end == "declined":
+            bench.store.decline(plan.plan_id, "bob")
+        else:
+            bench.store.withdraw_proposals({plan.plan_id: "6 of its 6 files changed"}, actor="scheduler")
+        bench.sweep()
+        assert (recorded(bench, plan), bench.rows()) == (("completed", 1, 6), before)
+        known = bench.store.plan(plan.plan_id)
+        assert known.decision == ("approved" if proposed.needs_approval else None)
+        state = bench.store.table_state("toy")
+        assert "attempt 1 committed" in str(state.halted_reason), "a copy of the database could have made it"
+        bench.store.resume("toy", "ada")
+        bench.sweep()
+        assert (bench.clean().deleted_files, bench.unowned(), bench.rows()) == (6, (), before)

@@ -3,7 +3,10 @@
 
 import re
 import shutil
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +15,14 @@ from hudi_tables import rows, run_service, write
 from hudi_writing import ARCHIVING, FORMAT, NewTable, Table, ignore, insert
 
 from executors.context import RunContext
+from executors.outcome import RunResult
+from executors.run import run_plan
 from executors.sweep import sweep_table
 from lake.errors import CommitLost
-from lake.plan import Plan, PlanState
-from service.control.store import Store
+from lake.formats.hudi.writer import HudiWriter
+from lake.plan import Commit, Plan, PlanState
+from lake.ports import Rewrite
+from service.control.store import Store, StoreSettings
 
 pytestmark = pytest.mark.spark
 SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
@@ -68,6 +75,62 @@ def test_a_clustering_that_its_owner_rolled_back_is_withdrawn_at_once_by_the_com
     with trips.writer() as operator:
         assert operator.roll_back(instant).endswith("is withdrawn: its files are deleted")
     assert trips.timeline().pending == ()
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+def test_a_plan_whose_table_is_halted_right_before_its_commit_is_withdrawn_and_commits_after_the_resume(
+    table: NewTable, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trips = table()
+    before, plan = (trips.rows(), trips.other_rows()), trips.plan()
+    store.use_settings(StoreSettings(backoff=timedelta()))
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    context, commit = RunContext(store=store, spark=lambda: trips.spark), HudiWriter.commit
+
+    def halted(writer: HudiWriter, rewrite: Rewrite) -> Commit:
+        store.halt_table(trips.ref, "another plan's rows differ")
+        return commit(writer, rewrite)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HudiWriter, "commit", halted)
+        claim = store.claim("executor")
+        assert claim is not None
+        outcome = run_plan(claim, context, format=FORMAT)
+    assert (outcome.result, outcome.reason) == (RunResult.REQUEUED, "TableHalted")
+    assert (trips.timeline().pending, (trips.rows(), trips.other_rows())) == ((), before)
+    assert FORMAT.find_commit(trips.ref, plan.plan_id) is None
+    assert store.claim("executor") is None
+    store.resume(trips.ref.name, "ada")
+    claim = store.claim("executor")
+    assert claim is not None
+    assert run_plan(claim, context, format=FORMAT).result is RunResult.COMPLETED
+    assert (trips.rows(), trips.other_rows()) == before
+
+
+def test_a_commit_is_recorded_although_a_restored_database_shows_its_plan_as_cancelled_before_any_claim(
+    table: NewTable, store: Store
+) -> None:
+    trips = table()
+    before, plan = (trips.rows(), trips.other_rows()), trips.plan()
+    store.register_table(trips.ref, "compact")
+    store.add_plan(plan, request_id=None, actor="scheduler", estimate={})
+    context = RunContext(store=store, spark=lambda: trips.spark)
+    with (
+        closing(sqlite3.connect(store.url.removeprefix("sqlite:///"))) as database,
+        closing(sqlite3.connect(":memory:")) as backup,
+    ):
+        database.backup(backup)
+        claim = store.claim("executor")
+        assert claim is not None
+        assert run_plan(claim, context, format=FORMAT).result is RunResult.COMPLETED
+        replaced = {due.version.path for due in store.awaiting_deletion(trips.ref)}
+        backup.backup(database)
+    store.request_cancel(plan.plan_id, "ada")
+    sweep_table(trips.ref, context, format=FORMAT)
+    assert store.plan_state(plan.plan_id) is PlanState.COMPLETED
+    assert {due.version.path for due in store.awaiting_deletion(trips.ref)} == replaced
+    assert replaced
     assert (trips.rows(), trips.other_rows()) == before
 
 

@@ -145,7 +145,7 @@ def test_a_second_process_leads_only_after_the_first_gave_up_or_expired():
 
 def test_a_leader_cut_off_from_the_database_stops_leading_by_itself(monkeypatch):
     rows, clock = Rows(), SimpleNamespace(now=0.0)
-    monkeypatch.setattr("lake.renewal.time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr("lake.stopwatch.time", SimpleNamespace(monotonic=lambda: clock.now, time=lambda: clock.now))
     leadership = Leadership(rows, "a", ["scan"], timedelta(seconds=30))
     rows.delay = lambda: setattr(clock, "now", 5.0)
     leadership.renew()

@@ -15,9 +15,12 @@ from executors.outcome import RunResult
 from executors.worker import Worker
 from lake.errors import Rejected
 from lake.plan import PlanKind, PlanState
+from service.control.config.catalog import Catalog
 from service.control.config.loader import load_config
 from service.control.config.table_settings import configure_table
+from service.control.planning.requests import serve_request
 from service.control.planning.scan import scan_and_plan
+from service.control.store import DatabaseUnreachable, Store
 
 
 def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_from_the_files_it_replaced(
@@ -40,6 +43,45 @@ def test_a_plan_that_ends_between_snapshot_and_planning_is_not_planned_again_fro
         assert scan_and_plan(config, store, table, actor="test").plan_ids == ()
     assert scan_and_plan(config, store, table, actor="test").outcome == "nothing"
     assert [(view.plan_id, view.state) for view in store.plans()] == [(plan.plan_id, PlanState.COMPLETED)]
+
+
+@pytest.mark.parametrize("meanwhile", ["nothing", "executed", "paused"])
+@pytest.mark.parametrize("lost", ["the second plan", "the answer"])
+def test_the_answer_to_a_request_names_the_plans_that_were_stored_before_a_database_outage(
+    toys, tmp_path, store, monkeypatch, lost, meanwhile
+):
+    create(tmp_path / "lake" / "t1", name="t1")
+    config = load_config(write_config(tmp_path))
+    tables = Catalog(config)
+    request_id = store.add_request("t1", overrides={"max_num_groups": 1}, actor="test")
+    stored = []
+
+    def lose(*args, **kwargs):
+        raise DatabaseUnreachable("the database went away")
+
+    def add(plan, **kwargs):
+        if stored:
+            lose()
+        stored.append(plan)
+        Store.add_plan(store, plan, **kwargs)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, *(("add_plan", add) if lost == "the second plan" else ("answer_request", lose)))
+        with pytest.raises(DatabaseUnreachable):
+            serve_request(config, store, tables, store.request(request_id))
+    before = {plan.plan_id for plan in store.plans()}
+    assert len(before) == (1 if lost == "the second plan" else 2)
+    if meanwhile == "executed":
+        done = Worker(RunContext(store=store, spark=lambda: None)).run_once()
+        assert done == {RunResult.COMPLETED: len(before)}
+    elif meanwhile == "paused":
+        store.pause("t1", "ada")
+    answer = serve_request(config, store, tables, store.request(request_id))
+    assert (answer.outcome, answer.problem) == ("planned", None)
+    assert f"created {len(before)} plan" in answer.text
+    assert before <= set(answer.plan_ids) == {plan.plan_id for plan in store.plans()}
+    assert len(answer.plan_ids) == (1 if (lost, meanwhile) == ("the second plan", "paused") else 2)
+    assert store.request(request_id).plan_ids == answer.plan_ids
 
 
 class Tagged(ToyFormat):

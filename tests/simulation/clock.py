@@ -283,6 +283,10 @@ class Time:
         """See time."""
         return self._threads.scheduler.now
 
+    def time(self) -> float:
+        """See time."""
+        return self._threads.scheduler.now
+
     def sleep(self, seconds: float) -> None:
         """See time."""
         self._threads.scheduler.sleep(seconds)

@@ -84,6 +84,10 @@ class ModelStore(JournalParts):
         """Return True if the lease was not renewed in time."""
         return row.lease_until <= self.now()
 
+    def halt_reason(self, plan_id: str) -> str | None:
+        """See the port."""
+        return self.tables[self.plans[plan_id].plan.table.name].halted
+
     @transaction
     def heartbeat(
         self, claim: Claim, progress: RewriteProgress | None = None, *, at_least: timedelta = timedelta()
@@ -141,9 +145,9 @@ class ModelStore(JournalParts):
         self._complete(self.hold(claim), commit)
 
     @transaction
-    def ended_without_commit(self, table: TableRef) -> Collection[str]:
+    def ended_without_commit(self, table: TableRef, *, claimed: bool) -> Collection[str]:
         """See the port."""
-        return frozenset(self.ended_plans_without_commit(table))
+        return frozenset(self.ended_plans_without_commit(table, claimed=claimed))
 
     @transaction
     def complete_unrecorded(self, commit: Commit, figures: Callable[[Plan], Sequence[PartitionFigures]]) -> bool:
@@ -318,12 +322,12 @@ class ModelStore(JournalParts):
         """Return True if a version was superseded at least this long ago."""
         return row.at <= self.retention_now() - retention.total_seconds()
 
-    def ended_plans_without_commit(self, table: TableRef) -> list[str]:
-        """Return the plans that began and ended without a commit."""
+    def ended_plans_without_commit(self, table: TableRef, *, claimed: bool = False) -> list[str]:
+        """Return the plans that ended without a commit; with ``claimed``, only those that began."""
         return [
             plan_id
             for plan_id, row in self.plans.items()
-            if row.state in ENDED_WITHOUT_COMMIT and row.epoch > 0 and row.plan.table.name == table.name
+            if row.state in ENDED_WITHOUT_COMMIT and row.epoch >= claimed and row.plan.table.name == table.name
         ]
 
     # Internal state.

@@ -23,6 +23,7 @@ import executors.sweep
 import executors.take_over
 import executors.worker
 import lake.renewal
+import lake.stopwatch
 from lake.errors import LakefoldError, Rejected
 from lake.model import Concurrency
 from lake.plan import PlanState
@@ -56,6 +57,7 @@ _CORE = (
     executors.run,
     executors.worker,
     lake.renewal,
+    lake.stopwatch,
 )
 
 

@@ -18,6 +18,7 @@ from service.control.serializers import describe_held_work, work_budget_document
 from service.control.store import Store, StoreSettings, TableScope
 from service.control.store import claims as claims_module
 from service.control.store.plan_creation import QueueEntry
+from service.control.store.views import ProcessFacts
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -96,6 +97,23 @@ def test_a_plan_starts_only_while_the_budget_of_the_hour_has_room(opened: Opened
     complete(store, claimed(store))
     assert store.work_budget().usage.hour.bytes == PLAN_BYTES
     assert store.work_budget().usage.day.bytes == 3 * PLAN_BYTES
+
+
+def test_no_charge_keeps_plans_back_for_longer_after_the_databases_clock_was_set_back(
+    opened: Opened, database_url: str
+) -> None:
+    """Otherwise no plan starts until the clock has caught up, which may take months."""
+    store = opened(budget=bytes_an_hour(PLAN_BYTES))
+    for number in range(2):
+        request(store, f"dt={number}")
+    complete(store, claimed(store))
+    sql(database_url, "UPDATE charge SET at_ms = at_ms + 8640000000")
+    process = ProcessFacts(name="any", role="all", host="h", version="1", slots=1)
+    store.register_process(process, timedelta(seconds=20))
+    assert store.claim("executor") is None, "a charge counts for a whole hour again, so that no budget is exceeded"
+    an_hour_passes(database_url)
+    store.register_process(process, timedelta(seconds=20))
+    complete(store, claimed(store))
 
 
 def test_a_budget_of_cpu_counts_the_predicted_cost_of_plans(opened: Opened) -> None:

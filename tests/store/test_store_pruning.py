@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
-from lake.plan import LocatedFile, PlanState, Relocation
+from lake.plan import LocatedFile, PlanState, Relocation, StagedWork
 from service.control.store import NotFound, Store
 from service.control.store.plan_creation import QueueEntry
 
@@ -151,6 +151,25 @@ def test_the_plans_of_earlier_relocations_stay_so_that_late_files_in_former_dire
     ((past,), _) = store.relocation_histories(TRIPS, timedelta(days=30), "", 10)
     assert store.prune_relocations(TRIPS, [past.relocations[1].relocation_id]) == 1
     assert prune(store) == 1, "no relocation names the second plan any longer"
+
+
+def test_a_plan_stays_while_files_that_an_attempt_has_staged_may_be_left_or_appear(
+    store: Store, database_url: str
+) -> None:
+    """The record of the staged files is deleted with the plan, and without it the sweep never finds these files."""
+    plans = {}
+    for partition, paths in {"dt=1": ("stage/a-",), "dt=2": ("stage/b-",), "dt=3": ()}.items():
+        plans[partition] = add(store, partition).plan_id
+        claim = claimed(store)
+        store.record_staged(claim, StagedWork(token=partition, paths=paths))
+        store.fail(claim, "broken")
+    store.clear_stagings([one for one in store.orphaned_stagings(TRIPS) if one.plan_id == plans["dt=2"]])
+    ages(database_url)
+    assert prune(store) == 2, "the second one is cleared; a format with a timeline finds the files of the third itself"
+    (left,) = store.orphaned_stagings(TRIPS)
+    assert (left.plan_id, left.staged.paths) == (plans["dt=1"], ("stage/a-",))
+    store.clear_stagings([left])
+    assert (prune(store), rows(database_url, "staged")) == (1, 0)
 
 
 def test_live_plans_of_any_age_stay(store: Store, database_url: str) -> None:

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 import time_machine
-from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan
+from store_plans import TRIPS, add, claimed, commit_of, figures_of, make_plan, sql
 
 from lake.model import Concurrency, OnConflict
 from service.control.store import ConflictCount, NotFound, ScanRecord, Store, StoreSettings
@@ -157,3 +157,18 @@ def test_old_scans_are_pruned_except_the_first_and_the_last_good_one(database_ur
     assert store.last_scan(TRIPS.name, ok=True) == scan(0)
     assert store.first_scan(TRIPS.name) == scan(-2)
     store.close()
+
+
+def test_a_plan_finds_the_halt_of_its_table_under_the_name_that_the_table_has_now(
+    store: Store, database_url: str
+) -> None:
+    plan = add(store, "dt=1")
+    assert store.halt_reason(plan.plan_id) is None
+    renamed = replace(TRIPS, name="demo.renamed")
+    store.register_table(renamed, "compact")
+    store.halt_table(renamed, "rows differ")
+    assert store.halt_reason(plan.plan_id) is None
+    sql(database_url, "UPDATE plan SET table_name = 'demo.renamed'")
+    assert store.halt_reason(plan.plan_id) == "rows differ"
+    store.resume("demo.renamed", "ada")
+    assert store.halt_reason(plan.plan_id) is None

@@ -9,6 +9,7 @@ import pytest
 from store_plans import TRIPS, add, claimed, commit_of, figures_of, sql
 
 from service.control.store import ScanRecord, Store
+from service.control.store.views import ProcessFacts
 
 pytestmark = pytest.mark.paired("database_url")
 
@@ -53,6 +54,20 @@ def test_a_report_advances_a_scan_that_waits_for_the_quiet_period(store: Store) 
     report(store, "dt=1")
     assert due(store) == ["dt=1"]
     assert len(store.write_reports()) == 1
+
+
+def test_no_report_waits_for_longer_after_the_databases_clock_was_set_back(store: Store, database_url: str) -> None:
+    report(store, "dt=1", delay=LATER)
+    report(store, "dt=2", "dt=3")
+    ahead = "due_at_ms = due_at_ms + 8640000000, reported_at_ms = reported_at_ms + 8640000000"
+    sql(database_url, f"UPDATE written_partition SET {ahead} WHERE partition_path <> 'dt=3'")
+    process = ProcessFacts(name="any", role="all", host="h", version="1", slots=1)
+    store.register_process(process, timedelta(seconds=20))
+    assert sorted(map(str, due(store))) == ["dt=2", "dt=3"]
+    (waiting,) = (entry for entry in store.write_reports() if entry.partition == "dt=1")
+    assert timedelta(minutes=59) < waiting.due_at - store.database_time() <= LATER
+    store.register_process(process, timedelta(seconds=20))
+    assert waiting in store.write_reports(), "a wait is corrected once"
 
 
 def test_scanned_reports_are_deleted_and_postponed_ones_keep_their_rows(store: Store, database_url: str) -> None:

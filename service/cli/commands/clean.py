@@ -50,7 +50,7 @@ def clean(
 def _clean_jobs(run: CommandRun, names: list[str]) -> "list[CleanJob]":
     from service.server.daemon.maintenance import clean_jobs
 
-    return clean_jobs(run.config, run.store.figures(), names)
+    return list(clean_jobs(lambda: run.config, run.store, names))
 
 
 def _delete_superseded(run: CommandRun, jobs: "list[CleanJob]") -> "list[CleanReport]":

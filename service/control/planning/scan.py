@@ -48,6 +48,7 @@ from service.control.planning.scan_response import plans_text, scan_response
 from service.control.store.errors import NotFound
 from service.control.store.views import Request
 from service.modes import PLANNED_MODES
+from service.text import plural
 
 if TYPE_CHECKING:
     from service.control.store import Store
@@ -82,8 +83,9 @@ def scan_and_plan(
 
     A request plans all free partitions, including partitions that proposals hold, without approval. It raises
     ProblemError if the table may not be planned, a partition does not exist, or all partitions are held. A dry run
-    stores no plan and raises the same errors, except that it plans a table that may not be planned. ``unfinished``
-    returns the table's pending actions; without it they are read here.
+    stores no plan and raises the same errors, except that it plans a table that may not be planned. The response to a
+    request also names the plans that were stored for it before, by a process that died before it stored the response.
+    ``unfinished`` returns the table's pending actions; without it they are read here.
 
     Raises OverrideError for bad overrides, Rejected for a kind of plan that the format does not have, and the outcomes
     of ``lake.errors`` if the table can't be read. That failure is recorded as the table's last scan, except for a
@@ -104,7 +106,12 @@ def scan_and_plan(
     # Read before the snapshot and again after it: files that a plan replaces in between are live in the snapshot.
     ending, proposals = store.locked_partitions(table.name), store.proposals(table.name)
     not_planned, refused = _reason_in_status(config, store, table), planning_refusal(config, store, table, state)
+    earlier = () if request is None or dry_run else _earlier_plans(store, request)
     if request is not None and refused is not None and not dry_run:
+        if earlier:
+            return PlanResponse(
+                table=table.name, outcome="planned", text=_earlier_plans_text(earlier), plan_ids=earlier
+            )
         raise refused
 
     snapshot = observe_table(store, table, record_failure=request is None or not request.overrides)
@@ -156,7 +163,7 @@ def scan_and_plan(
         session.withdraw_outdated(actor)
         return scan_response(session, summary, "observed", refused.args[0])
 
-    most = _free_slots(table, held) if request is None and not dry_run else MAX_PLANS_PER_REQUEST
+    most = _free_slots(table, held) if request is None and not dry_run else MAX_PLANS_PER_REQUEST - len(earlier)
     last = session.plan_and_store(planning, most + len(adopted), dry_run=dry_run, request=request, actor=actor)
     if last is not planning:
         summary = DecisionSummary(last)
@@ -164,9 +171,13 @@ def scan_and_plan(
         session.withdraw_outdated(actor)
     if session.plan_documents:
         verb = "would create" if dry_run else "proposed" if inputs.needs_approval else "created"
-        text = plans_text(session.plan_documents, verb)
+        text = "; ".join([plans_text(session.plan_documents, verb), *filter(None, [_earlier_plans_text(earlier)])])
         answer = scan_response(session, summary, "dry_run" if dry_run else "planned", text)
-        return replace(answer, refused="" if refused is None else refused.args[0])
+        plan_ids = (*earlier, *answer.plan_ids)
+        return replace(answer, plan_ids=plan_ids, refused="" if refused is None else refused.args[0])
+    if earlier:
+        answer = scan_response(session, summary, "planned", _earlier_plans_text(earlier))
+        return replace(answer, plan_ids=earlier)
     if request is not None and refused is None:
         holders = session.blocking_plans()
         if holders:
@@ -175,6 +186,16 @@ def scan_and_plan(
     if session.is_over_budget:
         text = f"the budget of {table.name} is used up; later scans plan it"
     return scan_response(session, summary, "nothing", text)
+
+
+def _earlier_plans(store: "Store", request: Request) -> tuple[str, ...]:
+    """Return the plans that were stored for ``request`` before, oldest first."""
+    plans = store.plans(request_id=request.request_id, limit=MAX_PLANS_PER_REQUEST)
+    return tuple(sorted(plan.plan_id for plan in plans))
+
+
+def _earlier_plans_text(plan_ids: Sequence[str]) -> str:
+    return f"created {plural(len(plan_ids), 'plan')} before an interruption" if plan_ids else ""
 
 
 def _reason_in_status(config: Config, store: "Store", table: ConfiguredTable) -> str | None:

@@ -149,11 +149,14 @@ class ClaimedPlans(StorePart):
             self._record_superseded(connection, row, commit)
             schedule_rescan(connection, claim.plan.table.name)
 
-    def ended_without_commit(self, table: TableRef) -> Collection[str]:
-        """Return the plans of the table that were claimed and then cancelled or failed."""
-        ended = select(PlanRow.id).where(
-            PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT), PlanRow.epoch > 0
-        )
+    def ended_without_commit(self, table: TableRef, *, claimed: bool) -> Collection[str]:
+        """Return the plans of the table that are cancelled or failed; with ``claimed``, only those that were claimed.
+
+        A database that was restored from a backup may show a plan as never claimed although it was claimed.
+        """
+        ended = select(PlanRow.id).where(PlanRow.table_name == table.name, PlanRow.state.in_(_ENDED_WITHOUT_COMMIT))
+        if claimed:
+            ended = ended.where(PlanRow.epoch > 0)
         with self._database.read() as connection:
             return frozenset(connection.execute(ended).scalars())
 

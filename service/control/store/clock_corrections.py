@@ -13,12 +13,14 @@ from sqlalchemy import Connection, func, select, update
 from lake.plan import PlanState
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import (
+    ChargeRow,
     LeaderRow,
     LivePartitionRow,
     NotificationRow,
     PlanRow,
     ProcessRow,
     RelocationRow,
+    WrittenPartitionRow,
 )
 from service.control.store.partition_locks import MAX_LOCK_TTL
 
@@ -31,6 +33,7 @@ _TOLERANCE_MS = 1000
 def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
     """Shorten each lease, role, lock and wait that remains for longer than its full length.
 
+    A charge to a budget counts from now on, for an hour and a day as a new one.
     ``role_ttl`` is the time for which the calling process holds a role without a renewal. The heartbeats of other
     processes show for how long they hold theirs.
     """
@@ -47,6 +50,11 @@ def correct_future_times(connection: Connection, role_ttl: timedelta) -> None:
     connection.execute(messages.values(not_before_ms=now + pause, created_at_ms=now))
     unsettled = update(RelocationRow).where(RelocationRow.unsettled_since_ms > now + _TOLERANCE_MS)
     connection.execute(unsettled.values(unsettled_since_ms=now))
+    connection.execute(update(ChargeRow).where(ChargeRow.at_ms > now + _TOLERANCE_MS).values(at_ms=now))
+    # The first condition has an index.
+    reported = WrittenPartitionRow.due_at_ms > now, WrittenPartitionRow.reported_at_ms > now + _TOLERANCE_MS
+    delay = WrittenPartitionRow.due_at_ms - WrittenPartitionRow.reported_at_ms
+    connection.execute(update(WrittenPartitionRow).where(*reported).values(due_at_ms=now + delay, reported_at_ms=now))
     longest_role = connection.execute(select(func.max(ProcessRow.expires_at_ms - ProcessRow.seen_at_ms))).scalar()
     processes = update(ProcessRow).where(ProcessRow.seen_at_ms > now + _TOLERANCE_MS)
     connection.execute(

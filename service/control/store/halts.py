@@ -34,6 +34,14 @@ class Halts(StorePart):
             table = connection.execute(name).scalar_one()
             return record_table_halt(connection, self._settings, table, reason)
 
+    def halt_reason(self, plan_id: str) -> str | None:
+        """Return why the table of a plan is halted, by the name that the plan's row has now; None if it is not."""
+        query = select(TableRow.halted_reason).join(PlanRow, PlanRow.table_name == TableRow.name)
+        halted = query.where(PlanRow.id == plan_id, TableRow.halted_at_ms.is_not(None))
+        with self._database.read() as connection:
+            reason: str | None = connection.execute(halted).scalar_one_or_none()
+        return reason
+
     def halt_partition(self, table: TableRef, partition: str, reason: str) -> bool:
         """Halt one partition until a person resumes it. Returns False if it is halted already.
 

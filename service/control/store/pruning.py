@@ -36,7 +36,8 @@ class Pruning(StorePart):
 
         Returns the number of deleted rows. Call it until it returns 0. Events, groups, stagings and deleted superseded
         versions are deleted with their plan. A plan is kept while one of its superseded versions waits for deletion,
-        or while the database has a record of a partition that the plan moved. A declined plan is kept while scans leave
+        while files that an attempt has staged may be left or appear, or while the database has a record of a partition
+        that the plan moved. A declined plan is kept while scans leave
         its files alone because of it. A request is old if it was answered more than ``retention`` ago and all its plans
         are deleted; a bulk action is old if it began more than ``retention`` ago. ``Store.figures`` still counts the
         deleted plans (``PlanTotalRow``).
@@ -58,6 +59,11 @@ class Pruning(StorePart):
         waits = exists().where(SupersededRow.plan_id == PlanRow.id, SupersededRow.deleted_at_ms.is_(None))
         # Late files in a location that a partition has left wait for deletion under the plan of that relocation.
         has_relocation = exists().where(RelocationRow.plan_id == PlanRow.id)
+        # The sweep clears the record after ``STAGED_WATCH_PERIOD``. Formats that find the files on a timeline record no
+        # paths.
+        has_staged = exists().where(
+            StagedRow.plan_id == PlanRow.id, StagedRow.cleared_at_ms.is_(None), StagedRow.paths != []
+        )
         ended = (
             select(PlanRow.id)
             .where(
@@ -65,6 +71,7 @@ class Pruning(StorePart):
                 last < db_now() - timedelta_to_ms(retention),
                 ~waits,
                 ~has_relocation,
+                ~has_staged,
             )
             .order_by(PlanRow.id)
             .limit(_BATCH_SIZE)

@@ -28,7 +28,7 @@ from lake.units import format_bytes
 from service.control.config.catalog import Catalog
 from service.control.config.loader import Config
 from service.control.config.table_settings import configure_table
-from service.control.store import Figures, Store, StoreError, TableState
+from service.control.store import Store, StoreError, TableState
 
 logger = logging.getLogger(__name__)
 
@@ -39,21 +39,27 @@ PRUNE_INTERVAL = timedelta(days=1)
 """The interval between prunings of a table's old relocations."""
 
 
-def clean_jobs(config: Config, figures: Figures, names: Iterable[str] | None = None) -> list[CleanJob]:
-    """Return one job for each table with superseded files (of ``names`` only), with the retention now in force.
+def clean_jobs(config: Callable[[], Config], store: Store, names: Iterable[str] | None = None) -> Iterator[CleanJob]:
+    """Yield one job for each table with superseded files (of ``names`` only), with the retention in force at its turn.
 
-    The table's concurrency comes from its registration, so that it is equal in every process. A job has a
-    ``skip_reason`` if its table is halted, paused or off, or the service is paused. Raises ConfigError for a bad rule.
+    ``config`` returns the configuration in force. The table's concurrency comes from its registration, so that it is
+    equal in every process. A job has a ``skip_reason`` if its table is halted, paused or off, or the service is paused.
+    Raises ConfigError for a bad rule.
     """
-    waiting = {entry.table for entry in figures.superseded}
-    wanted = waiting if names is None else waiting & set(names)
-    return [_clean_job(config, state, paused=figures.paused) for state in figures.tables if state.name in wanted]
+    waiting = {entry.table for entry in store.figures().superseded}
+    for name in sorted(waiting if names is None else waiting & set(names)):
+        yield _clean_job(config, store, name)
 
 
-def _clean_job(config: Config, state: TableState, *, paused: bool) -> CleanJob:
-    table = configure_table(config, state.ref)
-    held = skip_reason(state, table.mode, paused=paused)
-    return CleanJob(table=state.ref, retention=table.policy.retention, skip_reason=held)
+def _clean_job(config: Callable[[], Config], store: Store, name: str) -> CleanJob:
+    state, paused = store.table_state(name), store.service_pause() is not None
+    table = configure_table(config(), state.ref)
+    return CleanJob(
+        table=state.ref,
+        retention=table.policy.retention,
+        skip_reason=skip_reason(state, table.mode, paused=paused),
+        current=partial(_clean_job, config, store, name),
+    )
 
 
 def skip_reason(state: TableState, mode: str, *, paused: bool) -> str | None:
@@ -99,12 +105,12 @@ class Maintenance:
         self._services_ran_at: dict[str, float] = {}
 
     def use_config(self, config: Config) -> None:
-        """Use ``config`` from now on, also for tables that a running round of cleaning has not reached."""
+        """Use ``config`` from now on, also in a running round of cleaning."""
         self._config, self._catalog = config, Catalog(config)
 
     def clean(self) -> list[CleanReport]:
         """Clean each table with superseded files once. Raises StoreError, and ConfigError for a bad rule."""
-        reports = clean_tables(self._clean_jobs(), self._context)
+        reports = clean_tables(clean_jobs(lambda: self._config, self._store), self._context)
         for report in reports:
             if report.deleted_files:
                 logger.info(
@@ -118,21 +124,16 @@ class Maintenance:
             self._on_success()
         return reports
 
-    def _clean_jobs(self) -> Iterator[CleanJob]:
-        """Yield the jobs one by one, each with the settings that are in force when its table's turn comes."""
-        for name in sorted({entry.table for entry in self._store.figures().superseded}):
-            state, paused = self._store.table_state(name), self._store.service_pause() is not None
-            yield _clean_job(self._config, state, paused=paused)
-
     def restore_locations(self) -> int:
         """Move partitions back to their original locations if they were relocated longer than their retention ago.
 
         Returns how many it moved. The failure of a table does not affect the others. Raises StoreError, and ConfigError
         for a bad rule.
         """
-        names, done = self._store.relocated_tables(), 0
-        paused = bool(names) and self._store.service_pause() is not None
-        for state in self._store.table_states(names) if names else ():
+        done = 0
+        for name in sorted(self._store.relocated_tables()):
+            # The previous tables may have taken long.
+            state, paused = self._store.table_state(name), self._store.service_pause() is not None
             table = configure_table(self._config, state.ref)
             if skip_reason(state, table.mode, paused=paused) is None:
                 age = table.policy.retention
