@@ -20,7 +20,7 @@ PAGES = sorted(
 )
 _ROOMS = "tests|docs|deploy|bench|service|lake|planner|executors|migrations"
 _PATH = re.compile(rf"`((?:{_ROOMS})/[\w./@-]*)`")
-_TEST = re.compile(r"`(test_\w+(?:\.py)?)`")
+_TEST = re.compile(r"`(?:tests/[\w/]+\.py::)?(test_\w+(?:\.py)?)`")
 _SHELL = re.compile(r"^```sh\n(.*?)^```", re.MULTILINE | re.DOTALL)
 #: what readers of the pages have, or are told to set
 _GIVEN = {"LAKEFOLD_URL", "LAKEFOLD_TOKEN", "PLAN", "PWD", "HOME"}
