@@ -35,6 +35,7 @@ from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_in
 from lake.formats.iceberg.jvm import expiry, manifest_rewrite, orphan_removal
 from lake.formats.iceberg.jvm.commit_checks import (
     require_equality_deletes,
+    require_exclusion,
     require_history,
     require_lineage,
     require_row_ids,
@@ -275,6 +276,7 @@ class IcebergWriter:
             self._require_identity(base.identity)
             if base.identity != inputs.identity:
                 raise Conflict(f"{self._ref.name}: the table was created again since the plan was prepared")
+            require_exclusion(self._ref, self._settings(), base)
             has_no_ids_since = inputs.snapshot_id if inputs.has_lineage and not inputs.has_row_ids else None
             require_lineage(self._ref.name, base, inputs.format_version, has_no_ids_since, "the plan was prepared")
             require_history(
@@ -360,6 +362,7 @@ class IcebergWriter:
             pass
 
         def check(base: BaseMetadata, new: NewSnapshot) -> None:
+            require_exclusion(self._ref, self._settings(), base)
             if (base.identity, base.current_snapshot_id) != (table_identity(table), snapshot_id):
                 raise _Moved
             # An attempt may have committed and been rolled back: the table still has the snapshot and its files.
@@ -399,7 +402,7 @@ class IcebergWriter:
         now_ms = require_storage_clock(table, "expiring snapshots")
         self.start()  # a session may take long to start
         self.fence()
-        return expiry.expire(self._ref, self._load, self._open, versions, self.retention, now_ms)
+        return expiry.expire(self._ref, self._settings(), self._load, self._open, versions, self.retention, now_ms)
 
     def remove_orphans(self, found: Collection[OrphanFile], search: OrphanSearch) -> Sequence[OrphanFile]:
         """See ``RemovesOrphans``."""
@@ -419,7 +422,7 @@ class IcebergWriter:
         refusals.check_table(table)
         if (reason := refusals.table_reason(table)) is not None:
             raise Rejected(f"{self._ref.name}: its manifests are not rewritten: {reason}")
-        return manifest_rewrite.rewrite_manifests(table, self._open, self.fence)
+        return manifest_rewrite.rewrite_manifests(table, self._settings(), self._open, self.fence)
 
     # Helpers.
 

@@ -16,7 +16,7 @@ from iceberg_readers import rows_of_all_readers
 from sqlalchemy import make_url
 
 from lake.errors import CommitUnknown, Transient
-from lake.formats.iceberg.jvm import exact_commit
+from lake.formats.iceberg.jvm import exact_commit, expiry
 
 pytestmark = pytest.mark.spark
 
@@ -107,6 +107,36 @@ def test_a_commit_that_iceberg_repeats_on_a_new_connection_is_made_once(
     found = case.format.find_commit(table, "p")
     assert found is not None
     assert found.instant == commit.instant
+
+
+@pytest.mark.parametrize("lost", list(Lost))
+def test_an_expiry_whose_connection_breaks_deletes_the_replaced_files_at_last(
+    bench: Bench, tmp_path: Path, lost: Lost, monkeypatch: pytest.MonkeyPatch
+):
+    """Iceberg's JDBC client repeats the statement at once; a REST server is asked again in the next round."""
+    case, checked = bench.case, expiry._kept_for_others
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    with attempt(case, plan_all(case.format, table, "p")) as one:
+        commit = one.committed()
+    rows = rows_of_all_readers(case, table)
+
+    def break_off(*arguments: Any) -> set[int]:
+        if not bench.proxy.cuts:
+            bench.proxy.lose(lost, bench.marker, stay_down=case.kind == "rest")
+        return checked(*arguments)
+
+    monkeypatch.setattr(expiry, "_kept_for_others", break_off)
+    with case.format.writer(table, case.spark, case.engines) as writer:
+        if case.kind == "rest":
+            with pytest.raises(Transient, match="catalog"):
+                writer.delete(commit.superseded)
+            bench.proxy.restore()
+        assert writer.delete(commit.superseded).retained == {}
+    assert bench.proxy.cuts == 1
+    (newest,) = case.sql(f"SELECT snapshot_id FROM {case.name(table)}.snapshots").collect()
+    assert str(newest["snapshot_id"]) == commit.instant
+    assert set(case.stored(table)) == {output.path for output in commit.outputs}
+    assert rows_of_all_readers(case, table) == rows
 
 
 def test_a_read_whose_connection_breaks_is_repeated_later(bench: Bench, tmp_path: Path):

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """REST catalogs: servers with Iceberg's REST interface, read through PyIceberg."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -87,3 +87,34 @@ def load_metadata(settings: CatalogSettings, table: str) -> "tuple[str, TableMet
         except (NoSuchNamespaceError, NoSuchTableError):
             return None
     return found.metadata_location, found.metadata
+
+
+def replace_metadata(
+    settings: CatalogSettings, table: str, base: "TableMetadata", changes: Sequence[str]
+) -> str | None:
+    """Apply ``changes``, in Iceberg's JSON, to the metadata ``base`` of ``table``. Returns None if the server refuses.
+
+    Otherwise returns the metadata file that the server has replaced, '' if it does not tell. The server compares all
+    branches and tags of ``base`` by their names and snapshots. It can't compare anything else. So the replaced metadata
+    may have new branches and tags, and other properties. Iceberg's Java client does not let it compare branches and
+    tags in an expiry, and then the server removes those that were moved to an expiring snapshot meanwhile.
+
+    Raises Transient if the result is unknown, and the errors of ``open_catalog``.
+    """
+    from pydantic import TypeAdapter
+    from pyiceberg.exceptions import CommitFailedException
+    from pyiceberg.table.update import AssertRefSnapshotId, AssertTableUUID, TableRequirement, TableUpdate
+
+    updates = TypeAdapter(tuple[TableUpdate, ...]).validate_json(f"[{','.join(changes)}]")
+    requirements: tuple[TableRequirement, ...] = (
+        AssertTableUUID(uuid=base.table_uuid),
+        *(AssertRefSnapshotId(ref=name, snapshot_id=ref.snapshot_id) for name, ref in base.refs.items()),
+    )
+    with open_catalog(settings) as catalog:
+        opened = catalog.load_table(tuple(table.split(".")))
+        try:
+            response = catalog.commit_table(opened, requirements, updates)
+        except CommitFailedException:
+            return None
+    log = response.metadata.metadata_log
+    return str(log[-1].metadata_file) if log else ""

@@ -1,15 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checks of a commit that Iceberg does not make, on the metadata that the commit would replace."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 
 from lake.errors import Conflict, Rejected
+from lake.formats.iceberg.catalog.settings import read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import LoadedTable
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot
 from lake.formats.iceberg.read.delete_files import DeleteContent, DeleteFile
 from lake.formats.iceberg.read.row_ids import renumbered_files
+from lake.model import TableRef
 
 _REMOVED_EQUALITY_DELETES = "removed-equality-delete-files"
+
+
+def require_exclusion(ref: TableRef, settings: Mapping[str, str], base: BaseMetadata) -> None:
+    """Raise Conflict if the commit and one of another process may replace each other without an error.
+
+    The table's properties are part of the reason, and an owner may change them at any time. ``settings`` are Spark's.
+    """
+    if ref.catalog is not None:
+        opened = read_settings(settings, ref.catalog.name)
+        if (reason := unsafe_table_reason(opened, base.format_version, base.properties)) is not None:
+            raise Conflict(f"{ref.name}: {reason}")
 
 
 def require_history(

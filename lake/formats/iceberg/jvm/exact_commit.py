@@ -41,6 +41,12 @@ class BaseMetadata:
         return int(self.document["format-version"])
 
     @property
+    def properties(self) -> Mapping[str, str]:
+        """The table's properties."""
+        found: Mapping[str, str] = self.document.get("properties", {})
+        return found
+
+    @property
     def last_sequence_number(self) -> int:
         """The sequence number of the newest snapshot; 0 in format version 1."""
         return int(self.document.get("last-sequence-number", 0))

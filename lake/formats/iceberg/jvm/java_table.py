@@ -107,6 +107,31 @@ class JavaTable:
         """Return a Java map with these values, sent in one call."""
         return self._mapper.readValue(json.dumps(dict(values)), self.jvm.java.lang.Class.forName("java.util.HashMap"))
 
+    def new_collector(self) -> tuple[Any, Any]:
+        """Return an empty Java list of texts, and a Java ``Consumer`` that appends to it."""
+        java = self.jvm.java
+        names, any_object = java.util.ArrayList(), java.lang.Class.forName("java.lang.Object")
+        types = java.lang.invoke.MethodType
+        append = java.lang.invoke.MethodHandles.publicLookup().findVirtual(
+            java.lang.Class.forName("java.util.List"), "add", types.methodType(java.lang.Boolean.TYPE, any_object)
+        )
+        append = append.bindTo(names).asType(types.methodType(java.lang.Void.TYPE, any_object))
+        # Java could call a Python function only through a server in this process.
+        as_interface = java.lang.invoke.MethodHandleProxies.asInterfaceInstance
+        return names, as_interface(java.lang.Class.forName("java.util.function.Consumer"), append)
+
+    def texts(self, values: Any) -> list[str]:
+        """Return the texts of a Java list, fetched in one call."""
+        found: list[str] = json.loads(self._mapper.writeValueAsString(values))
+        return found
+
+    def delete_files(self, locations: Sequence[str]) -> None:
+        """Delete files by Iceberg's access to storage. Files that can't be deleted stay."""
+        names = self._mapper.readValue(
+            json.dumps(list(locations)), self.jvm.java.lang.Class.forName("java.util.ArrayList")
+        )
+        self.iceberg.CatalogUtil.deleteFiles(self._io, names, "expired", True)
+
     def new_file(self, location: str, size: int, footer: pq.FileMetaData, like: DataFile, sort_order: int) -> Any:
         """Return a Java ``DataFile`` for a new Parquet file with this ``footer`` in the partition of ``like``.
 

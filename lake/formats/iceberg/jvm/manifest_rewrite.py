@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites manifests by Iceberg's own ``RewriteManifests``, which keeps the entries of the files as they are."""
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from lake.errors import Conflict, Integrity
 from lake.formats.iceberg.catalog.tables import LoadedTable, table_identity
-from lake.formats.iceberg.jvm.commit_checks import require_lineage, require_row_ids
+from lake.formats.iceberg.jvm.commit_checks import require_exclusion, require_lineage, require_row_ids
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
 from lake.formats.iceberg.jvm.java_table import JavaTable
@@ -23,12 +23,16 @@ _COUNTS = ("created", "replaced", "kept")
 
 
 def rewrite_manifests(
-    table: LoadedTable, open_table: Callable[[], JavaTable], fence: Callable[[], None]
+    table: LoadedTable,
+    settings: Mapping[str, str],
+    open_table: Callable[[], JavaTable],
+    fence: Callable[[], None],
 ) -> Sequence[str]:
     """Rewrite the small manifests of the newest snapshot of ``main``. Returns what was done, one text if anything.
 
-    Raises Conflict if the table is created again meanwhile, or its rows get row ids, Integrity if the new manifests
-    would list a file differently, and the errors of ``select_manifests`` and ``commit_snapshot``.
+    ``settings`` are Spark's. Raises Conflict if the table is created again meanwhile, its rows get row ids, or commits
+    may replace each other now, Integrity if the new manifests would list a file differently, and the errors of
+    ``select_manifests`` and ``commit_snapshot``.
     """
     name, snapshot = table.ref.name, snapshot_of(table)
     rewrite = manifests.select_manifests(table, snapshot)
@@ -45,6 +49,7 @@ def rewrite_manifests(
     def check(base: BaseMetadata, new: NewSnapshot) -> None:
         if base.identity != table_identity(table) or base.manifest_list is None:
             raise Conflict(f"{name}: the table was created again while its manifests were rewritten")
+        require_exclusion(table.ref, settings, base)
         require_lineage(name, base, table.metadata.format_version, has_no_ids_since, "manifests were selected")
         if new.parent_id != base.current_snapshot_id:
             return  # it is made again, and would differ from the newer state
