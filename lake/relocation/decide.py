@@ -386,7 +386,8 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     """Decide whether a partition and all its files move to its own directory, which has to be empty.
 
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
-    is read from its own directory, whose readers would see these files as well.
+    is read from its own directory, whose readers would see these files as well, or from its present one, whose readers
+    would miss later files.
     """
     if state.renamed_to is not None:
         return _do_nothing(f"{partition_label(record.partition)} was renamed to {state.renamed_to}")
@@ -400,9 +401,10 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
     if state.location is None or state.location == original:
         return _do_nothing(f"{partition_label(record.partition)} is at its original location")
-    if (reader := state.locations[original].read_by) is not None:
-        reason = f"{partition_label(record.partition)} can't return to {location_label(original)}, since {reader}"
-        return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
+    for location in (original, state.location):
+        if (reader := state.locations[location].read_by) is not None:
+            reason = f"{partition_label(record.partition)} can't return to {location_label(original)}, since {reader}"
+            return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
     targets = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
     remaining = [file for file in state.locations[original].files if file.path not in targets]
     if remaining:

@@ -348,7 +348,8 @@ class LocationState:
     is_cleaning_begun: bool = False
     #: the other table or partition that is read from it, in words; checked only for the own directory of a partition
     #: that was dropped, or dropped and added again, with replaced files in it, for a location with late files that the
-    #: owner had moved the partition away from, and for the directory to which a partition would return
+    #: owner had moved the partition away from, and for the directory to which a partition would return, and the one
+    #: that it would then leave
     read_by: str | None = None
 
 
