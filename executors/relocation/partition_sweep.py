@@ -169,6 +169,8 @@ class PartitionSweep:
             if self._finish_copied(record, state):
                 record, state = self._inspect()
         decision = self._decide(record, state, timedelta())
+        if decision.action is RelocationAction.RECORD_EMPTIED:
+            record, state, decision = self._record_emptied()
         if decision.action is RelocationAction.REPLACE_COPIES:
             self._replace_copies(record, decision)
             record, state = self._inspect()
@@ -178,7 +180,11 @@ class PartitionSweep:
             decision = self._decide(record, state, waited)
         if decision.action is RelocationAction.HALT:
             self._halt(decision.reason, of_table=decision.concerns_table)
-        elif decision.action in (RelocationAction.WAIT, RelocationAction.REPLACE_COPIES):  # the writer is still at work
+        elif decision.action in (
+            RelocationAction.WAIT,
+            RelocationAction.REPLACE_COPIES,
+            RelocationAction.RECORD_EMPTIED,
+        ):  # the writer is still at work
             self._report.waiting += 1
         else:
             self._record_removed_files(record, state, decision.emptied_locations)
@@ -358,6 +364,19 @@ class PartitionSweep:
         published = {replace(source, path=target): arrived[source] for source, target in copies if source in arrived}
         pairs = [(copy, self._writer.target_path(copy, record.latest.location, self._nonce)) for copy in published]
         self._lock.fenced_store(self._store, name).begin_late_copies(self._table, name, pairs, published)
+
+    def _record_emptied(self) -> tuple[RelocatedPartition, PartitionState, RelocationDecision]:
+        """Record that the partition's location was emptied before its late files arrived. Returns the next decision."""
+        # Listed again: a late file may have arrived after its location was listed, and before the other was emptied.
+        record, state = self._inspect()
+        decision = self._decide(record, state, timedelta())
+        emptied_ms = state.locations[record.latest.location].emptied_ms
+        if decision.action is RelocationAction.RECORD_EMPTIED and emptied_ms is not None:
+            self._writer.record_emptied(record.latest, emptied_ms)
+            log.warning("table %s, partition %s: %s", self._table.name, self._partition, decision.reason)
+            record, state = self._inspect()
+            decision = self._decide(record, state, timedelta())
+        return record, state, decision
 
     def _replace_copies(self, record: RelocatedPartition, decision: RelocationDecision) -> None:
         """Replace the copies of files that grew by their present content, and update the records."""

@@ -196,8 +196,9 @@ def restore_original_locations(
 
     The own directory of a partition is the one that the table's owner set last. Without further plans, the table
     becomes an ordinary table again. A partition whose own directory is not empty waits: replaced files there are
-    deleted when their retention has passed. It also waits while another partition or table is read from that directory,
-    and while another partition of the table has the directory as a previous location. Halted partitions are left out.
+    deleted when their retention has passed. It also waits while another partition or table is read from that directory
+    or from its present location, and while another partition of the table has the directory as a previous location.
+    Halted partitions are left out.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -215,7 +216,8 @@ def restore_original_locations(
         for one in known
         if (target := _restore_target(decide_restore_location(one, states[one.partition]))) is not None
     }
-    look = _ReaderLook(table, cast(RelocatingFormat, format), context.relocations, directories)
+    present = {one.partition: one.latest.location for one in known if one.partition in directories}
+    look = _ReaderLook(table, cast(RelocatingFormat, format), context.relocations, directories, present)
     actions = {one.partition: look.decide(one, states[one.partition], timedelta()).action for one in known}
     due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
     report = _sweep_each(table, format, context, due, look.decide, alongside_plans=False)
@@ -228,40 +230,63 @@ def _restore_target(decision: RelocationDecision) -> str | None:
     return decision.target_location if decision.action is RelocationAction.RELOCATE_BACK else None
 
 
-class _ReaderLook:
-    """Decides about restoring partitions, after a check of other readers of their own directories.
+class _ReaderSearch:
+    """Looks for other readers of ``locations``, which has a location of each partition of a round.
 
-    The check is repeated while the partitions are restored one after the other, since an owner may give a directory to
-    another partition meanwhile. Each check is for all partitions of the round, because it reads all partitions of the
-    table. ``directories`` has the own directory of each one.
+    The readers are looked for again while the partitions are restored one after the other, since an owner may give a
+    location to another partition meanwhile. Each search is for all partitions of the round, because it reads all
+    partitions of the table.
     """
 
-    def __init__(
-        self, table: TableRef, format_: RelocatingFormat, store: RelocationStore, directories: Mapping[str, str]
-    ) -> None:
-        self._table, self._format, self._store, self._directories = table, format_, store, directories
+    def __init__(self, table: TableRef, format_: RelocatingFormat, locations: Mapping[str, str]) -> None:
+        self._table, self._format, self._locations = table, format_, locations
         self._looked_for: Mapping[str, str] = {}
         self._readers: Mapping[str, str] = {}
         self._since_look, self._look_seconds = Stopwatch(), 0.0
 
-    def decide(self, record: RelocatedPartition, state: PartitionState, waited: timedelta) -> RelocationDecision:
-        """See ``decide_restore_location``. The partition waits while another one needs the own directory."""
-        decision = decide_restore_location(record, state)
-        if (target := _restore_target(decision)) is None:
-            return decision
-        reader = self._find_reader(record.partition, target) or self._find_watcher(record, target)
-        if reader is None:
-            return decision
-        there = replace(state.locations[target], read_by=reader)
-        return decide_restore_location(record, replace(state, locations={**state.locations, target: there}))
-
-    def _find_reader(self, partition: str, location: str) -> str | None:
+    def find(self, partition: str, location: str) -> str | None:
+        """Return a description of another reader of a partition's ``location``; None if there is none."""
         max_age = _LOOKS_APART * self._look_seconds
         if self._looked_for.get(partition) != location or self._since_look.elapsed_seconds > max_age:
-            self._looked_for, self._since_look = {**self._directories, partition: location}, Stopwatch()
+            self._looked_for, self._since_look = {**self._locations, partition: location}, Stopwatch()
             self._readers = self._format.other_readers(self._table, self._looked_for)
             self._look_seconds = self._since_look.elapsed_seconds
         return self._readers.get(partition)
+
+
+class _ReaderLook:
+    """Decides about restoring partitions, after a check of other readers of their own and of their present directories.
+
+    Readers of the own directory would see the partition's rows. Readers of the present one would no longer see what is
+    written to the partition. ``directories`` has the own directory of each partition, ``present`` its present one.
+    """
+
+    def __init__(
+        self,
+        table: TableRef,
+        format_: RelocatingFormat,
+        store: RelocationStore,
+        directories: Mapping[str, str],
+        present: Mapping[str, str],
+    ) -> None:
+        self._table, self._format, self._store = table, format_, store
+        self._of_targets = _ReaderSearch(table, format_, directories)
+        self._of_present = _ReaderSearch(table, format_, present)
+
+    def decide(self, record: RelocatedPartition, state: PartitionState, waited: timedelta) -> RelocationDecision:
+        """See ``decide_restore_location``. The partition waits while another one needs one of the two directories."""
+        decision = decide_restore_location(record, state)
+        if (target := _restore_target(decision)) is None:
+            return decision
+        present = record.latest.location
+        readers = {
+            target: self._of_targets.find(record.partition, target) or self._find_watcher(record, target),
+            present: self._of_present.find(record.partition, present),
+        }
+        shared = {at: replace(state.locations[at], read_by=reader) for at, reader in readers.items() if reader}
+        if not shared:
+            return decision
+        return decide_restore_location(record, replace(state, locations={**state.locations, **shared}))
 
     def _find_watcher(self, record: RelocatedPartition, location: str) -> str | None:
         """Return a description of another partition that left ``location`` too; None if there is none.

@@ -168,6 +168,9 @@ class CopiesLateFiles(Protocol):
         A different file of the same name stays, or is put back at once.
         """
 
+    def record_emptied(self, latest: Relocation, emptied_ms: int) -> None:
+        """Record in the table that the location of ``latest`` was emptied at this time, before late files arrived."""
+
     def discard_relocation(self, relocation: Relocation) -> None:
         """Remove the table's own record of a relocation that was begun and is given up. Idempotent."""
 

@@ -21,6 +21,7 @@ from lake.relocation.evidence import (
     changed_previous_locations,
     find_copy,
     inspect_current_location,
+    is_emptied_before_late_files,
     latest_arrival_ms,
     location_label,
     overwrite_start_ms,
@@ -49,6 +50,7 @@ class RelocationAction(StrEnum):
 
     NOTHING = "nothing"
     REPLACE_COPIES = "replace copies"  #: a writer extended or rewrote a file under its name
+    RECORD_EMPTIED = "record that the location was emptied"  #: before the late files of previous locations arrived
     COPY_LATE_FILES = "copy late files"  #: to the partition's location; writers added them to a previous location
     REAPPLY = "set the latest location again"  #: a writer wrote back an earlier location
     RELOCATE_BACK = "relocate back"  #: a writer overwrote a previous location
@@ -139,6 +141,9 @@ def _decide(
     if since_relocation is not None:
         return since_relocation
     changed = changed_previous_locations(record, state)
+    if is_emptied_before_late_files(record, state, changed):
+        reason = f"{location_label(record.latest.location)} was emptied before files were added to previous locations"
+        return RelocationDecision(action=RelocationAction.RECORD_EMPTIED, reason=reason)
     if not changed:
         return _do_nothing("no writer has changed its previous locations")
     assert state.location is not None
@@ -233,7 +238,10 @@ def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     is_open = (
         record.begun_relocations or record.is_waiting or any(not late_copy.is_done for late_copy in record.late_copies)
     )
-    return not is_open and _is_at_latest(record, state) and not changed_previous_locations(record, state)
+    if is_open or not _is_at_latest(record, state):
+        return False
+    changed = changed_previous_locations(record, state)
+    return not changed and not is_emptied_before_late_files(record, state, changed)
 
 
 def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tuple[str, str | None] | None:
@@ -386,7 +394,8 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     """Decide whether a partition and all its files move to its own directory, which has to be empty.
 
     The own directory is the one that the table's owner set last. The partition waits while another partition or table
-    is read from its own directory, whose readers would see these files as well.
+    is read from its own directory, whose readers would see these files as well, or from its present one, whose readers
+    would miss later files.
     """
     if state.renamed_to is not None:
         return _do_nothing(f"{partition_label(record.partition)} was renamed to {state.renamed_to}")
@@ -400,9 +409,10 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
         return decision if decision.action is not RelocationAction.NOTHING else _do_nothing(decision.reason)
     if state.location is None or state.location == original:
         return _do_nothing(f"{partition_label(record.partition)} is at its original location")
-    if (reader := state.locations[original].read_by) is not None:
-        reason = f"{partition_label(record.partition)} can't return to {location_label(original)}, since {reader}"
-        return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
+    for location in (original, state.location):
+        if (reader := state.locations[location].read_by) is not None:
+            reason = f"{partition_label(record.partition)} can't return to {location_label(original)}, since {reader}"
+            return RelocationDecision(action=RelocationAction.WAIT, reason=reason)
     targets = {late_copy.target for late_copy in record.late_copies if not late_copy.is_done}
     remaining = [file for file in state.locations[original].files if file.path not in targets]
     if remaining:

@@ -65,11 +65,12 @@ def inspect_current_location(
 ) -> LocationFinding:
     """Return the change of the partition's location; ``late_files`` are its files that lakefold did not publish.
 
-    A file that was extended in one of the ``previous`` locations may be the same file here, under a second name.
+    A file that was extended in one of the ``previous`` locations may be the same file here, under a second name. If the
+    location was emptied before its late files arrived, their copies stand for the published files.
     """
     location = record.latest.location
     targets = {late_copy.target for late_copy in record.late_copies}
-    published = frozenset(record.latest.files)
+    published = _published_files(record, current)
     same = {(new.bytes, new.modified_ms) for one in previous for new in one.modified.values()}
     filled = {file.path for file in current.files if file not in published and (file.bytes, file.modified_ms) in same}
     late = {
@@ -77,7 +78,7 @@ def inspect_current_location(
         for file, arrived_ms in current.files.items()
         if file not in published and file.path not in targets and file.path not in filled
     }
-    gone = [file for file in record.latest.files if file not in current.files and file.path not in filled]
+    gone = [file for file in published if file not in current.files and file.path not in filled]
     if not gone:
         return LocationFinding(location=location, change=LocationChange.UNCHANGED, late_files=late)
     if reason := unready_reason(late, current):
@@ -85,15 +86,56 @@ def inspect_current_location(
         return LocationFinding(
             location=location, change=LocationChange.IN_PROGRESS, reason=reason, has_active_writer=is_written
         )
-    if late and len(gone) == len(record.latest.files):
+    if late and len(gone) == len(published):
         return LocationFinding(location=location, change=LocationChange.OVERWRITTEN, late_files=late)
     reason = (
-        f"{len(gone)} of {len(record.latest.files)} files of {location_label(location)} are gone, "
-        f"while {len(late)} were added"
+        f"{len(gone)} of {len(published)} files of {location_label(location)} are gone, while {len(late)} were added"
     )
     # An overwrite of only this location would have left lakefold's data beside it.
     state = LocationChange.EMPTIED if current.is_tree_removed else LocationChange.IN_PROGRESS
     return LocationFinding(location=location, change=state, reason=reason)
+
+
+def _published_files(record: RelocatedPartition, current: LocationState) -> frozenset[LocatedFile]:
+    """Return the files that lakefold has put into the partition's location since it was emptied, if it was."""
+    emptied_ms, location = current.recorded_emptied_ms, record.latest.location
+    if emptied_ms is None:
+        return frozenset(record.latest.files)
+    return frozenset(
+        replace(late_copy.source, path=late_copy.target)
+        for late_copy in record.late_copies
+        if late_copy.is_done
+        and late_copy.target.rpartition("/")[0] == location
+        and (late_copy.arrived_ms is None or late_copy.arrived_ms > emptied_ms)
+    )
+
+
+def is_emptied_before_late_files(
+    record: RelocatedPartition, state: PartitionState, changed: Iterable[LocationFinding]
+) -> bool:
+    """True if the partition's location was emptied before the first late file arrived, and nothing was added since.
+
+    Without lakefold the late files would have come to an empty directory. So a TRUNCATE, or an overwrite, that has
+    emptied it replaces none of them, and what is added there later is added to them. ``changed`` are the changes of the
+    previous locations: if the writer of one of them is still at work, or has left no new file, its order is not known.
+    """
+    here = state.locations[record.latest.location]
+    published = _published_files(record, here)
+    if here.emptied_ms is None or here.is_tree_removed or not published:
+        return False
+    # Otherwise the file system does not keep the times of directories.
+    if here.emptied_ms < max(file.modified_ms for file in published):
+        return False
+    ordered = (LocationChange.APPENDED, LocationChange.OVERWRITTEN)
+    if state.renamed_to is not None or any(one.change not in ordered for one in changed):
+        return False
+    arrived = [
+        _complete_ms(file, arrived_ms)
+        for previous in record.previous_locations
+        if previous.location != state.location and not previous.is_before_owner_move
+        for file, arrived_ms in _late_files(previous, state, record).items()
+    ]
+    return bool(arrived) and min(arrived) > here.emptied_ms
 
 
 def with_recorded_arrivals(record: RelocatedPartition, state: PartitionState) -> PartitionState:

@@ -346,9 +346,14 @@ class LocationState:
     hidden_copies: tuple[str, ...] = ()
     #: the table records that lakefold has begun to delete there; a restored database may lack this
     is_cleaning_begun: bool = False
+    #: if no file is in the partition's location: when a file was last added or removed there, in milliseconds
+    emptied_ms: int | None = None
+    #: the last such time that the table records: late files have arrived since then, and stand for the files before
+    recorded_emptied_ms: int | None = None
     #: the other table or partition that is read from it, in words; checked only for the own directory of a partition
     #: that was dropped, or dropped and added again, with replaced files in it, for a location with late files that the
-    #: owner had moved the partition away from, and for the directory to which a partition would return
+    #: owner had moved the partition away from, and for the directory to which a partition would return, and the one
+    #: that it would then leave
     read_by: str | None = None
 
 

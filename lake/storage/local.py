@@ -100,7 +100,11 @@ class LocalFileIO:
         self.remove_own_file(path)
         # The checksum file that Hadoop writes beside every file of a local file system.
         directory, _, name = path.rpartition("/")
-        self.remove_own_file(f"{directory}/.{name}.crc")
+        try:
+            self.remove_own_file(f"{directory}/.{name}.crc")
+        except OSError as error:
+            if error.errno != errno.ENAMETOOLONG:  # then Hadoop could not write such a file either
+                raise
 
     def remove_own_file(self, path: str) -> None:
         with suppress(FileNotFoundError):

@@ -25,7 +25,7 @@ from executors.relocation.partition_sweep import SweepReport
 from executors.relocation.sweep import restore_original_locations, sweep_partitions
 from lake.errors import Conflict
 from lake.formats.hive import deletion
-from lake.formats.hive.commit import version_names
+from lake.formats.hive.commit import commit_record, version_names
 from lake.formats.hive.files.listing import to_located_file
 from lake.formats.hive.relocation import late_files
 from lake.formats.hive.relocation.location_listing import list_locations
@@ -279,6 +279,10 @@ class Mover:
 
     def archive_files(self, files: Sequence[LocatedFile]) -> Mapping[LocatedFile, str]:
         return late_files.archive_files(self.table.ref, files, self.fenced("before_move_aside", "move_aside"))
+
+    def record_emptied(self, latest: Relocation, emptied_ms: int) -> None:
+        self.fence()
+        commit_record.mark_emptied(self.table.ref, latest.token, latest.partition, emptied_ms)
 
     def discard_relocation(self, relocation: Relocation) -> None:
         self.fence()

@@ -24,7 +24,7 @@ from relocation_states import (
 )
 
 from lake.plan import LocatedFile
-from lake.relocation.decide import WRITER_GRACE, RelocationAction, decide
+from lake.relocation.decide import WRITER_GRACE, RelocationAction, RelocationDecision, decide
 from lake.relocation.evidence import unrecorded_growth
 from lake.relocation.model import LateCopy, LocationState, PreviousLocation, UnreadyReason
 
@@ -50,6 +50,67 @@ def test_rule_2_an_overwrite_of_the_previous_location_relocates_the_partition_ba
         (),
         (),
     )
+
+
+def emptied(at: int, recorded: int | None = None, *files: LocatedFile) -> LocationState:
+    """The partition's location, from which the last file was removed at a time."""
+    return LocationState(
+        files=location_with(*files).files, emptied_ms=None if files else at, recorded_emptied_ms=recorded
+    )
+
+
+def test_rule_2_a_location_that_was_emptied_before_a_file_was_added_to_a_previous_one_is_recorded_as_emptied():
+    appended = location_with(*PREVIOUS.expected_files, LATE_FILE)
+    recent = replace(appended, unready={LATE_FILE.path: UnreadyReason.RECENT})
+    overwritten = location_with(LATE_FILE)
+    for original in (appended, recent, overwritten):
+        assert decision_for(original, emptied(EARLY - 1)).action is RelocationAction.RECORD_EMPTIED
+        for unclear in (
+            emptied(EARLY),
+            emptied(PUBLISHED - 1),
+            LocationState(is_missing=True),
+            replace(emptied(EARLY - 1), is_tree_removed=True),
+        ):
+            assert decision_for(original, unclear).action is not RelocationAction.RECORD_EMPTIED
+    for at_work in (
+        replace(appended, unready={LATE_FILE.path: UnreadyReason.WRITING}),
+        location_with(PREVIOUS.expected_files[0], LATE_FILE),
+        location_with(),
+    ):
+        assert decision_for(at_work, emptied(EARLY - 1)).action is RelocationAction.WAIT
+    older = file("original/older", EARLY - 1)
+    assert decision_for(location_with(*appended.files, older), emptied(EARLY - 1)).action is RelocationAction.WAIT
+    assert decision_for(UNCHANGED, emptied(EARLY - 1)).action is RelocationAction.NOTHING
+
+
+def test_rule_2_files_in_a_location_that_is_recorded_as_emptied_replace_no_later_file():
+    appended, new = location_with(*PREVIOUS.expected_files, LATE_FILE), file("current/new", LATE)
+    for current in (emptied(EARLY - 1, EARLY - 1), emptied(EARLY - 1, EARLY - 1, new)):
+        decision = decision_for(appended, current)
+        assert (decision.action, decision.files_to_copy) == (RelocationAction.COPY_LATE_FILES, (LATE_FILE,))
+        assert decision_for(location_with(LATE_FILE), current).action is RelocationAction.RELOCATE_BACK
+
+
+def test_rule_2_an_overwrite_of_a_location_that_was_emptied_is_known_by_the_copies_that_it_has_removed():
+    copy = LateCopy(
+        row_id=1, partition="p", source=LATE_FILE, target="current/copy", is_done=True, arrived_ms=LATE_FILE.modified_ms
+    )
+    record, second = relocated(PREVIOUS, late_copies=(copy,)), file("original/second", EARLY + 1)
+    original = location_with(*PREVIOUS.expected_files, LATE_FILE, second)
+
+    def decision(current: LocationState) -> RelocationDecision:
+        return decide(record, partition_at(original=original, current=current), NO_TIME)
+
+    new, there = file("current/new", LATE), replace(LATE_FILE, path="current/copy")
+    assert decision(emptied(0, EARLY - 1, there, new)).files_to_copy == (second,)
+    assert decision(emptied(0, EARLY - 1, new)).superseded_files == (second,)
+    assert decision(emptied(EARLY + 2, EARLY - 1)).action is RelocationAction.WAIT
+    again = file("original/third", LATE)
+    only_third = location_with(*PREVIOUS.expected_files, LATE_FILE, again)
+    state = partition_at(original=only_third, current=emptied(EARLY + 2, EARLY - 1))
+    assert decide(record, state, NO_TIME).action is RelocationAction.RECORD_EMPTIED
+    state = partition_at(original=only_third, current=emptied(EARLY + 2, EARLY + 2))
+    assert decide(record, state, NO_TIME).files_to_copy == (again,)
 
 
 def test_rule_2_a_file_written_again_under_the_same_name_is_another_file():

@@ -243,6 +243,12 @@ class HiveWriter:
         """See ``CopiesLateFiles``."""
         return late_files.archive_files(self._ref, files, self.fence)
 
+    def record_emptied(self, latest: Relocation, emptied_ms: int) -> None:
+        """See ``CopiesLateFiles``."""
+        self.fence()
+        with self._transient_storage_errors():
+            commit_record.mark_emptied(self._ref, latest.token, latest.partition, emptied_ms)
+
     def discard_relocation(self, relocation: Relocation) -> None:
         """See ``CopiesLateFiles``."""
         self.fence()

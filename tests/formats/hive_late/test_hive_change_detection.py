@@ -231,3 +231,15 @@ def test_a_partition_is_found_by_its_directory_whose_name_has_the_case_that_spar
     wait_a_tick(root / "Dt=A")
     write(root / "Dt=A/Hour=1", 900, 910)
     assert set(one._changed_in_directories(2)) == {"dt=A/hour=1"}
+
+
+def test_a_partition_is_found_by_its_directory_if_the_name_of_its_column_begins_with_an_underscore(
+    bench: Bench, swept: Swept
+):
+    """Late files in a location that it had left over an hour before were found by the rotation only."""
+    one, root = HiveChangeDetector(bench.table), bench.home / "lake" / "toy"
+    (root / "_dt=A/hour=1").mkdir(parents=True)
+    list(one._changed_in_directories(2))
+    wait_a_tick(root / "_dt=A")
+    write(root / "_dt=A/hour=1", 900, 910)
+    assert set(one._changed_in_directories(2)) == {"_dt=A/hour=1"}

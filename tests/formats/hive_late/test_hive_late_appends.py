@@ -60,6 +60,19 @@ def test_rule_2_a_late_append_is_copied_once_and_counted_and_its_file_waits_for_
     assert (list(home(bench).glob("*.parquet")), in_partition(bench)) == ([], sorted(before + late))
 
 
+@pytest.mark.parametrize("letter", ["x", "ü"])
+def test_rule_2_a_late_file_with_a_long_name_is_copied_and_replaced_like_the_others(bench: Bench, letter: str):
+    """The name of its copy was too long for the file system: no late file of the partition was copied any more."""
+    before, name = in_partition(bench), f"topic.{letter * (240 // len(letter.encode()))}.parquet"
+    late = write(home(bench), 900, 910, name) + write(home(bench), 910, 920)
+    assert (swept(bench).copied, in_partition(bench)) == (2, sorted(before + late))
+    late = write(home(bench), 900, 930, name) + write(home(bench), 910, 920)
+    swept(bench)
+    assert (halted(bench), in_partition(bench)) == (None, sorted(before + late))
+    bench.clean()
+    assert (data_files(home(bench)), in_partition(bench)) == ([], sorted(before + late))
+
+
 def test_rule_2_a_half_written_file_is_copied_when_it_is_complete(bench: Bench):
     before = in_partition(bench)
     late = write(home(bench), 900, 910)

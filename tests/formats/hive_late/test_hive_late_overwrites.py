@@ -53,6 +53,18 @@ def test_rule_2_rows_that_are_late_are_not_read_by_an_overwrite_of_the_partition
     assert f"{PARTITION}/{kept.name}" in {due.version.path for due in bench.store.awaiting_deletion(bench.table)}
 
 
+def test_rule_2_a_late_file_that_is_younger_than_the_file_of_a_load_statement_stays_visible(bench: Bench):
+    prepared = home(bench).with_name("prepared")
+    prepared.mkdir()
+    loaded = write(prepared, 500, 510)
+    wait_a_tick(prepared)
+    late = write(home(bench), 900, 910)
+    (path,) = data_files(here(bench))
+    path.unlink()
+    (prepared / "part-late.parquet").rename(path.with_name("part-loaded.parquet"))
+    assert (swept(bench).copied, in_partition(bench)) == (1, sorted([*loaded, *late])), "as docs/concepts.md says"
+
+
 def test_rule_2_an_overwrite_that_spanned_the_move_takes_the_partition_back(bench: Bench):
     left, anew = here(bench), overwrite(home(bench), 500, 520)
     assert swept(bench).relocated_back == 1

@@ -294,6 +294,29 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
 
 
 @pytest.mark.parametrize("reader", ["another table", "another partition"])
+def test_rule_7_a_partition_does_not_return_from_a_directory_that_others_are_read_from(
+    bench: Bench, other: Owner, reader: str
+):
+    """Their readers missed what was written to it from then on."""
+    bench.clean()
+    place, rows = here(bench), in_partition(bench)
+    with Owner(bench.case.uri) as owner:  # type: ignore[attr-defined]
+        if reader == "another table":
+            published(other, place)
+        else:
+            owner.add(table_name(bench.table), "7", place)
+        directory_index.clear_directory_caches()
+        report = brought_home(bench)
+        assert (report.relocated_back, report.waiting, here(bench)) == (1, 1, place)
+        assert (list(home(bench).iterdir()), in_partition(bench)) == ([], rows)
+        if reader == "another table":
+            other.drop(OTHER, "0")
+        else:
+            owner.drop(table_name(bench.table), "7")
+    assert (brought_home(bench).relocated_back, here(bench), in_partition(bench)) == (1, home(bench), rows)
+
+
+@pytest.mark.parametrize("reader", ["another table", "another partition"])
 def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_from_since_the_round_began(
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ):

@@ -168,6 +168,21 @@ def cleaned_partitions(ref: TableRef, token: str) -> frozenset[str]:
     return read_marker_set(ref, _cleaning_marker_path(ref, token))
 
 
+def mark_emptied(ref: TableRef, token: str, partition: str, emptied_ms: int) -> None:
+    """Mark, by its last relocation, when a partition's location was emptied before late files arrived.
+
+    Once other files are there, the location looks like one that was overwritten after the late files had arrived.
+    """
+    create_record_archive(ref)
+    add_to_marker_set(ref, _emptied_marker_path(ref, token), {f"{emptied_ms} {partition}"})
+
+
+def marked_emptied_ms(ref: TableRef, token: str, partition: str) -> int | None:
+    """Return the last time that ``mark_emptied`` has marked since a partition's relocation ``token``, if any."""
+    marks = (name.partition(" ") for name in read_marker_set(ref, _emptied_marker_path(ref, token)))
+    return max((int(at) for at, _, name in marks if name == partition), default=None)
+
+
 def archived_record(ref: TableRef, record_id: str) -> CommitRecord | None:
     """Return the record that is archived under a plan's id or a relocation's token. None if there is no such record."""
     current, earlier = (f"{directory}/{RECORD_ARCHIVE_DIR}/{record_id}.json" for directory in data_dirs(ref))
@@ -208,7 +223,8 @@ def remove_archived_record(ref: TableRef, token: str) -> None:
     for directory in data_dirs(ref):
         for name in (f"{token}.made", f"{stem}.json"):
             files.remove_own_file(f"{directory}/{RECORD_ARCHIVE_DIR}/{name}")
-        remove_marker_set(ref, f"{directory}/{RECORD_ARCHIVE_DIR}/{token}.cleaned")
+        for marker in ("cleaned", "emptied"):
+            remove_marker_set(ref, f"{directory}/{RECORD_ARCHIVE_DIR}/{token}.{marker}")
 
 
 def archived_record_of_token(ref: TableRef, token: str) -> CommitRecord | None:
@@ -298,6 +314,10 @@ def _committed_marker_path(ref: TableRef, version: str) -> str:
 
 def _cleaning_marker_path(ref: TableRef, token: str) -> str:
     return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{token}.cleaned"
+
+
+def _emptied_marker_path(ref: TableRef, token: str) -> str:
+    return f"{data_dir(ref)}/{RECORD_ARCHIVE_DIR}/{token}.emptied"
 
 
 def _pruned_tokens_path(ref: TableRef) -> str:

@@ -28,15 +28,20 @@ def add_to_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
     present, added = _read_additions(ref, path)
     if _read_whole_set(ref, path).union(added).issuperset(names):
         return
-    files, directory = file_io_of(ref.location), _directory(path)
-    with suppress(FileExistsError):
-        files.make_directory(directory)
-        files.copy_permissions(directory, ref.location)
-        files.sync(directory.rpartition("/")[0])
     is_replacing = len(present) >= _MAX_FILES
-    content = added.union(names) if is_replacing else frozenset(names) - added
-    files.write(f"{directory}/{uuid.uuid4().hex}", json.dumps(sorted(content)).encode())
+    _write_addition(ref, path, added.union(names) if is_replacing else frozenset(names) - added)
     for file in present if is_replacing else ():
+        file_io_of(ref.location).remove_own_file(file)
+
+
+def replace_marker_set(ref: TableRef, path: str, names: Collection[str]) -> None:
+    """Replace the names in the set at ``path``, whose directory exists; additions made meanwhile stay. Raises OSError.
+
+    If the process dies, the set also has the former names.
+    """
+    files, (present, _) = file_io_of(ref.location), _read_additions(ref, path)
+    _write_addition(ref, path, names)
+    for file in (path, *present):
         files.remove_own_file(file)
 
 
@@ -45,6 +50,15 @@ def remove_marker_set(ref: TableRef, path: str) -> None:
     files = file_io_of(ref.location)
     files.remove_own_file(path)
     files.remove_own_tree(_directory(path))
+
+
+def _write_addition(ref: TableRef, path: str, names: Collection[str]) -> None:
+    files, directory = file_io_of(ref.location), _directory(path)
+    with suppress(FileExistsError):
+        files.make_directory(directory)
+        files.copy_permissions(directory, ref.location)
+        files.sync(directory.rpartition("/")[0])
+    files.write(f"{directory}/{uuid.uuid4().hex}", json.dumps(sorted(names)).encode())
 
 
 def _read_whole_set(ref: TableRef, path: str) -> frozenset[str]:

@@ -11,7 +11,12 @@ from contextlib import suppress
 from hashlib import sha256
 
 from lake.formats.hive.commit.commit_record import RECORD_ARCHIVE_DIR, create_record_archive
-from lake.formats.hive.commit.marker_set import add_to_marker_set, read_marker_set, remove_marker_set
+from lake.formats.hive.commit.marker_set import (
+    add_to_marker_set,
+    read_marker_set,
+    remove_marker_set,
+    replace_marker_set,
+)
 from lake.formats.hive.commit.version_names import data_dir
 from lake.formats.hive.files.listing import is_hidden, to_located_file
 from lake.model import TableRef
@@ -34,14 +39,18 @@ def record_arrivals(ref: TableRef, files: Iterable[LocatedFile]) -> None:
             arrived.setdefault(file.directory, {})[source_digest(file)] = found.arrived_ns // 1_000_000
     for location, times in arrived.items():
         path, known = _times_path(ref, location), recorded_arrivals(ref, location)
-        if len(known) + len(times) > _MAX_TIMES:
-            known = {digest: known[digest] for digest in known.keys() & set(_present_digests(ref, location))}
-            remove_marker_set(ref, path)
-            times |= known
         # The first time is the right one: a copy may be made again after the copy before it was removed.
+        times = {digest: min(at, known.get(digest, at)) for digest, at in times.items()}
         create_record_archive(ref)
-        new = [f"{digest} {at}" for digest, at in times.items() if at <= known.get(digest, at)]
-        add_to_marker_set(ref, path, new)
+        if len(known.keys() | times.keys()) > _MAX_TIMES:
+            present = known.keys() & set(_present_digests(ref, location))
+            replace_marker_set(ref, path, _marks({digest: known[digest] for digest in present} | times))
+        else:
+            add_to_marker_set(ref, path, _marks(times))
+
+
+def _marks(times: Mapping[str, int]) -> Collection[str]:
+    return [f"{digest} {at}" for digest, at in times.items()]
 
 
 def recorded_arrivals(ref: TableRef, location: str) -> Mapping[str, int]:

@@ -208,7 +208,7 @@ class HiveChangeDetector:
             for directory in level:
                 try:
                     entries = [
-                        one for one in self._files.list(directory) if one.is_directory and not is_hidden(one.name)
+                        one for one in self._files.list(directory) if one.is_directory and _may_be_partition(one.name)
                     ]
                 # A directory that can't be listed, such as a foreign one, shows nothing; the metastore covers it.
                 except (FileNotFoundError, NotADirectoryError, PermissionError):
@@ -228,6 +228,11 @@ class HiveChangeDetector:
                 for one in entries
             ),
         )
+
+
+def _may_be_partition(name: str) -> bool:
+    """True if a directory may be that of a partition; the name of a column may begin with an underscore."""
+    return not is_hidden(name) or (name.startswith("_") and "=" in name)
 
 
 def _changed_partitions(

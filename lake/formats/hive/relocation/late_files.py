@@ -27,6 +27,10 @@ from lake.stopwatch import Stopwatch
 from lake.storage.filesystems import file_io_of
 from lake.storage.locations import hadoop_uri, is_below_table, relative_path, resolve_path
 
+_MAX_SUFFIX_BYTES = 170
+"""The longest end of a file's name that the names of its copies keep. They add up to 79 bytes to it, and file systems
+allow 255."""
+
 _COPY_NAME = re.compile(r"carried-(?P<digest>[0-9a-f]{32})-")
 
 _HIDDEN_COPY_NAME = re.compile(r"\.{1,2}(?:replacing-[0-9a-f]{12}|carried-[0-9a-f]{32})-(?P<target>.+)")
@@ -40,6 +44,7 @@ def target_path(source: LocatedFile, location: str, nonce: str) -> str:
     """
     digest = source_digest(source)
     stem, dot, suffix = source.name.partition(".")
+    suffix = suffix.encode()[-_MAX_SUFFIX_BYTES:].decode(errors="ignore")
     name = f"carried-{digest}-{nonce}{dot}{suffix}" if stem else f"carried-{digest}-{nonce}"
     return f"{location}/{name}" if location else name
 

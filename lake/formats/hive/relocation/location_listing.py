@@ -11,7 +11,7 @@ from typing import Protocol
 
 from lake.errors import Transient
 from lake.formats.hive.catalog.tables import CatalogPartition, is_in_data_dir
-from lake.formats.hive.commit.commit_record import is_cleaned
+from lake.formats.hive.commit.commit_record import is_cleaned, marked_emptied_ms
 from lake.formats.hive.commit.version_names import record_path_beside, relocation_token
 from lake.formats.hive.files.incomplete import unready_reason
 from lake.formats.hive.files.listing import is_hidden, to_located_file
@@ -28,6 +28,7 @@ from lake.relocation.decide import orphaned_inputs
 from lake.relocation.evidence import (
     MAX_CLOCK_DIFFERENCE_MS,
     has_late_files,
+    has_unhandled_files,
     late_until_ms,
     with_earlier_arrivals,
 )
@@ -96,6 +97,7 @@ def list_locations(
         )
         for one in relocated
     }
+    states |= {one.partition: _with_recorded_emptying(ref, one, states[one.partition]) for one in relocated}
     states |= find_renamed_partitions(ref, relocated, states, list_partitions)
     states |= find_other_partitions(ref, relocated, states, by_name)
     return {**states, **_states_with_readers(relocated, states, find_readers, now)}
@@ -238,6 +240,29 @@ def _cleaned_locations(
     return {previous.location: replace(states[previous.location], is_cleaning_begun=True) for previous in noted}
 
 
+def _with_recorded_emptying(ref: TableRef, relocated: RelocatedPartition, state: PartitionState) -> PartitionState:
+    """Return the state with the time, if the table records it, at which the partition's location was emptied.
+
+    The record is not read while it makes no difference: if published files are there, or if the partition looks
+    overwritten and no late file waits.
+    """
+    last, targets = relocated.latest, {late_copy.target for late_copy in relocated.late_copies}
+    there = state.locations[last.location]
+    if not last.files or any(file in there.files for file in last.files):
+        return state
+    is_overwritten = any(file.path not in targets for file in there.files)
+    if is_overwritten and not has_unhandled_files(relocated, state, state.location):
+        return state
+    try:
+        emptied_ms = marked_emptied_ms(ref, last.token, last.partition)
+    except OSError as error:
+        raise Transient(f"the markers of emptied locations of {ref.name} can't be read: {error.strerror}") from error
+    if emptied_ms is None:
+        return state
+    emptied = replace(there, recorded_emptied_ms=emptied_ms)
+    return replace(state, locations={**state.locations, last.location: emptied})
+
+
 def _list_location(
     ref: TableRef,
     location: str,
@@ -250,7 +275,7 @@ def _list_location(
     files: dict[LocatedFile, int] = {}
     copies: list[str] = []
     waits: dict[str, UnreadyReason] = {}
-    table_location, changed_ms, is_gone = ref.location, None, False
+    table_location, changed_ms, emptied_ms, is_gone = ref.location, None, None, False
     storage, directory = file_io_of(table_location), resolve_path(table_location, location)
     try:
         for entry in storage.list(directory):
@@ -267,6 +292,8 @@ def _list_location(
                 and (why := unready_reason(storage, entry, now, is_previous=is_previous)) is not None
             ):
                 waits[file.path] = why
+        if not (files or is_previous):
+            emptied_ms = storage.status(directory).modified_ns // 1_000_000
         if not storage.has_arrival_times:
             # After the listing, so that no listed file arrived later.
             changed_ms = storage.status(directory).modified_ns // 1_000_000
@@ -286,6 +313,7 @@ def _list_location(
         files=files,
         unready=waits,
         directory_changed_ms=changed_ms,
+        emptied_ms=emptied_ms,
         is_missing=is_gone,
         is_tree_removed=is_uprooted,
         hidden_copies=tuple(sorted(copies)),
