@@ -10,6 +10,7 @@ process that was suspended between check and deletion detects that another proce
 import logging
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -17,13 +18,14 @@ from functools import partial
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.sweep import partitions_awaiting_sweep
+from executors.relocation.unrecorded_commits import unrecorded_commit
 from lake.capabilities import Fenced, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
-from lake.errors import Conflict, LeaseLost, one_line
+from lake.errors import Conflict, LeaseLost, TableGone, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind, SupersededVersion
 from lake.plan_store import SupersededRecord
 from lake.ports import Capability, DeletionResult, TableFormat
-from lake.relocation.capabilities import RecordsRelocations, RelocatesPartitions
+from lake.relocation.capabilities import RelocatesPartitions
 from lake.units import format_duration
 
 log = logging.getLogger(__name__)
@@ -293,8 +295,11 @@ class _TableCleaning:
             raise Conflict(_sweep_first(self._unswept[min(unswept)]))
         if beside := self._unswept_beside(batch):
             raise Conflict(_sweep_first(beside[min(beside)]))
-        if (commit := self._unrecorded_commit(batch)) is not None:
-            raise Conflict(f"the commit {commit} has replaced files in the same directory, and is not recorded yet")
+        if self._relocations is not None:
+            directories = _directories_of(batch)
+            reason = unrecorded_commit(self._table, directories, format=self._format, store=self._relocations)
+            if reason is not None:
+                raise Conflict(reason)
         rows = [d.row_id for d in batch]
         if len(self._store.begin_deletion(rows)) < len(rows):
             raise Conflict("another process has deleted some of these files meanwhile")
@@ -327,35 +332,21 @@ class _TableCleaning:
     def _unswept_beside(self, batch: Sequence[SupersededRecord]) -> Mapping[str, str]:
         """Return the other partitions that left the directories of a batch and that the sweep has to process first.
 
-        They may need late files there, and an overwrite there replaced their rows as well.
+        They may need late files there, and an overwrite there replaced their rows as well. They may be partitions of
+        other tables.
         """
         if self._relocations is None:
             return {}
-        partitions = {d.version.partition for d in batch}
-        directories = {d.version.path.rpartition("/")[0] for d in batch}
+        partitions, directories = {d.version.partition for d in batch}, _directories_of(batch)
         others = self._relocations.partitions_that_left(self._table, directories) - partitions
-        return self._awaiting_sweep(others) if others else {}
-
-    def _unrecorded_commit(self, batch: Sequence[SupersededRecord]) -> str | None:
-        """Return a commit that relocated another partition from the directory of a batch and that is not recorded yet.
-
-        The commit replaced the files again, so their retention has begun again. Its plan's executor may have been
-        killed right after the commit.
-        """
-        if self._relocations is None or not isinstance(self._format, RecordsRelocations):
-            return None
-        directories = {d.version.path.rpartition("/")[0] for d in batch}
-        found = self._format.find_relocations(self._table, self._relocations.known_relocation_tokens(self._table))
-        return next(
-            (
-                one.commit.instant
-                for one in found
-                if not one.is_recorded
-                for move in one.commit.relocations
-                if move.previous_location in directories
-            ),
-            None,
-        )
+        found = dict(self._awaiting_sweep(others)) if others else {}
+        for table, names in self._relocations.other_tables_that_left(self._table, directories):
+            with suppress(TableGone):
+                waiting = partitions_awaiting_sweep(
+                    table, format=self._format, store=self._store, partitions=names, before_deletion=True
+                )
+                found |= {f"{name} of {table.name}": f"table {table.name}: {waiting[name]}" for name in waiting}
+        return found
 
     def _awaiting_sweep(self, partitions: Collection[str]) -> Mapping[str, str]:
         return partitions_awaiting_sweep(
@@ -378,6 +369,10 @@ class _TableCleaning:
         self._deleted += [d.version for d in deleted]
         self._bytes_freed += deletion.bytes_freed
         self._observer.files_deleted(self._table, len(deleted), deletion.bytes_freed)
+
+
+def _directories_of(batch: Sequence[SupersededRecord]) -> frozenset[str]:
+    return frozenset(d.version.path.rpartition("/")[0] for d in batch)
 
 
 def _sweep_first(reason: str) -> str:

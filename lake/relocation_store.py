@@ -15,6 +15,7 @@ from lake.relocation.model import (
     ModifiedFile,
     NamedRelocation,
     PastRelocation,
+    PlanElsewhere,
     PreviousLocation,
     RelocatedPartition,
     RelocationHistory,
@@ -177,6 +178,20 @@ class RelocationStore(PlanStore, Protocol):
 
     def partitions_that_left(self, table: TableRef, locations: Collection[str]) -> Set[str]:
         """Return the partitions with a recorded relocation away from one of ``locations``."""
+
+    def other_tables_that_left(
+        self, table: TableRef, locations: Collection[str]
+    ) -> Sequence[tuple[TableRef, Set[str]]]:
+        """Return the partitions of other tables with a recorded relocation away from one of ``locations``.
+
+        The other tables have the format of ``table``. Some may no longer exist.
+        """
+
+    def undecided_plans_elsewhere(self, table: TableRef, locations: Collection[str]) -> Sequence[PlanElsewhere]:
+        """Return the plans of other tables with inputs in ``locations`` whose commit may not be recorded yet.
+
+        The other tables have the format of ``table``. Some may no longer exist.
+        """
 
     def quarantine_stalled_files(
         self, table: TableRef, files: Collection[LocatedFile], locations: Collection[str]

@@ -17,6 +17,7 @@ from datetime import timedelta
 from typing import Protocol
 
 from executors.partition_locks import PartitionLock
+from executors.relocation.unrecorded_commits import unrecorded_commit_elsewhere
 from executors.unrecorded_commits import record_discovered_relocations, record_unrecorded_commits
 from lake.capabilities import Fenced
 from lake.errors import CommitUnknown, Conflict, Integrity, LeaseLost, one_line
@@ -156,6 +157,10 @@ class PartitionSweep:
             # Before this round decides: a suspended round may still exchange the name of such a copy.
             self._writer.remove_hidden_copies(hidden, frozenset(record.recorded_files), state.arrived_ms.keys())
         if behind := orphaned_inputs(record, state):
+            directories = {file.directory for file in behind}
+            reason = unrecorded_commit_elsewhere(self._table, directories, format=self._format, store=self._store)
+            if reason is not None:
+                raise Conflict(reason)
             self._archive_files(record, behind)
             record, state = self._inspect()
         if grown := unrecorded_growth(record, state):

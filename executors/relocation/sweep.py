@@ -3,6 +3,7 @@
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -12,7 +13,7 @@ from executors.context import RunContext
 from executors.partition_locks import PartitionLock
 from executors.relocation.partition_sweep import DecisionFunction, PartitionSweep, RelocatingFormat, SweepReport
 from lake.capabilities import recreated_reason, with_identity
-from lake.errors import Transient, one_line
+from lake.errors import TableGone, Transient, one_line
 from lake.model import TableRef, partition_label
 from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
@@ -35,6 +36,7 @@ from lake.relocation.evidence import abandoned_copies, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason
 from lake.relocation_store import RelocationStore, relocation_store
 from lake.stopwatch import Stopwatch
+from lake.storage.locations import relative_path, resolve_path
 
 log = logging.getLogger(__name__)
 
@@ -197,8 +199,8 @@ def restore_original_locations(
     The own directory of a partition is the one that the table's owner set last. Without further plans, the table
     becomes an ordinary table again. A partition whose own directory is not empty waits: replaced files there are
     deleted when their retention has passed. It also waits while another partition or table is read from that directory
-    or from its present location, and while another partition of the table has the directory as a previous location.
-    Halted partitions are left out.
+    or from its present location, and while another partition, of this or of another table, has the directory as a
+    previous location. Halted partitions are left out.
     """
     report = SweepReport()
     if not isinstance(format, RelocatesPartitions):
@@ -291,18 +293,29 @@ class _ReaderLook:
     def _find_watcher(self, record: RelocatedPartition, location: str) -> str | None:
         """Return a description of another partition that left ``location`` too; None if there is none.
 
-        Its late files may still arrive there, and it would take the restored partition's files for late files.
+        Its late files may still arrive there, and it would take the restored partition's files for late files. It may
+        be a partition of another table.
         """
         names = self._store.partitions_that_left(self._table, {location}) - {record.partition, *record.former_names}
-        if not names:
-            return None
-        others = _relocated_partitions(self._table, self._format, self._store, names)
-        states = self._format.inspect_locations(self._table, others) if others else {}
+        if (watcher := self._watching_partition(self._table, names, location)) is not None:
+            return f"late files of {partition_label(watcher)} may arrive there"
+        path = resolve_path(self._table.location, location)
+        for table, names in self._store.other_tables_that_left(self._table, {location}):
+            with suppress(TableGone):
+                watcher = self._watching_partition(table, names, relative_path(table.location, path))
+                if watcher is not None:
+                    return f"late files of {partition_label(watcher)} of table {table.name} may arrive there"
+        return None
+
+    def _watching_partition(self, table: TableRef, names: Collection[str], location: str) -> str | None:
+        """Return the first of these partitions of ``table`` that has ``location`` as a previous location in use."""
+        others = _relocated_partitions(table, self._format, self._store, names) if names else ()
+        states = self._format.inspect_locations(table, others) if others else {}
         for other in others:
             state = states[other.partition]
             is_watched = state.location == other.latest.location or reverted_by_writer(other, state) is not None
             if is_watched and not state.is_another and location in _locations_in_use(other):
-                return f"late files of {partition_label(other.partition)} may arrive there"
+                return other.partition
         return None
 
 

@@ -504,7 +504,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         # The partition's readers see the replaced files, and a plan would merge them with the new rows.
         why = there.read_by
         if why is None and _has_shared_files(record, state.location, there):
-            why = "another partition of the table has left this directory as well"
+            why = "another partition has left this directory as well"
         if why is not None:
             return _halt(
                 f"{partition_label(record.partition)} was dropped and added again at {location_label(state.location)}, "

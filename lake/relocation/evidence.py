@@ -498,14 +498,17 @@ def _without_deletion_that_removed_nothing(previous: PreviousLocation, there: Lo
 
 
 def _without_shared_files(previous: PreviousLocation) -> PreviousLocation:
-    """Return ``previous`` with its shared files as merely possible ones: the other partition may be the same one."""
-    shared = previous.shared_files
+    """Return ``previous`` with its shared files as merely possible ones: the other partition may be the same one.
+
+    A partition of another table is not.
+    """
+    shared = previous.shared_files - previous.files_of_other_tables
     return replace(
         previous,
         expected_files=tuple(file for file in previous.expected_files if file not in shared),
         possible_files=tuple(dict.fromkeys((*previous.possible_files, *shared))),
         deleting_files=tuple(file for file in previous.deleting_files if file not in shared),
-        shared_files=frozenset(),
+        shared_files=previous.files_of_other_tables,
     )
 
 

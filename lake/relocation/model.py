@@ -7,6 +7,7 @@ from datetime import timedelta
 from enum import StrEnum
 from types import MappingProxyType
 
+from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, Relocation
 from lake.relocation.owner_moves import find_owner_moves, is_in_version, partition_of_version_directory
 
@@ -17,9 +18,10 @@ class PreviousLocation:
 
     ``expected_files`` are recorded files that must still be there; ``possible_files`` are recorded files that may be
     there or not. ``deleting_files`` are the possible files whose deletion has begun and is not recorded as ended.
-    ``shared_files`` are those that another partition of the table, which was read from the same directory, has replaced
-    since: they await their deletion under that partition's plan. ``shared_with`` are the relocations under which they
-    do, each as its token and its partition.
+    ``shared_files`` are those that another partition, of this or of another table, has replaced since: it was read from
+    the same directory, and they await their deletion under its plan. ``shared_with`` are the relocations under which
+    they do, each as the location of its table, its token and its partition. ``files_of_other_tables`` are the shared
+    files that a partition of another table has replaced.
     ``is_cleaning_begun``: lakefold has begun to delete some of them. ``plan_id`` is the plan under which the files
     there await their deletion. ``partition_created_at`` is the time at which the catalog created the
     partition that left the location, in seconds.
@@ -35,7 +37,8 @@ class PreviousLocation:
     possible_files: tuple[LocatedFile, ...] = ()
     deleting_files: tuple[LocatedFile, ...] = ()
     shared_files: frozenset[LocatedFile] = frozenset()
-    shared_with: frozenset[tuple[str, str]] = frozenset()
+    shared_with: frozenset[tuple[str, str, str]] = frozenset()
+    files_of_other_tables: frozenset[LocatedFile] = frozenset()
     is_cleaning_begun: bool = False
     token: str = ""
     plan_id: str = ""
@@ -151,6 +154,20 @@ class NamedRelocation:
     def former_name(self) -> str | None:
         """The name that the partition had at the relocation; None if its location does not show the name."""
         return partition_of_version_directory(self.location)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanElsewhere:
+    """A plan of another table whose commit may not be recorded yet.
+
+    ``is_inflight``: its commit may be made at any time. ``is_watched``: it has ended, but work of an attempt is watched
+    for, since the executor may have been suspended right before the call of the catalog.
+    """
+
+    plan_id: str
+    table: TableRef
+    is_inflight: bool = False
+    is_watched: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

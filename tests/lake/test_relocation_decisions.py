@@ -506,7 +506,7 @@ def test_rule_6_a_partition_recreated_over_replaced_files_that_another_partition
     again = replace(partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=7)
     decision = decide(record, again, timedelta())
     assert (decision.action, decision.concerns_table) == (RelocationAction.HALT, False)
-    assert "since another partition of the table has left this directory as well" in decision.reason
+    assert "since another partition has left this directory as well" in decision.reason
     new = location_with(file("original/new", LATE))
     deleted = replace(again, locations={**again.locations, "original": new})
     assert decide(record, deleted, timedelta()).action is RelocationAction.NOTHING

@@ -132,7 +132,9 @@ def test_files_that_another_partition_has_replaced_too_are_expected_until_their_
     (before,) = known(store).previous_locations
     left_too(store)
     files = frozenset(before.expected_files)
-    assert directory_of_both(store) == replace(before, shared_files=files, shared_with=frozenset({("v2", "dt=2")}))
+    assert directory_of_both(store) == replace(
+        before, shared_files=files, shared_with=frozenset({(TRIPS.location, "v2", "dt=2")})
+    )
     first, second = store.awaiting_deletion(TRIPS)
     assert {first.version.partition, second.version.partition} == {"dt=2"}, "deleted after its retention"
     store.begin_deletion([first.row_id])
@@ -210,7 +212,9 @@ def test_files_that_a_partition_has_replaced_again_after_its_return_are_deleted_
     left_too(store, "v3")
     shared = directory_of_both(store)
     assert (shared.expected_files, shared.shared_files) == (files, frozenset(files))
-    assert shared.shared_with == frozenset({("v3", "dt=2")}), "its deletion is marked under the last relocation"
+    assert shared.shared_with == frozenset({(TRIPS.location, "v3", "dt=2")}), (
+        "its deletion is marked under the last relocation"
+    )
     store.begin_deletion([one.row_id for one in store.awaiting_deletion(TRIPS)])
     shared = directory_of_both(store)
     assert (shared.expected_files, shared.deleting_files, shared.is_cleaning_begun) == ((), files, True)

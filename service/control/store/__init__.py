@@ -44,6 +44,7 @@ from service.control.store.pruning import Pruning
 from service.control.store.relocation.discovered import DiscoveredRelocations
 from service.control.store.relocation.journal import RelocationJournal
 from service.control.store.relocation.previous_locations import PreviousLocations
+from service.control.store.relocation.shared_directories import SharedDirectories
 from service.control.store.requests import Requests
 from service.control.store.scans import Scans
 from service.control.store.staged_files import StagedJournal
@@ -88,6 +89,7 @@ class Store(
     SupersededVersions,
     RelocationJournal,
     PreviousLocations,
+    SharedDirectories,
     DiscoveredRelocations,
     PlanCreation,
     Proposals,

@@ -6,7 +6,7 @@ it awaited its deletion under both commits, the deletion under the first one wou
 the partition of the second one.
 
 A closed record names the plan of the last replacement. So the partition of the first one can tell whether lakefold has
-deleted the file since.
+deleted the file since, also if the last one is a partition of another table.
 """
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -18,7 +18,7 @@ from lake.relocation.capabilities import RETURNED
 from lake.storage.locations import is_below_table, relative_path, resolve_path
 from service.control.store.base import in_batches
 from service.control.store.database import db_now
-from service.control.store.models import RelocationRow, SupersededRow, TableRow
+from service.control.store.models import PlanRow, RelocationRow, SupersededRow, TableRow
 
 REPLACED_AGAIN = "replaced again, as "
 """The beginning of the reason for closing the record of a file that a later commit or relocation replaced again."""
@@ -47,7 +47,7 @@ def close_earlier_replacements(
     for earlier in in_batches(sorted(plans - {plan_id})):
         returned = row.table_name == table, row.plan_id.in_(earlier), row.closed_reason.endswith(RETURNED)
         for these in in_batches(paths):
-            closed = {"closed_reason": _closed_reason(plan_id, token)}
+            closed = {"closed_reason": closed_reason(plan_id, token)}
             connection.execute(update(row).where(*returned, row.path.in_(these)).values(closed))
 
 
@@ -61,7 +61,7 @@ def close_in_other_tables(
     """
     full_paths = [resolve_path(location, path) for path in paths]
     _close(connection, SupersededRow.table_name != table, plan_id, token, full_paths)
-    above = sorted({directory for path in full_paths for directory in _directories_above(path)})
+    above = sorted({directory for path in full_paths for directory in directories_above(path)})
     tables = select(TableRow.name, TableRow.location).where(TableRow.name != table)
     for some in in_batches(above):
         for name, other_location in connection.execute(tables.where(TableRow.location.in_(some))).all():
@@ -71,56 +71,105 @@ def close_in_other_tables(
             _close(connection, SupersededRow.table_name == name, plan_id, token, below)
 
 
-def replaced_by_other_partitions(
-    connection: Connection, table: str, rows: Sequence[Row[Any]]
-) -> Mapping[int, Row[Any]]:
-    """Return the last record of each file of ``rows`` that another partition of the table replaced again, by row id.
+def replaced_by_other_partitions(connection: Connection, rows: Sequence[Row[Any]]) -> Mapping[int, Row[Any]]:
+    """Return the last record of each file of ``rows`` that another partition replaced again, by row id.
 
-    Files that another table replaced again are left out, and so are records that an earlier release closed. One
+    It is a partition of the same table or of another one. Records that an earlier release closed are left out. One
     statement reads the records of many files, see ``in_batches``.
     """
-    known, missing = {(row.plan_id, row.path): row for row in rows}, set[tuple[str, str]]()
-    while wanted := {key for row in known.values() if (key := _following(row)) is not None} - known.keys() - missing:
-        known |= _load_rows(connection, table, wanted)
-        missing |= wanted - known.keys()
-    ends = {row.id: _last_record(row, known) for row in rows}
-    return {
-        row.id: last for row in rows if (last := ends[row.id]) is not None and last.partition_path != row.partition_path
-    }
+    following, found, new = dict[int, Row[Any]](), {row.id for row in rows}, list(rows)
+    while new:
+        next_rows = _following_rows(connection, new)
+        following |= next_rows
+        new = [row for row_id, row in {row.id: row for row in next_rows.values()}.items() if row_id not in found]
+        found.update(row.id for row in new)
+    ends = {row: end for row in rows if (end := _last_record(row, following)) is not None}
+    return _of_other_partitions(connection, ends)
 
 
-def _last_record(row: Row[Any], known: Mapping[tuple[str, str], Row[Any]]) -> Row[Any] | None:
+def _last_record(row: Row[Any], following: Mapping[int, Row[Any]]) -> Row[Any] | None:
     """Return the record that replaced the closed record ``row`` last; None if it is not in the database."""
     last, seen = row, {row.id}
-    while (key := _following(last)) is not None:
-        if (following := known.get(key)) is None or following.id in seen:
+    while _following_plan(last) is not None:
+        if last.id not in following or following[last.id].id in seen:
             return None
-        last = following
+        last = following[last.id]
         seen.add(last.id)
     return last
 
 
-def _following(row: Row[Any]) -> tuple[str, str] | None:
-    """Return plan and path of the record for which a record was closed; None if it was not closed for another one."""
+def _of_other_partitions(connection: Connection, ends: Mapping[Row[Any], Row[Any]]) -> Mapping[int, Row[Any]]:
+    """Return by row id the records of ``ends`` that are another partition's than the row's.
+
+    A table with the same directory is the same table under another name.
+    """
+    others = {row.id: end for row, end in ends.items() if end.partition_path != row.partition_path}
+    elsewhere = {row: end for row, end in ends.items() if end.table_name != row.table_name}
+    if not elsewhere:
+        return others
+    locations = locations_of_tables(connection, {one.table_name for pair in elsewhere.items() for one in pair})
+    for row, end in elsewhere.items():
+        others.pop(row.id, None)
+        if locations[row.table_name] != locations[end.table_name]:
+            others[row.id] = end
+    return others
+
+
+def locations_of_tables(connection: Connection, names: Collection[str]) -> Mapping[str, str]:
+    """Return the directory of each table in ``names``."""
+    if not names:
+        return {}
+    tables = select(TableRow.name, TableRow.location).where(TableRow.name.in_(sorted(names)))
+    return dict(connection.execute(tables).all())
+
+
+def _following_plan(row: Row[Any]) -> str | None:
+    """Return the plan of the record for which a record was closed; None if it was not closed for another one."""
     reason = row.closed_reason or ""
     if not reason.startswith(REPLACED_AGAIN) or _OF_PLAN not in reason:
         return None
-    return reason.rpartition(_OF_PLAN)[2], row.path
+    return str(reason.rpartition(_OF_PLAN)[2])
 
 
-def _load_rows(
-    connection: Connection, table: str, keys: Collection[tuple[str, str]]
-) -> Mapping[tuple[str, str], Row[Any]]:
-    """Return the records of a table's files by plan and path."""
+def _following_rows(connection: Connection, rows: Sequence[Row[Any]]) -> Mapping[int, Row[Any]]:
+    """Return by row id the record for which each of ``rows`` was closed, as far as it is in the database."""
+    plans = {row.id: plan_id for row in rows if (plan_id := _following_plan(row)) is not None}
+    keys = {row.id: (plans[row.id], row.path) for row in rows if row.id in plans}
+    known = _load_rows(connection, set(keys.values()))
+    tables = {row.id: row.table_name for row in rows}
+    found = {
+        row_id: row
+        for row_id, key in keys.items()
+        # Equal paths below the directories of two tables are two files.
+        if (row := known.get(key)) is not None and (row.table_name == tables[row_id] or not is_below_table(row.path))
+    }
+    missing = [row for row in rows if row.id in keys.keys() - found.keys()]
+    if not missing:
+        return found
+    locations = dict[str, str]()
+    for some in in_batches(sorted({plan_id for row in missing for plan_id in (row.plan_id, plans[row.id])})):
+        located = select(PlanRow.id, PlanRow.location).where(PlanRow.id.in_(some))
+        locations.update(connection.execute(located).all())
+    spelled = {
+        row.id: (plans[row.id], relative_path(locations[plans[row.id]], resolve_path(locations[row.plan_id], row.path)))
+        for row in missing
+        if {row.plan_id, plans[row.id]} <= locations.keys()
+    }
+    known = _load_rows(connection, {key for row_id, key in spelled.items() if key != keys[row_id]})
+    return found | {row_id: known[key] for row_id, key in spelled.items() if key in known}
+
+
+def _load_rows(connection: Connection, keys: Collection[tuple[str, str]]) -> Mapping[tuple[str, str], Row[Any]]:
+    """Return the records of files by plan and path."""
     row, found = SupersededRow, dict[tuple[str, str], Row[Any]]()
     for some in in_batches(sorted(keys)):
         plans, paths = zip(*some, strict=True)
-        these = row.table_name == table, row.plan_id.in_(sorted(set(plans))), row.path.in_(sorted(set(paths)))
+        these = row.plan_id.in_(sorted(set(plans))), row.path.in_(sorted(set(paths)))
         found |= {(one.plan_id, one.path): one for one in connection.execute(select(row.__table__).where(*these))}
     return found
 
 
-def _directories_above(path: str) -> Iterator[str]:
+def directories_above(path: str) -> Iterator[str]:
     """Yield the directories in which a file is, from the nearest one."""
     directory = path.rpartition("/")[0]
     while directory and not directory.endswith("/"):
@@ -134,10 +183,11 @@ def _close(
     """Close the records of these paths under other plans, for the tables that the condition ``of_tables`` names."""
     row = SupersededRow
     other_plans = of_tables, row.deleted_at_ms.is_(None), row.plan_id != plan_id
-    closed = {"deleted_at_ms": db_now(), "closed_reason": _closed_reason(plan_id, token)}
+    closed = {"deleted_at_ms": db_now(), "closed_reason": closed_reason(plan_id, token)}
     for some in in_batches(paths):
         connection.execute(update(row).where(*other_plans, row.path.in_(some)).values(closed))
 
 
-def _closed_reason(plan_id: str, token: str) -> str:
+def closed_reason(plan_id: str, token: str) -> str:
+    """Return the reason for closing the record of a file that relocation ``token`` of a plan has replaced again."""
     return f"{REPLACED_AGAIN}{token}{_OF_PLAN}{plan_id}"

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from alembic.config import Config
 
 #: the revision of this release, the last file of ``migrations/versions``; a later revision has a larger number
-HEAD_REVISION = "0043"
+HEAD_REVISION = "0044"
 #: the key of the lock that serializes upgrades of one PostgreSQL: an arbitrary number, the same in every release
 _ADVISORY_LOCK = 0x6C616B65
 

@@ -11,6 +11,7 @@ from sqlalchemy import Select, bindparam, case, func, literal, select, update
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.plan_store import SupersededRecord
+from lake.storage.locations import is_below_table
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
 from service.control.store.models import PlanRow, SupersededRow, TableRow
@@ -88,8 +89,8 @@ class SupersededVersions(StorePart):
         """Mark that the files of these rows are about to be deleted. Returns the rows that still wait for deletion.
 
         The mark stays if the deletion fails or its process dies, because some of the files may be gone. Other rows of
-        these files are marked too. They exist if two sweeps recorded the same late file for their partitions at once,
-        so that neither record closed the other one.
+        these files are marked too. They exist if two sweeps recorded the same late file for their partitions, or for
+        partitions of two tables, at once, so that neither record closed the other one.
         """
         ordered, waiting = sorted(rows), set[int]()
         with self._database.write() as connection:
@@ -101,9 +102,12 @@ class SupersededVersions(StorePart):
                     paths = [one.path for one in found if one.table_name == table]
                     # Concatenated, since SQLite would otherwise read all waiting files of the table.
                     of_table = row.table_name.concat("") == table
-                    of_files = of_table, row.path.in_(paths), row.deleted_at_ms.is_(None)
                     begun = {"deleting_at_ms": func.coalesce(row.deleting_at_ms, db_now())}
-                    connection.execute(update(row).where(*of_files).values(begun))
+                    of_files = row.path.in_(paths), row.deleted_at_ms.is_(None)
+                    connection.execute(update(row).where(of_table, *of_files).values(begun))
+                    if outside := [path for path in paths if not is_below_table(path)]:
+                        of_files = row.path.in_(outside), row.deleted_at_ms.is_(None)
+                        connection.execute(update(row).where(*of_files).values(begun))
                 waiting.update(connection.execute(select(row.id).where(*these)).scalars())
         return waiting
 

@@ -464,7 +464,7 @@ def test_rule_6_a_partition_that_is_added_again_over_files_that_stay_for_another
     added_again(bench)
     anew = write(home(bench), 900, 910)
     bench.sweep()
-    assert "another partition of the table has left this directory as well" in (halted(bench) or "")
+    assert "another partition has left this directory as well" in (halted(bench) or "")
     assert set(in_partition(bench)) == replaced | set(anew)
     assert set(other) < set(rows_in(place_of_other(bench)))
     own = home(bench).with_name("own")

@@ -231,8 +231,11 @@ def _cleaned_locations(
             previous
             for previous in missing
             if any(
-                is_cleaned(ref, token, partition)
-                for token, partition in ((previous.token, relocated.partition), *sorted(previous.shared_with))
+                is_cleaned(replace(ref, location=location), token, partition)
+                for location, token, partition in (
+                    (ref.location, previous.token, relocated.partition),
+                    *sorted(previous.shared_with),
+                )
             )
         ]
     except OSError as error:

@@ -27,7 +27,8 @@ class RelocationRow(Base):
     __table_args__ = (
         UniqueConstraint("table_name", "partition_path", "token"),
         Index("ix_place_move_plan_id", "plan_id"),
-        Index("ix_place_move_left_place", "table_name", "left_place"),
+        # The location first: it is also looked for in all tables.
+        Index("ix_place_move_left_place", "left_place", "table_name"),
         Index("ix_place_move_begun", "begun_at_ms", "table_name", "partition_path"),
         partial_index("ix_place_move_open", "table_name", "partition_path", where=_IS_OPEN),
     )

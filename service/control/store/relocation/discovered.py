@@ -48,7 +48,8 @@ from service.control.store.relocation.journal import (
     record_unrecorded_relocations,
     supersede,
 )
-from service.control.store.repeated_replacements import REMOVED_BY_WRITER, close_in_other_tables
+from service.control.store.relocation.shared_directories import close_deleted_elsewhere
+from service.control.store.repeated_replacements import REMOVED_BY_WRITER
 from service.control.store.rows import options_document, pack_slices
 from service.control.store.tables import table_values
 
@@ -439,8 +440,7 @@ def _insert_relocations(
             by_partition[one.partition, one.instant].append(LocatedFile(path=one.path, bytes=one.bytes, modified_ms=at))
     for (partition, token), files in by_partition.items():
         supersede(connection, table.name, partition, commit.plan_id, token, files)
-    replaced = [file.path for files in by_partition.values() for file in files]
-    close_in_other_tables(connection, table.name, table.location, commit.plan_id, commit.instant, replaced)
+        close_deleted_elsewhere(connection, table, commit.plan_id, files)
     _insert_late_copies(connection, table, found, [one for one in found.late_copies if one.partition not in others])
     if found.deleted_paths:
         row = SupersededRow

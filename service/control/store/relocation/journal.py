@@ -32,6 +32,7 @@ from service.control.store.repeated_replacements import (
     REMOVED_BY_WRITER,
     REPLACED_AGAIN,
     close_earlier_replacements,
+    close_in_other_tables,
 )
 
 #: maximum number of partitions that one statement reads
@@ -531,8 +532,8 @@ def supersede(
 ) -> None:
     """Record that files wait for deletion. A file replaces the row of an earlier file of the same path.
 
-    Closes the rows of these files under other plans. Does nothing if the plan was pruned, because lakefold deletes no
-    file without a recorded reason.
+    Closes the rows of these files under other plans, also in other tables. Does nothing if the plan was pruned, because
+    lakefold deletes no file without a recorded reason.
     """
     if connection.execute(select(PlanRow.id).where(PlanRow.id == plan_id)).one_or_none() is None:
         return
@@ -550,4 +551,7 @@ def supersede(
         }
         row = dialect.insert(SupersededRow).values(plan_id=plan_id, table_name=table, path=file.path, **values)
         connection.execute(row.on_conflict_do_update(index_elements=("plan_id", "path"), set_=values))
-    close_earlier_replacements(connection, table, plan_id, token, [file.path for file in files])
+    paths = [file.path for file in files]
+    close_earlier_replacements(connection, table, plan_id, token, paths)
+    location = connection.execute(select(TableRow.location).where(TableRow.name == table)).scalar_one()
+    close_in_other_tables(connection, table, location, plan_id, token, paths)

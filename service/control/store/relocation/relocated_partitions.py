@@ -18,7 +18,11 @@ from service.control.store.database import db_now
 from service.control.store.models import LateCopyRow, PlanRow, RelocationRow, SupersededRow
 from service.control.store.relocation.renamed_history import complete_histories
 from service.control.store.relocation.tokens import DISCARDED_PREFIX, RELEASED_PREFIX, is_recreated
-from service.control.store.repeated_replacements import REMOVED_BY_WRITER, replaced_by_other_partitions
+from service.control.store.repeated_replacements import (
+    REMOVED_BY_WRITER,
+    locations_of_tables,
+    replaced_by_other_partitions,
+)
 
 
 def load_relocated(connection: Connection, table: str, partitions: Sequence[str]) -> list[RelocatedPartition]:
@@ -65,7 +69,8 @@ def _load(
     rows = sorted(connection.execute(replaced_files), key=attrgetter("path"))
     for row in rows:
         recorded[row.partition_path, row.instant].append(row)
-    replaced_again = replaced_by_other_partitions(connection, table, rows)
+    replaced_again = replaced_by_other_partitions(connection, rows)
+    locations = locations_of_tables(connection, {row.table_name for row in replaced_again.values()})
     copied: dict[str, list[LateCopy]] = defaultdict(list)
     of_partitions = late_copies.table_name == table, late_copies.partition_path.in_(partitions)
     copies = select(late_copies.__table__).where(*of_partitions, *chosen_copies)
@@ -80,6 +85,7 @@ def _load(
             histories[partition],
             recorded,
             replaced_again,
+            locations,
             tuple(copied[partition]),
         )
         for partition in sorted(applied)
@@ -110,6 +116,7 @@ def _relocated_partition(
     history: Sequence[Relocation],
     recorded: Mapping[tuple[str, str], Sequence[Row[Any]]],
     replaced_again: Mapping[int, Row[Any]],
+    locations: Mapping[str, str],
     late_copies: tuple[LateCopy, ...],
 ) -> RelocatedPartition:
     last, name = applied[-1], applied[-1].partition_path
@@ -129,6 +136,7 @@ def _relocated_partition(
             row,
             recorded.get((row.partition_path, row.token), ()),
             replaced_again,
+            locations,
             owner_moved_ms=moved_ms.get(row.token),
             is_released=f"{RELEASED_PREFIX}{row.token}" in released,
         )
@@ -201,6 +209,7 @@ def _previous_location(
     move: Row[Any],
     recorded: Sequence[Row[Any]],
     replaced_again: Mapping[int, Row[Any]],
+    locations: Mapping[str, str],
     *,
     owner_moved_ms: int | None,
     is_released: bool,
@@ -225,7 +234,14 @@ def _previous_location(
         ),
         shared_files=frozenset(file for file, row in zip(files, recorded, strict=True) if row.id in replaced_again),
         shared_with=frozenset(
-            (last.instant, last.partition_path) for row in recorded if (last := replaced_again.get(row.id)) is not None
+            (locations[last.table_name], last.instant, last.partition_path)
+            for row in recorded
+            if (last := replaced_again.get(row.id)) is not None
+        ),
+        files_of_other_tables=frozenset(
+            file
+            for file, row in zip(files, recorded, strict=True)
+            if row.id in replaced_again and replaced_again[row.id].table_name != row.table_name
         ),
         is_cleaning_begun=any(last.deleting_at_ms is not None and last.closed_reason is None for last in counted),
         token=move.token,
