@@ -155,4 +155,14 @@ def without_java(table: ByHand) -> Any:
         is_taken_over=lambda _: False,
         remove_file=storage.delete,
         remove_directory=lambda relative: shutil.rmtree(table.base / relative, ignore_errors=True),
+        optimistic=False,
+        meta=SimpleNamespace(
+            reloadActiveTimeline=lambda: None,
+            getInstantGenerator=lambda: SimpleNamespace(
+                getCompactionRequestedInstant=lambda time: f"{time}.compaction.requested"
+            ),
+            getActiveTimeline=lambda: SimpleNamespace(
+                deletePending=lambda name: (table.base / ".hoodie" / name).unlink()
+            ),
+        ),
     )

@@ -1,11 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """Clean plans that a killed process left, and files that stay though the database does not know their rewrite."""
 
+import os
+import time
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
-from hudi_writing import NewTable, Table, delete
+from hudi_writing import FORMAT, NewTable, Table, delete, insert
 from test_hudi_guards import _metadata_listing
 from test_hudi_older_states import REFUSED, as_of
 
@@ -13,6 +16,7 @@ from lake.errors import Conflict
 from lake.plan import Commit
 
 pytestmark = pytest.mark.spark
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 ONE, TWO = "dt=2026-01-01", "dt=2026-01-02"
 
 
@@ -66,6 +70,37 @@ def test_a_clean_that_a_killed_cleaner_left_is_withdrawn_after_its_owner_rolled_
     assert trips.rows() == rows
     assert {version.path for version in commit.superseded} <= trips.data_files().keys()
     assert trips.timeline().find(left) is None
+
+
+def age(trips: Table, instant: str) -> None:
+    """As if the files of ``instant`` had been written two minutes ago."""
+    then = time.time() - 120
+    for path in (Path(trips.base) / trips.timeline().directory).glob(f"{instant}*"):
+        os.utime(path, (then, then))
+
+
+@pytest.mark.parametrize("version", ["6", "9"])
+def test_a_writers_cleaner_executes_no_clean_that_a_killed_cleaner_left_once_lakefold_has_swept_the_table(
+    table: NewTable, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str
+) -> None:
+    """The owner has rolled the commit back, so that the files of the clean are read again."""
+    trips = table() if version == "9" else Table(spark, tmp_path / "trips", SIX)
+    if version == "6":
+        insert(trips, 3, start=0)
+    rows = trips.rows()
+    commit = trips.run(trips.plan())
+    left = leave_a_clean(trips, commit, monkeypatch)
+    with trips.writer() as owner:
+        owner._open().write_client.rollback(commit.instant)
+    assert FORMAT.instants_with_stragglers(trips.ref) == [], "it may still be running"
+    age(trips, left)
+    found = FORMAT.instants_with_stragglers(trips.ref)
+    with trips.writer() as sweep:
+        sweep.remove_straggler_files(found)
+    insert(trips, 1, start=5000, **{"hoodie.clean.automatic": "true", "hoodie.clean.commits.retained": "1"})
+    assert [row for row in trips.rows() if row in rows] == rows
+    assert {version.path for version in commit.superseded} <= trips.data_files().keys()
+    assert (found, trips.timeline().find(left)) == ([left], None)
 
 
 def test_deletions_of_a_killed_cleaner_enter_the_metadata_table_and_the_rest_is_planned_again(

@@ -98,7 +98,7 @@ def test_a_left_rollback_of_a_plan_is_finished_although_the_plan_was_committed_b
         client.write_client.rollback(instant)
         with client.locked("beginning as a writer"):
             client.begin_rewrite(PlanKind.CLUSTERING, instant)
-    monkeypatch.setattr(withdrawal, "record_withdrawal", lambda *_: None)
+    monkeypatch.setattr(withdrawal, "record_withdrawal", lambda *_, **__: None)
     with trips.writer() as dead:
         assert "is withdrawn" in dead.roll_back(instant)
     timeline = trips.timeline()

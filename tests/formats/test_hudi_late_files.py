@@ -3,6 +3,7 @@
 
 import os
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -19,22 +20,29 @@ from lake.formats.hudi.pending import late_files
 from lake.formats.hudi.pending.actions import is_executed_by_writer
 from lake.formats.hudi.pending.late_files import (
     is_begun_by_writer,
+    read_instant_record,
     record_begin,
     record_beginning,
     record_commit,
     record_instant,
     record_path,
+    record_withdrawal,
 )
+from lake.formats.hudi.pending.request_copies import copy_request, write_back_requests
 from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
 from lake.formats.hudi.plans import compaction
+from lake.formats.hudi.plans.adoption import abort_adopted
 from lake.formats.hudi.plans.inflight_writers import publication_check
 from lake.formats.hudi.plans.publication import publish_plan
 from lake.formats.hudi.plans.withdrawal import remove_late_files, withdraw_instant, withdraw_plan
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.clocks import MAX_SKEW
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.plan import STAGED_WATCH_PERIOD, ClusteringGroup, Plan, PlanKind, RewriteOptions
 from lake.ports import PreparedPlan
+
+#: between ``T4`` and ``T5``
+AFTER = "20260101000004500"
 
 
 @pytest.fixture
@@ -147,6 +155,7 @@ def test_no_file_of_an_instant_is_deleted_because_a_clean_of_a_writer_has_the_sa
         (table.base / f".hoodie/{T4}.compaction.inflight").touch()
     else:
         table.complete(T4, "replacecommit", named)
+        record_commit(TableStorage(str(table.base)), T4)
     table.complete(T4, "clean")
     assert found(table) == []
     assert remove_late_files(without_java(table), [T4]) == []
@@ -178,18 +187,71 @@ def test_no_file_is_deleted_if_a_commit_of_a_writer_has_the_same_time(
     assert {ours, theirs} <= files(table)
 
 
-def test_a_withdrawal_deletes_no_file_of_a_write_that_began_at_the_same_millisecond(
-    table: ByHand, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_withdrawal_of_a_request_deletes_no_file_of_a_write_with_the_same_time(table: ByHand) -> None:
     noted(table, T3)
     table.request_compaction(T3, table.base_file(T2), [])
     pending = Timeline(TableStorage(str(table.base))).find(T3)
     assert pending is not None
     (table.base / f".hoodie/{T3}.deltacommit.inflight").touch()
     theirs = table.base_file(T3, "p/f-1")
-    monkeypatch.setattr(compaction, "withdraw_compaction", lambda *_: True)
     withdraw_instant(without_java(table), pending, ["p"])
     assert theirs in files(table)
+
+
+def begin_compaction(table: ByHand) -> Instant:
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    (table.base / f".hoodie/{T3}.compaction.inflight").touch()
+    storage = TableStorage(str(table.base))
+    record_begin(storage, T3, late_files._inflight_written_at(storage, Timeline(storage), T3))
+    begun = Timeline(storage).find(T3)
+    assert begun is not None
+    return begun
+
+
+@pytest.mark.parametrize("undo", ["withdrawal", "rollback of an adopted plan"])
+def test_begun_work_is_undone_without_hudi_beside_a_write_that_was_committed_with_the_same_time(
+    table: ByHand, undo: str
+) -> None:
+    begun = begin_compaction(table)
+    ours, theirs = table.base_file(T3, "p/f-0"), table.base_file(T3, "p/f-1")
+    table.complete(T3, "deltacommit", theirs)
+    if undo == "withdrawal":
+        assert withdraw_instant(without_java(table), begun, ["p"])
+    else:
+        assert abort_adopted(without_java(table), T3) == 1
+    left = {path.name for path in (table.base / ".hoodie").glob(f"{T3}*")}
+    requests = {f"{T3}.compaction.requested"} if undo != "withdrawal" else set()
+    assert left == {f"{T3}.deltacommit"} | requests
+    assert theirs in files(table)
+    assert ours not in files(table)
+
+
+@pytest.mark.parametrize("undo", ["withdrawal", "rollback of an adopted plan"])
+def test_begun_work_stays_until_the_end_of_a_write_with_the_same_time(table: ByHand, undo: str) -> None:
+    begun = begin_compaction(table)
+    (table.base / f".hoodie/{T3}.deltacommit.inflight").touch()
+    before = files(table) | {table.base_file(T3, "p/f-0"), table.base_file(T3, "p/f-1")}
+    waits = rf"waits for the end of deltacommit {T3}, which has the same time to the millisecond"
+    client = without_java(table)
+    with pytest.raises(Transient, match=waits):
+        _ = withdraw_instant(client, begun, ["p"]) if undo == "withdrawal" else abort_adopted(client, T3)
+    assert files(table) == before
+    assert Timeline(TableStorage(str(table.base))).find(T3, action="commit") == begun
+
+
+def test_the_markers_of_a_write_with_the_time_of_a_completed_plan_stay_until_it_ends(table: ByHand) -> None:
+    table.complete(T4, "commit", table.base_file(T4, "p/f-1"))
+    inflight = table.base / f".hoodie/{T4}.deltacommit.inflight"
+    inflight.touch()
+    marker = table.base / f".hoodie/.temp/{T4}/p/f-2.marker.CREATE"
+    marker.parent.mkdir(parents=True)
+    marker.touch()
+    assert remove_late_files(without_java(table), [T4]) == []
+    assert marker.exists()
+    inflight.unlink()
+    assert remove_late_files(without_java(table), [T4]) == []
+    assert not marker.exists()
 
 
 @pytest.mark.parametrize("marked", [False, True])
@@ -198,6 +260,7 @@ def test_the_rollback_guard_of_a_completed_instant_stays_when_its_late_markers_a
 ) -> None:
     table.complete(T4, "replacecommit", table.base_file(T4, "p/f-1"))
     storage = TableStorage(str(table.base))
+    record_commit(storage, T4)
     write_rollback_guard(storage, T4)
     guard = table.base / f".hoodie/.temp/{T4}/MARKERS.type"
     content = guard.read_bytes()
@@ -236,6 +299,71 @@ def test_nothing_is_deleted_if_its_owner_is_unknown(table: ByHand, monkeypatch: 
         assert found(table) == []
         assert remove_late_files(without_java(table), [T4]) == []
     assert name in files(table)
+
+
+def archive_commits(table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: Sequence[str]) -> None:
+    """Let the active timeline begin at ``T5``, and the archive have the commits of these times."""
+    (table.base / f".hoodie/{T2}.commit").unlink()
+    table.complete(T5, "commit", table.base_file(T5, "p/f-5"))
+
+    def rows(*_: object, times: Sequence[str] | None = None, **__: object) -> Iterator[ArchivedInstant]:
+        for at in archived if times is None else set(archived).intersection(times):
+            yield ArchivedInstant(time=at, completed_at=at, action="commit", plan=None, metadata={})
+
+    monkeypatch.setattr(Timeline, "archived", rows)
+
+
+@pytest.mark.parametrize("ended", ["committed", "committed and seen", "withdrawn"])
+def test_an_archive_that_may_have_lost_its_newest_file_does_not_show_that_an_instant_was_withdrawn(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch, ended: str
+) -> None:
+    """Whoever made the commit, no lakefold has recorded it; and the archive ends before it."""
+    storage = TableStorage(str(table.base))
+    name = table.base_file(T4, "p/f-1")
+    if ended == "committed and seen":
+        table.complete(T4, "replacecommit", name)
+        assert found(table) == [T4], "to record it"
+        assert remove_late_files(without_java(table), [T4]) == []
+        assert found(table) == []
+        (table.base / f".hoodie/{T4}.replacecommit").unlink()
+    elif ended == "withdrawn":
+        record_withdrawal(storage, T4, removed=True)
+    # A newer commit in the archive shows nothing if the archiver went on after the loss; the record does.
+    archive_commits(table, monkeypatch, [T2, AFTER] if ended == "committed and seen" else [T2])
+    assert name in {str(entry["path"]).rpartition("/")[2] for entry in table.slices()}, "it counts as archived"
+    assert found(table) == ([T4] if ended == "withdrawn" else [])
+    assert remove_late_files(without_java(table), [T4]) == ([f"p/{name}"] if ended == "withdrawn" else [])
+
+
+def test_an_older_commit_shows_nothing_while_a_savepoint_keeps_it_on_the_timeline(
+    table: ByHand, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writers with ``hoodie.archive.beyond.savepoint`` archive later commits."""
+    name = table.base_file(T4, "p/f-1")
+    (table.base / f".hoodie/{T2}.savepoint").touch()
+    monkeypatch.setattr(Timeline, "savepoints", lambda _: {})
+    assert found(table) == []
+    assert remove_late_files(without_java(table), [T4]) == []
+    (table.base / f".hoodie/{T2}.savepoint").unlink()
+    assert remove_late_files(without_java(table), [T4]) == [f"p/{name}"]
+
+
+def test_a_removed_instant_whose_request_is_written_back_no_longer_counts_as_removed(table: ByHand) -> None:
+    """A writer that began it at the same moment may commit it."""
+    storage = TableStorage(str(table.base))
+    noted(table, T3)
+    table.request_compaction(T3, table.base_file(T2), [])
+    request = table.base / f".hoodie/{T3}.compaction.requested"
+    pending = Timeline(storage).find(T3)
+    assert pending is not None
+    copy_request(storage, Timeline(storage), pending)
+    request.unlink()
+    record_withdrawal(storage, T3, removed=True)
+    (table.base / f".hoodie/{T3}.compaction.inflight").touch()
+    assert write_back_requests(storage, Timeline(storage)) == [T3]
+    known = read_instant_record(storage, T3)
+    assert known is not None
+    assert (request.exists(), known.removed) == (True, False)
 
 
 def test_files_written_after_the_withdrawal_of_a_commit_that_its_owner_rolled_back_are_deleted(

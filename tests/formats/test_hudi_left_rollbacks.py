@@ -20,6 +20,9 @@ from lake.formats.hudi.plans.rollback import finish_left_rollbacks
 from lake.formats.hudi.timeline.archive import ArchivedInstant
 from lake.formats.hudi.timeline.timeline import Timeline
 
+#: between ``T4`` and ``T5``
+AFTER = "20260101000004500"
+
 
 @pytest.fixture
 def table(tmp_path: Path) -> ByHand:
@@ -97,7 +100,7 @@ def test_a_damaged_archive_hides_no_late_files_and_its_rollbacks_are_tried_again
     assert found(table) == [T3]
 
 
-@pytest.mark.parametrize("archive", ["lost", "partly lost"])
+@pytest.mark.parametrize("archive", ["lost", "newest file lost", "partly lost"])
 def test_a_rollback_is_not_finished_if_the_archive_has_lost_its_target_whose_files_are_read(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, archive: str
 ) -> None:
@@ -109,10 +112,14 @@ def test_a_rollback_is_not_finished_if_the_archive_has_lost_its_target_whose_fil
     if archive == "lost":
         assert found(table) == []
         return
-    rows = [ArchivedInstant(time=T1, completed_at=T1, action="commit", plan=None, metadata=None)]
+    kept = [T1] if archive == "newest file lost" else [T1, AFTER]
+    rows = [ArchivedInstant(time=time, completed_at=time, action="commit", plan=None, metadata=None) for time in kept]
     monkeypatch.setattr(
-        Timeline, "archived", lambda *_, times=(T1,), **__: iter(row for row in rows if row.time in times)
+        Timeline, "archived", lambda *_, times=kept, **__: iter(row for row in rows if row.time in times)
     )
+    if archive == "newest file lost":
+        assert found(table) == []
+        return
     assert found(table) == [T3]
     with pytest.raises(Rejected, match=rf"rollback {T4} must not be finished: it would delete p/{committed}, which"):
         finish_left_rollbacks(without_java(table))

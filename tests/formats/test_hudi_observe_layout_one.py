@@ -65,3 +65,17 @@ def test_files_of_a_rollback_in_a_slice_have_an_owner_and_a_stray_base_file_has_
     verified = FORMAT.verify(ref(table.base), (), rows=False)
     assert verified.unowned == (f"p/{stray}",)
     assert verified.missing == ()
+
+
+def test_files_of_a_pending_write_are_not_listed_although_it_is_older_than_all_commits(tmp_path: Path) -> None:
+    """Of two first writes of a table, the one that began first still runs; or it was killed."""
+    table = ByHand(tmp_path / "t")
+    (table.base / f".hoodie/{T1}.commit.requested").touch()
+    (table.base / f".hoodie/{T1}.inflight").touch()
+    of_first = table.base_file(T1, "p/f-1")
+    base = table.base_file(T2)
+    table.complete(T2, "commit", base)
+    (only,) = table.slices()
+    assert only["path"] == f"p/{base}"
+    table.complete(T1, "commit", of_first)
+    assert {entry["path"] for entry in table.slices()} == {f"p/{base}", f"p/{of_first}"}

@@ -128,6 +128,17 @@ def test_a_rollback_that_deletes_an_input_is_waited_for_although_its_target_is_g
         check_preconditions(without_java(table), "committing", own=log)
 
 
+def test_no_row_of_a_file_is_copied_whose_writer_has_not_committed(table: ByHand) -> None:
+    """Hudi's readers read it if its writer, which was killed, is older than all commits; plans of writers name it."""
+    request(table, "commit", T2)
+    own = OwnInstant(time=T3, inputs=[f"p/{table.base_file(T1)}", f"p/{table.base_file(T2)}"])
+    why = (
+        rf"commit {T2}, which has written p/f-0_0-1-1_{T2}\.parquet, .* lakefold tables rollback t {T2}, rolls it back"
+    )
+    with pytest.raises(Transient, match=why):
+        check_preconditions(without_java(table), "committing", own=own)
+
+
 @pytest.mark.parametrize(
     "pending",
     [

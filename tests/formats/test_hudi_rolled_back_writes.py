@@ -7,9 +7,11 @@ timeline first, and deletes its files then. A restore looks at the timeline befo
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from hudi_writing import FORMAT, LOCK, NewTable, ignore
+from hudi_tables import rows, write
+from hudi_writing import FORMAT, LOCK, NewTable, Table, ignore
 from test_hudi_final_check import save
 
 from lake.errors import Conflict, LakefoldError, Rejected
@@ -17,6 +19,7 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.plan import PlanKind
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow]
+SIX = {"hoodie.write.table.version": "6", "hoodie.write.auto.upgrade": "false"}
 
 
 def begin_to_unwrite(client: HudiClient) -> Callable[[], None]:
@@ -64,11 +67,18 @@ def restore_begun(client: HudiClient, saved: str) -> Callable[[], None]:
     return end
 
 
-@pytest.mark.parametrize("kind", [PlanKind.CLUSTERING, PlanKind.COMPACTION])
+@pytest.mark.parametrize(
+    ("kind", "version"), [(PlanKind.CLUSTERING, "9"), (PlanKind.COMPACTION, "6"), (PlanKind.COMPACTION, "9")]
+)
 def test_a_table_is_refused_whose_restore_left_a_rewrite_that_completed_while_it_waited_for_the_lock(
-    table: NewTable, kind: PlanKind
+    table: NewTable, spark: Any, tmp_path: Path, kind: PlanKind, version: str
 ) -> None:
-    trips = table("mor", **LOCK)
+    if version == "9":
+        trips = table("mor", **LOCK)
+    else:
+        trips = Table(spark, tmp_path / "trips", LOCK | SIX)
+        write(rows(spark, 0, 60).coalesce(1), trips.base, merge_on_read=True, options=trips.options)
+        trips.upsert(0, 60, 1, "id % 5 = 1")
     before = trips.rows()
     saved = save(trips)
     trips.upsert(0, 60, 3)

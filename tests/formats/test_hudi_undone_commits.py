@@ -25,6 +25,7 @@ from lake.errors import CommitLost, Rejected, Transient
 from lake.formats.hudi import FORMAT
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.read import undone_commits
+from lake.formats.hudi.read.unsafe_commits import describe_unrestored_rewrites
 from lake.formats.hudi.timeline.timeline import Timeline
 from lake.model import Concurrency, FileSlice
 from lake.plan import ClusteringGroup, Plan, PlanKind, PlanState, RewriteOptions, SupersededVersion
@@ -285,3 +286,28 @@ def test_a_missing_file_keeps_the_replaced_files_of_its_commit_in_all_partitions
     reasons = set(FORMAT.deletion_blockers(table.ref, versions).values())
     assert len(reasons) == 1
     assert f"its file p/{table.output} is gone" in str(reasons)
+
+
+def write_plan(table: ByHand, name: str, record: dict[str, Any], *fields: dict[str, Any]) -> None:
+    buffer = io.BytesIO()
+    schema = {"type": "record", "name": "plan", "fields": list(fields)}
+    fastavro.writer(buffer, fastavro.parse_schema(schema), [record])
+    (table.base / ".hoodie" / name).write_bytes(buffer.getvalue())
+
+
+def restore_to(table: ByHand, saved: str) -> None:
+    """A completed restore at ``T5`` to a savepoint of ``saved``."""
+    field = {"name": "savepointToRestoreTimestamp", "type": "string"}
+    write_plan(table, f"{T5}.restore.requested", {"savepointToRestoreTimestamp": saved}, field)
+    (table.base / f".hoodie/{T5}.restore").write_text("{}")
+
+
+@pytest.mark.parametrize("saved", [T2, T4])
+def test_the_times_of_a_copied_tables_files_do_not_show_that_a_restore_left_a_compaction(
+    table: Compacted, saved: str
+) -> None:
+    table.complete(T4, "deltacommit", table.log_file(T3, 1))
+    os.utime(table.base / f".hoodie/{T3}.commit", (time.time() + 60,) * 2)  # copied last
+    restore_to(table, saved)
+    left = list(describe_unrestored_rewrites(table.seen()[1]))
+    assert len(left) == (saved == T2), left

@@ -232,6 +232,7 @@ class HudiWriter:
         """See ``RemovesStragglers``."""
         with translated_errors(self.table, "opening the table"):
             client = self._open()
+        cleaning.withdraw_abandoned_cleans(client)
         cleaning.hold_back_passed_replacements(client)
         return withdrawal.remove_late_files(client, instants)
 

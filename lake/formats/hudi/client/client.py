@@ -472,7 +472,7 @@ class HudiClient:
             java = self._begin(kind, instant)
         except Exception as error:
             if is_begun_before(error):
-                record_withdrawal(self.storage, instant)
+                record_withdrawal(self.storage, instant, removed=False)
             elif not is_unanswered(error):
                 self._record_begin(self.inflight_file)
             raise

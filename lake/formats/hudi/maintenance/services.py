@@ -89,6 +89,9 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
     timeline = check_preconditions(client, _ROLLING_BACK, is_withdrawal=True)
     if (running := find_running_rollback(client.table, client.storage, timeline)) is not None:
         return f"nothing is rolled back: another process is executing rollback {running.time}"
+    writes = [instant for instant in timeline.pending if instant.kind in COMMIT_ACTIONS]
+    if (other := _find_write_of_same_time(timeline, writes)) is not None:
+        return f"nothing is rolled back: {other}"
     before = {instant.time for instant in timeline.pending}
     java = client.new_unlocked_client({"hoodie.clean.failed.writes.policy": "LAZY"})
     try:
@@ -97,6 +100,14 @@ def _roll_back_failed_writes(client: HudiClient) -> str | None:
         java.close()
     rolled_back = sorted(before - {instant.time for instant in client.read_timeline().pending})
     return f"rolled back {', '.join(rolled_back)}, whose writers died" if rolled_back else None
+
+
+def _find_write_of_same_time(timeline: Timeline, writes: Sequence[Instant]) -> str | None:
+    """Return why Hudi must not roll ``writes`` back, None if it may: it could take another commit for one of them."""
+    for write in writes:
+        for other in timeline.find_other_commits(write.time, write.action):
+            return f"{other.kind} {other.time} has the time of {write.kind} {write.time}, and Hudi may undo either"
+    return None
 
 
 def _run_clean_policy(client: HudiClient, retained: Sequence[SupersededVersion], retention: timedelta) -> str | None:
@@ -257,6 +268,8 @@ def roll_back_instant(client: HudiClient, time: str) -> str:
                 f"{client.table.name}: {instant.kind} {time} is not a write; Hudi ends a pending {instant.kind} with "
                 "its next one"
             )
+        if (other := _find_write_of_same_time(timeline, [instant])) is not None:
+            raise Rejected(f"{client.table.name}: {instant.kind} {time} is not rolled back: {other}")
         check_preconditions(
             client, _ROLLING_BACK, is_withdrawal=True, check=unchanged_instant_check(client, instant, _ROLLING_BACK)
         )

@@ -38,7 +38,7 @@ class InflightFile:
 
     def _find_inflight_file(self) -> tuple[str, datetime] | None:
         timeline = Timeline(self._storage)
-        instant = timeline.find(self.instant)
+        instant = timeline.find_rewrite(self.instant)
         if instant is None or instant.inflight_file is None:
             return None
         path = f"{timeline.directory}/{instant.inflight_file}"

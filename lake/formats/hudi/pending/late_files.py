@@ -61,13 +61,15 @@ class InstantRecord:
 
     ``begun_at`` is the time of the inflight file with which lakefold last began the instant, None before the first
     begin, and ``_BEGINNING`` while lakefold begins it. ``committed`` is True if lakefold saw the instant completed and
-    has not seen it pending again.
+    has not seen it pending again. ``removed`` is True if lakefold removed the instant from the timeline while it was
+    pending: it can't have completed since.
     """
 
     instant: str
     partitions: tuple[str, ...]
     begun_at: str | None = None
     committed: bool = False
+    removed: bool = False
 
 
 def record_path(instant: str) -> str:
@@ -110,18 +112,22 @@ def record_begin(storage: TableStorage, instant: str, written_at: datetime | Non
 
 
 def record_pending(storage: TableStorage, instant: str) -> None:
-    """Record that ``instant`` is not committed; call it under the lock, which shows that it is pending.
+    """Record that ``instant`` is pending, neither committed nor removed; call it under the lock.
 
-    An instant that lakefold committed is pending again if its owner has rolled the commit back.
+    An instant that lakefold committed is pending again if its owner has rolled the commit back. An instant that
+    lakefold removed is pending again if a writer began it at that moment.
     """
     known = read_instant_record(storage, instant)
-    if known is not None and known.committed:
-        _write_instant_record(storage, replace(known, committed=False))
+    if known is not None and (known.committed or known.removed):
+        _write_instant_record(storage, replace(known, committed=False, removed=False))
 
 
-def record_withdrawal(storage: TableStorage, instant: str) -> None:
-    """Record that ``instant`` has just been withdrawn, which restarts the checks; call it under the lock."""
-    _change_record(storage, instant, begun_at=None)
+def record_withdrawal(storage: TableStorage, instant: str, *, removed: bool) -> None:
+    """Record that ``instant`` has just been withdrawn, which restarts the checks; call it under the lock.
+
+    ``removed`` is True if the instant is no longer on the timeline.
+    """
+    _change_record(storage, instant, begun_at=None, removed=removed)
 
 
 def record_commit(storage: TableStorage, instant: str) -> None:
@@ -168,7 +174,7 @@ def is_begun_by_writer(storage: TableStorage, timeline: Timeline, instant: str) 
 
 
 def find_instants_with_late_files(table: TableRef, storage: TableStorage, timeline: Timeline) -> list[str]:
-    """Return the ended instants with late files or markers, among the instants that are due for a check.
+    """Return the ended instants with late files, markers or an unrecorded commit, among the instants due for a check.
 
     Instants that a writer executes are checked every time. Needs no lock, so nothing may be deleted without a second
     check under the lock.
@@ -185,13 +191,26 @@ def find_instants_with_late_files(table: TableRef, storage: TableStorage, timeli
         if age > STAGED_WATCH_PERIOD or not _is_due(key, noted_at, age):
             continue
         known = read_instant_record(storage, time)
-        if known is not None and (list_late_files(table, storage, timeline, known) or has_markers(storage, time)):
+        if known is not None and (
+            list_late_files(table, storage, timeline, known)
+            or has_markers(storage, time)
+            or is_unrecorded_commit(timeline, known)
+        ):
             found.append(time)  # checked again until it has no late file
             continue
         if len(_last_checks) >= _MAX_LAST_CHECKS:
             _last_checks.clear()
         _last_checks[key] = noted_at, age
     return found
+
+
+def is_unrecorded_commit(timeline: Timeline, record: InstantRecord) -> bool:
+    """True if the recorded instant has completed on the active timeline, and the record does not show that.
+
+    A writer has executed lakefold's plan, or lakefold was killed after its commit.
+    """
+    at_time = [one for one in timeline.instants if one.time == record.instant and one.action in COMMIT_ACTIONS]
+    return not record.committed and len(at_time) == 1 and not at_time[0].pending
 
 
 def _has_late_files(table: TableRef, storage: TableStorage, timeline: Timeline, time: str) -> bool:
@@ -261,9 +280,9 @@ def _committed_files(
     if by_action:
         return _files_named_in(next(iter(by_action.values()))) if len(by_action) == 1 else None
     if is_of_earlier_table:
-        is_uncommitted = oldest_archived(timeline) < record.instant
+        is_uncommitted = min(_archived_times(timeline), default="") < record.instant
     else:
-        is_uncommitted = not record.committed and is_covered_by_archive(timeline, record.instant)
+        is_uncommitted = not record.committed and (record.removed or is_covered_by_timelines(timeline, record.instant))
     return frozenset(path for paths in timeline.savepoints().values() for path in paths) if is_uncommitted else None
 
 
@@ -271,20 +290,24 @@ def _files_named_in(metadata: dict[str, object] | None) -> frozenset[str] | None
     return None if metadata is None else frozenset(str(stat.get("path")) for _, stat in write_stats(metadata))
 
 
-def is_covered_by_archive(timeline: Timeline, instant: str) -> bool:
-    """True if the archived timeline would contain the archived ``instant`` if the instant had completed.
+def is_covered_by_timelines(timeline: Timeline, instant: str) -> bool:
+    """True if the active or the archived timeline would contain ``instant`` if it had completed.
 
-    Hudi archives the oldest commits first. If no commit is archived, or the archive was deleted, an older commit on the
-    active timeline shows the same.
+    Hudi archives the oldest commits first. Older and newer commits in the archive show that the archive has not lost
+    the instant. If there are only older ones, the newest file of the archive may be lost. Then an older commit on the
+    active timeline shows that the instant was not archived, unless a savepoint keeps that commit: Hudi may archive
+    later commits then.
     """
-    oldest = oldest_archived(timeline)
-    return oldest < instant if oldest else any(commit.time < instant for commit in timeline.commits)
+    archived = _archived_times(timeline)
+    if max(archived, default="") > instant:
+        return min(archived) < instant
+    saved = {savepoint.time for savepoint in timeline.completed_savepoints}
+    return any(commit.time < instant and commit.time not in saved for commit in timeline.commits)
 
 
-def oldest_archived(timeline: Timeline) -> str:
-    """Return the time of the oldest archived commit; '' if there is none. Reads the archive."""
-    archived = timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False)
-    return min((entry.time for entry in archived), default="")
+def _archived_times(timeline: Timeline) -> frozenset[str]:
+    """Return the times of all archived commits. Reads the archive."""
+    return frozenset(entry.time for entry in timeline.archived(COMMIT_ACTIONS, plans=False, metadata=False))
 
 
 def list_files_of_instant(storage: TableStorage, time: str, partitions: Collection[str]) -> list[str]:
@@ -297,6 +320,19 @@ def list_files_of_instant(storage: TableStorage, time: str, partitions: Collecti
     return [path for path, file in files if file is not None and not file.is_log and file.instant == time]
 
 
+def without_files_of_others(timeline: Timeline, time: str, action: str, paths: Collection[str]) -> list[str]:
+    """Return those of ``paths``, base files of ``time``, that only the instant with ``action`` can have written.
+
+    List the files before the timeline. A writer before Hudi 1.0 chooses times without a lock, so its write may have the
+    time of a plan. The names of their files don't differ; only the completed write shows which files are its own.
+    """
+    left = list(paths)
+    for other in timeline.find_other_commits(time, action):
+        named = None if other.pending else _files_named_in(timeline.commit_metadata(other))
+        left = [] if named is None else [path for path in left if path not in named]
+    return left
+
+
 def _list_instant_records(storage: TableStorage) -> Iterator[tuple[str, datetime]]:
     for info in storage.children(DIRECTORY):
         if info.type == pafs.FileType.File and info.base_name.endswith(".json"):
@@ -304,7 +340,7 @@ def _list_instant_records(storage: TableStorage) -> Iterator[tuple[str, datetime
 
 
 def _inflight_written_at(storage: TableStorage, timeline: Timeline, instant: str) -> datetime | None:
-    found = timeline.find(instant)
+    found = timeline.find_rewrite(instant)
     if found is None or found.inflight_file is None:
         return None
     info = storage.info(f"{timeline.directory}/{found.inflight_file}")

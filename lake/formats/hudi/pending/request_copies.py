@@ -14,7 +14,7 @@ installation.
 from collections.abc import Iterator
 
 from lake.formats.hudi.files.storage import TableStorage
-from lake.formats.hudi.pending.late_files import request_copy_path
+from lake.formats.hudi.pending.late_files import record_pending, request_copy_path
 from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline
 
 _INFLIGHT, _REQUESTED = ".inflight", ".requested"
@@ -50,4 +50,5 @@ def write_back_request(storage: TableStorage, timeline: Timeline, instant: str, 
     """Write the request of ``instant`` back from its copy, as the file ``name``; call it under the lock."""
     copy = request_copy_path(instant)
     storage.write(f"{timeline.directory}/{name}", storage.read(copy))
+    record_pending(storage, instant)
     storage.delete(copy)

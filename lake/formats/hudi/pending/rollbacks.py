@@ -16,7 +16,7 @@ from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.pending.heartbeats import has_live_heartbeat
-from lake.formats.hudi.pending.late_files import is_covered_by_archive, read_instant_record
+from lake.formats.hudi.pending.late_files import is_covered_by_timelines, read_instant_record
 from lake.formats.hudi.pending.retries import is_try_due, record_failed_try
 from lake.formats.hudi.timeline.archive import ArchiveUnreadable
 from lake.formats.hudi.timeline.timeline import Instant, Timeline
@@ -114,7 +114,7 @@ def _list_without_target(timeline: Timeline) -> Iterator[LeftRollback]:
 
 def _is_unarchived(timeline: Timeline, left: LeftRollback) -> bool:
     """True if the target of ``left`` was removed and not archived, by the archive, which is read for this."""
-    return not _is_archived(timeline, left) and is_covered_by_archive(timeline, left.target)
+    return not _is_archived(timeline, left) and is_covered_by_timelines(timeline, left.target)
 
 
 def _is_archived(timeline: Timeline, left: LeftRollback) -> bool:

@@ -26,7 +26,12 @@ from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import is_executed_by_writer, is_writer_alive, plan_kind
 from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, refuse_live_attempts
-from lake.formats.hudi.pending.late_files import list_files_of_instant, record_instant, record_withdrawal
+from lake.formats.hudi.pending.late_files import (
+    list_files_of_instant,
+    record_instant,
+    record_withdrawal,
+    without_files_of_others,
+)
 from lake.formats.hudi.plans.compaction import check_compaction_inputs
 from lake.formats.hudi.plans.input_checks import input_paths, read_live_slices, require_outputs, stale_reason
 from lake.formats.hudi.plans.preconditions import OwnInstant, check_preconditions, unchanged_instant_check
@@ -156,15 +161,16 @@ def abort_adopted(
             )
             partitions = {entry.partition for entry in planned_slices(plan)}
             if begun:
-                roll_back_rewrite(client, time, kind)
+                roll_back_rewrite(client, instant, kind, partitions)
             # The files are listed before the state is read, so they include no file of a writer that begins the instant
             # now.
             files = list_files_of_instant(client.storage, time, partitions)
-            after = client.read_timeline().find(time, action=ACTION_OF_KIND[kind])
+            now = client.read_timeline()
+            after = now.find(time, action=ACTION_OF_KIND[kind])
             if after is not None and after.state is InstantState.REQUESTED:
-                for path in files:
+                for path in without_files_of_others(now, time, ACTION_OF_KIND[kind], files):
                     client.remove_file(path)
-            record_withdrawal(client.storage, time)
+            record_withdrawal(client.storage, time, removed=False)
             delete_ended_attempts(client.storage, time)
             return int(begun)
     return 0

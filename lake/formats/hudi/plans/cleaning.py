@@ -10,14 +10,15 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from lake.errors import LakefoldError, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.files.names import relative_path
+from lake.formats.hudi.files.storage import TableStorage
 from lake.formats.hudi.jvm.errors import translated_errors
-from lake.formats.hudi.pending.retries import record_failed_try, record_success
+from lake.formats.hudi.pending.retries import is_try_due, record_failed_try, record_success
 from lake.formats.hudi.plans.clean_bounds import (
     CORRECTION,
     MAX_PUBLICATION_DELAY,
@@ -42,6 +43,9 @@ from lake.units import format_duration
 
 log = logging.getLogger(__name__)
 _CLEANING = "cleaning"
+_WITHDRAWING = "withdrawing a clean"
+#: a clean by lakefold holds the table's lock; if it is pending for longer than this, its process probably died
+_MAX_CLEAN_DURATION = timedelta(minutes=1)
 #: maximum number of files of one clean plan: the table's lock is held while they are deleted
 MAX_FILES_PER_CLEAN = 1000
 #: how long a commit waits for the end of a clean by another process
@@ -127,6 +131,37 @@ def withdraw_pending_cleans(client: HudiClient, timeline: Timeline) -> bool:
             clean_files(client, now, deleted, read_cleaner_progress(now), superseded_by=newest)
         withdraw_clean(client, timeline, clean)
     return bool(pending)
+
+
+def find_abandoned_cleans(storage: TableStorage, timeline: Timeline) -> list[str]:
+    """Return the pending cleans by lakefold that have been pending for longer than a clean takes. Needs no lock.
+
+    Writers' cleaners execute every pending clean, whatever has happened to the table since it was planned: its owner
+    may have rolled back the commit that replaced the files, or have saved them. Returns none if the withdrawal failed,
+    until its next try is due.
+    """
+    if not is_try_due(storage, _WITHDRAWING):
+        return []
+    now = datetime.now(UTC)
+    return [
+        clean.instant.time
+        for clean in list_pending_cleans(timeline)
+        if now - (timeline.modified_at(clean.instant.requested_file) or now) > _MAX_CLEAN_DURATION
+    ]
+
+
+def withdraw_abandoned_cleans(client: HudiClient) -> None:
+    """Withdraw the cleans of ``find_abandoned_cleans``. If that fails, the next try is delayed."""
+    if not find_abandoned_cleans(client.storage, client.read_timeline()):
+        return
+    try:
+        with translated_errors(client.table, _WITHDRAWING), client.locked(_WITHDRAWING):
+            withdraw_pending_cleans(client, client.read_timeline())
+    except LakefoldError:
+        record_failed_try(client.storage, _WITHDRAWING)
+        raise
+    record_success(client.storage, _WITHDRAWING)
+    log.warning("%s: a cleaner was killed and had left its plan; the plan is withdrawn", client.table.name)
 
 
 def hold_back_archival(client: HudiClient, timeline: Timeline, instant: str, partition: str) -> None:
@@ -232,9 +267,6 @@ def publish_clean(
         fence=fence,
     )
     client.meta.getActiveTimeline().saveToCleanRequested(requested, client.option_of(plan))
-
-
-_WITHDRAWING = "withdrawing a clean"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -229,7 +229,7 @@ def withdraw_compaction(client: HudiClient, instant: Instant, partitions: Collec
     """
     begun = instant.state is InstantState.INFLIGHT
     if begun:
-        roll_back_rewrite(client, instant.time, PlanKind.COMPACTION)
+        roll_back_rewrite(client, instant, PlanKind.COMPACTION, partitions)
     after = client.read_timeline().find(instant.time, action=instant.action)
     if after is None or after.state is not InstantState.REQUESTED:
         return begun

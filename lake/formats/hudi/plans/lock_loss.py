@@ -21,6 +21,7 @@ from collections.abc import Sequence
 from lake.errors import CommitLost, CommitUnknown, Conflict, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translate_error
+from lake.formats.hudi.pending.late_files import record_withdrawal
 from lake.formats.hudi.plans.inflight_writers import find_inflight_writer
 from lake.formats.hudi.plans.input_checks import find_pending_groups
 from lake.formats.hudi.plans.preconditions import check_preconditions
@@ -94,7 +95,10 @@ def _withdraw_rolled_back(client: HudiClient, prepared: PreparedPlan, text: str)
     """
     plan = prepared.plan
     client.meta.reloadActiveTimeline()
-    pending = next((one for one in client.read_timeline().pending if one.time == prepared.instant), None)
+    found = [one for one in client.read_timeline().instants if one.time == prepared.instant]
+    if not found:
+        record_withdrawal(client.storage, prepared.instant, removed=True)
+    pending = next((one for one in found if one.pending), None)
     if pending is None or plan.adopted_instant is not None:
         return
     client.assert_lock_held(_VERIFYING)
@@ -125,6 +129,8 @@ def _describe_writers(lost: Sequence[Instant]) -> str:
 def _rollback_obstacle(client: HudiClient, timeline: Timeline, commit: Instant, prepared: PreparedPlan) -> str | None:
     """Return why ``commit`` can't be rolled back without losing later commits; None if it can."""
     made = {wrote.group_id for wrote in read_commit_changes(timeline.commit_metadata(commit)).written_files or ()}
+    for other in timeline.find_other_commits(commit.time, commit.action):
+        return f"{other.kind} {other.time} has the same time"
     for instant in timeline.commits:
         if instant.time == commit.time:
             continue

@@ -49,10 +49,11 @@ from lake.formats.hudi.timeline.clocks import (
     writer_clock_offset,
     zone_difference,
 )
-from lake.formats.hudi.timeline.timeline import Instant, Timeline
+from lake.formats.hudi.timeline.timeline import COMMIT_ACTIONS, Instant, Timeline
 
 PUBLISHING = "publishing a plan"
 _ATTEMPTS = 5
+_BASE_FILE_SUFFIX = ".parquet"
 #: the smallest assumed difference between two clocks: a file system's clock advances in steps, and a file's time and
 #: lakefold's are not taken at the same moment
 _MIN_SKEW = timedelta(milliseconds=100)
@@ -219,6 +220,11 @@ def _exclusion_reason(
         return "which restores the table to an earlier state"
     if instant.kind == "savepoint" and not is_withdrawal:
         return "which is about to name the files to keep"
+    if instant.action in COMMIT_ACTIONS and instant.time != completed_instant:
+        # A log of layout 1 is named after its base file, or after a pending compaction.
+        bases = (path for path in inputs if timeline.layout != 1 or path.endswith(_BASE_FILE_SUFFIX))
+        if path := next((path for path in sorted(bases) if _is_written_by(path, instant.time)), None):
+            return f"which has written {path}, has not committed it, and may be rolled back"
     if instant.kind == "rollback":
         plan = timeline.plan(instant)
         if plan is None:
@@ -257,6 +263,8 @@ def _how_to_finish(name: str, timeline: Timeline, instant: Instant) -> str:
         return "restore to the same savepoint again"
     if instant.kind == "rollback":
         return _how_to_finish_rollback(name, timeline, instant)
+    if instant.action in COMMIT_ACTIONS:
+        return f"the next write of the table's writer, or lakefold tables rollback {name} {instant.time}, rolls it back"
     file = instant.inflight_file or instant.requested_file
     return f"delete {timeline.storage.display_path(f'{timeline.directory}/{file}')}"
 

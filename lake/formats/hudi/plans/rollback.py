@@ -2,11 +2,17 @@
 """Hudi's own rollback of the begun work of a pending clustering or compaction."""
 
 import logging
+from collections.abc import Collection
 from typing import Any
 
 from lake.errors import LakefoldError, Rejected, Transient
 from lake.formats.hudi.client.client import HudiClient
 from lake.formats.hudi.jvm.errors import translated_errors
+from lake.formats.hudi.pending.late_files import (
+    list_files_of_instant,
+    record_withdrawal,
+    without_files_of_others,
+)
 from lake.formats.hudi.pending.retries import record_failed_try
 from lake.formats.hudi.pending.rollbacks import (
     LeftRollback,
@@ -19,18 +25,24 @@ from lake.formats.hudi.plans.preconditions import (
     refuse_running_rollback,
 )
 from lake.formats.hudi.read.slices import is_listed_by_metadata_table, list_latest_slices
-from lake.formats.hudi.timeline.timeline import Timeline
+from lake.formats.hudi.timeline.timeline import Instant, Timeline
 from lake.plan import PlanKind
 
 log = logging.getLogger(__name__)
 _FINISHING = "finishing a rollback"
 
 
-def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
+def roll_back_rewrite(client: HudiClient, instant: Instant, kind: PlanKind, partitions: Collection[str]) -> None:
     """Roll an inflight rewrite back to requested by Hudi's own rollback; continues an interrupted rollback.
 
-    The caller has checked that no writer is executing that rollback (``unchanged_instant_check``).
+    The caller has checked that no writer is executing that rollback (``unchanged_instant_check``). If a completed write
+    has the time of the rewrite, Hudi's rollback is not used (``roll_back_beside_commit``).
     """
+    time = instant.time
+    refuse_inflight_other(client, instant, "rolling back a rewrite")
+    if client.read_timeline().find_other_commits(time, instant.action):
+        roll_back_beside_commit(client, instant, partitions)
+        return
     service = client.write_client.getTableServiceClient()
     table = client.jvm.org.apache.hudi.table.HoodieSparkTable.create(client.write_config, client.context)
     known = _constant_function(client, service.getPendingRollbackInfo(client.meta, time, False))
@@ -40,6 +52,34 @@ def roll_back_rewrite(client: HudiClient, time: str, kind: PlanKind) -> None:
         inflight = client.meta.getInstantGenerator().getCompactionInflightInstant(time)
         method = "rollbackInflightCompaction"
     client.bundle.roll_back_rewrite(service, getattr(table, method), inflight, known)
+    client.meta.reloadActiveTimeline()
+
+
+def refuse_inflight_other(client: HudiClient, instant: Instant, doing: str) -> None:
+    """Raise Transient if an inflight write has the time of the begun rewrite ``instant``.
+
+    Only after the end of that write its files can be distinguished from those of the rewrite.
+    """
+    for other in client.read_timeline().find_other_commits(instant.time, instant.action):
+        if other.pending:
+            raise Transient(
+                f"{client.table.name}: {doing} waits for the end of {other.kind} {other.time}, which has the same time "
+                "to the millisecond, so that the files of the two can't be told apart. If its writer is dead, the "
+                "table's next write rolls it back"
+            )
+
+
+def roll_back_beside_commit(client: HudiClient, instant: Instant, partitions: Collection[str]) -> None:
+    """Roll an inflight rewrite back to requested, without Hudi, if a completed write has the same time.
+
+    Hudi's rollback would delete every file with that time in its name, those of the write included. Call it under the
+    lock.
+    """
+    files = list_files_of_instant(client.storage, instant.time, partitions)
+    timeline = client.read_timeline()
+    for path in without_files_of_others(timeline, instant.time, instant.action, files):
+        client.remove_file(path)
+    client.remove_file(f"{timeline.directory}/{instant.inflight_file}")
     client.meta.reloadActiveTimeline()
 
 
@@ -89,6 +129,7 @@ def finish_rollback(client: HudiClient, left: LeftRollback) -> None:
     check_preconditions(client, _FINISHING, is_withdrawal=True, check=check)
     table.rollback(client.context, left.instant.time, target, False, True)
     client.meta.reloadActiveTimeline()
+    record_withdrawal(client.storage, left.target, removed=True)
 
 
 def _refuse_live_files(client: HudiClient, left: LeftRollback) -> None:

@@ -11,19 +11,23 @@ from lake.formats.hudi.jvm.errors import translated_errors
 from lake.formats.hudi.pending.actions import is_executed_by_writer
 from lake.formats.hudi.pending.attempt_files import RunningAttempt, delete_ended_attempts, list_attempts
 from lake.formats.hudi.pending.late_files import (
+    is_unrecorded_commit,
     list_files_of_instant,
     list_late_files,
     read_instant_record,
+    record_commit,
     record_pending,
     record_withdrawal,
+    without_files_of_others,
 )
 from lake.formats.hudi.pending.request_copies import copy_request
 from lake.formats.hudi.pending.rollback_guard import has_markers, write_rollback_guard
 from lake.formats.hudi.plans import compaction
 from lake.formats.hudi.plans.preconditions import check_preconditions, unchanged_instant_check
 from lake.formats.hudi.plans.requests import delete_request, write_back_lost_requests
-from lake.formats.hudi.plans.rollback import finish_left_rollbacks
+from lake.formats.hudi.plans.rollback import finish_left_rollbacks, refuse_inflight_other, roll_back_beside_commit
 from lake.formats.hudi.timeline.timeline import (
+    COMMIT_ACTIONS,
     PLAN_KEY,
     Instant,
     InstantState,
@@ -87,16 +91,19 @@ def withdraw_instant(client: HudiClient, instant: Instant, partitions: Collectio
     Returns True if it was rolled back or removed from the timeline. Files in other directories than ``partitions`` are
     not looked for, except by Hudi's rollback.
     """
+    if instant.state is InstantState.INFLIGHT:
+        refuse_inflight_other(client, instant, _WITHDRAWING)
     record_pending(client.storage, instant.time)
     copy_request(client.storage, client.read_timeline(), instant)
     if instant.kind == "compaction":
         withdrawn = compaction.withdraw_compaction(client, instant, partitions)
     else:
-        withdrawn = _withdraw_clustering(client, instant)
+        withdrawn = _withdraw_clustering(client, instant, partitions)
     _remove_remaining_files(client, instant, partitions)
     # Hudi's rollback of a begun rewrite deletes the request without a check of the inflight file.
     write_back_lost_requests(client)
-    record_withdrawal(client.storage, instant.time)
+    is_removed = client.read_timeline().find(instant.time, action=instant.action) is None
+    record_withdrawal(client.storage, instant.time, removed=is_removed)
     return withdrawn
 
 
@@ -108,13 +115,14 @@ def retract_publication(client: HudiClient, time: str, partitions: Collection[st
     without it, and lakefold's own lock, which is verified, excludes every other lakefold.
     """
     client.assert_lakefold_lock_held(_WITHDRAWING)
-    instant = client.read_timeline().find(time)
+    instant = client.read_timeline().find_rewrite(time)
     if instant is None or instant.state is not InstantState.REQUESTED:
         return
     if instant.kind == "compaction":
-        compaction.delete_unneeded_request(client, instant, partitions)
+        is_removed = compaction.delete_unneeded_request(client, instant, partitions)
     else:
-        delete_request(client, instant, client.bundle.requested_clustering(client.meta, time))
+        is_removed = delete_request(client, instant, client.bundle.requested_clustering(client.meta, time))
+    record_withdrawal(client.storage, time, removed=is_removed)
 
 
 def remove_late_files(client: HudiClient, instants: Collection[str]) -> list[str]:
@@ -152,10 +160,12 @@ def is_work_of_other_attempt(
     return last.attempt.plan_id != plan_id or (epoch is not None and last.attempt.epoch > epoch and last.is_alive)
 
 
-def _withdraw_clustering(client: HudiClient, instant: Instant) -> bool:
+def _withdraw_clustering(client: HudiClient, instant: Instant, partitions: Collection[str]) -> bool:
     """Roll back a pending clustering and remove it from the timeline. Returns True if it was rolled back or removed."""
     begun = instant.state is InstantState.INFLIGHT
-    if begun and not client.write_client.purgePendingClustering(instant.time):
+    if begun and client.read_timeline().find_other_commits(instant.time, instant.action):
+        roll_back_beside_commit(client, instant, partitions)
+    elif begun and not client.write_client.purgePendingClustering(instant.time):
         raise Transient(f"{client.table.name}: Hudi did not withdraw the inflight clustering {instant.time}")
     client.meta.reloadActiveTimeline()
     after = client.read_timeline().find(instant.time, action="replacecommit")
@@ -170,10 +180,8 @@ def _remove_remaining_files(client: HudiClient, instant: Instant, partitions: Co
     files = list_files_of_instant(client.storage, instant.time, partitions)
     now = client.read_timeline()
     after = now.find(instant.time, action=instant.action)
-    if (after is None or after.state is InstantState.REQUESTED) and not now.find_other_commit(
-        instant.time, instant.action
-    ):
-        for path in files:
+    if after is None or after.state is InstantState.REQUESTED:
+        for path in without_files_of_others(now, instant.time, instant.action, files):
             client.remove_file(path)
 
 
@@ -193,7 +201,10 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
     client.assert_lock_held(_DELETING_LATE_FILES)
     for path in paths:
         client.remove_file(path)
-    if (instant is None or not instant.pending) and has_markers(client.storage, time):
+    if is_unrecorded_commit(timeline, known):
+        record_commit(client.storage, time)
+    is_pending = any(one.time == time and one.action in COMMIT_ACTIONS for one in timeline.pending)
+    if not is_pending and has_markers(client.storage, time):
         client.remove_directory(f"{MARKER_DIRECTORY}/{time}")
         if instant is not None and client.optimistic and client.has_metadata_table:
             write_rollback_guard(client.storage, time)
@@ -203,7 +214,8 @@ def _remove_late_files_of(client: HudiClient, timeline: Timeline, time: str) -> 
 def remove_data_files(
     client: HudiClient, time: str, partitions: Collection[str], excluded: Collection[str] = ()
 ) -> None:
-    """Delete the base files, except ``excluded``, that the uncommitted instant ``time`` wrote in ``partitions``."""
-    for path in list_files_of_instant(client.storage, time, partitions):
+    """Delete the base files, except ``excluded``, that the begun clustering ``time`` wrote in ``partitions``."""
+    files = list_files_of_instant(client.storage, time, partitions)
+    for path in without_files_of_others(client.read_timeline(), time, "replacecommit", files):
         if path not in excluded:
             client.remove_file(path)

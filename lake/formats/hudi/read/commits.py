@@ -2,7 +2,6 @@
 """The commits of lakefold's plans, and the writers' commits that overlap them."""
 
 from collections.abc import Collection, Hashable, Mapping
-from datetime import timedelta
 from typing import Any
 
 from lake.formats.hudi.files.storage import TableStorage
@@ -121,10 +120,6 @@ def pending_plan_ids(timeline: Timeline) -> dict[str, str]:
     return {time: plan_id for time, plan_id in named.items() if plan_id is not None}
 
 
-#: a file whose modification time differs by more from the time in its name counts as a copy
-_MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
-
-
 def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
     """Return the foreign commits of the active timeline that overlapped a lakefold plan, oldest first.
 
@@ -133,7 +128,7 @@ def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
     own_commits: list[tuple[Instant, str, str]] = []
     other_commits: list[tuple[Instant, str]] = []
     for instant in timeline.commits:
-        end, plan_id = _completion_time(timeline, instant), plan_id_of(timeline, instant)
+        end, plan_id = timeline.known_completion(instant), plan_id_of(timeline, instant)
         if end is not None and plan_id is None:
             other_commits.append((instant, end))
         elif end is not None and plan_id is not None and _is_published_by_lakefold(timeline, instant):
@@ -149,14 +144,3 @@ def find_overlaps(timeline: Timeline) -> tuple[OverlappingCommit, ...]:
 
 def _is_published_by_lakefold(timeline: Timeline, instant: Instant) -> bool:
     return PLAN_KEY in extra_metadata(timeline.plan(instant))
-
-
-def _completion_time(timeline: Timeline, instant: Instant) -> str | None:
-    """Return when a commit completed; None if unknown, as after a table of layout 1 was copied."""
-    if timeline.layout != 1:
-        return instant.completed_at
-    requested = timeline.modified_at(instant.requested_file)
-    begun = instant_datetime(instant.time, timeline.timezone)
-    return (
-        instant.completed_at if requested is not None and abs(requested - begun) < _MAX_FILE_TIME_DIFFERENCE else None
-    )

@@ -222,22 +222,14 @@ def _list_in_storage(
     """
     files: dict[FileGroupId, list[tuple[DataFileName, int]]] = defaultdict(list)
     completed = {i.time: i.completed_at or i.time for i in timeline.commits}
-    # The oldest commit of the active timeline: an older clean or rollback may stay long after the commits of its time
-    # were archived. A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers also
-    # miss the files of these later commits.
-    oldest = min(completed, default="")
-
-    def is_committed(file: DataFileName) -> bool:
-        # Older instants were archived, and only completed instants are archived.
-        return file.instant in completed or file.instant < oldest
-
+    is_committed = timeline.commit_test()
     for path, size in listing.sizes.items():
         file = parse_file_name(path)
         if file is None or file.is_cdc or file.group_id in excluded or (logs_only and not file.is_log):
             continue
         if file.partition not in listing.partitions:
             continue  # a file with a name like Hudi's, in a directory that isn't a partition
-        if is_committed(file) or (timeline.layout == 1 and file.is_log):
+        if is_committed(file.instant) or (timeline.layout == 1 and file.is_log):
             files[file.group_id].append((file, size))
     gone = replaced_groups(timeline) if files else ()
     if timeline.layout != 1:
@@ -247,7 +239,7 @@ def _list_in_storage(
         }
     for (partition, file_id), found in sorted(files.items()):
         # A log of layout 1 names the first commit of its slice; later logs name the compaction pending at their time.
-        if (partition, file_id) in gone or not any(is_committed(file) for file, _ in found):
+        if (partition, file_id) in gone or not any(is_committed(file.instant) for file, _ in found):
             continue
         base, size = max((f for f in found if not f[0].is_log), key=lambda f: f[0].instant, default=(None, 0))
         since = base.instant if base else ""

@@ -36,10 +36,10 @@ def find_superseding_instants(
     old_logs = {file.instant for files in groups.values() for file in files if file.is_log and file.instant < oldest}
     if timeline.layout != 1 and old_logs:
         completed = {**read_archived_completions(timeline, old_logs - completed.keys()), **completed}
-    replaced = _replacing_instants(timeline)
+    replaced, is_committed = _replacing_instants(timeline), timeline.commit_test()
     found = {}
     for group, files in groups.items():
-        committed = [file for file in files if file.instant in completed or file.instant < oldest]
+        committed = [file for file in files if is_committed(file.instant)]
         bases = sorted({file.instant for file in committed if not file.is_log})
         for file in committed:
             # A log of layout 2 belongs to the newest base file that began before the log's commit completed.

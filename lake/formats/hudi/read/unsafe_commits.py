@@ -84,7 +84,10 @@ def describe_pending_again(time: str) -> str:
 
 
 def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Instant]]:
-    """Yield the completed rewrites that a restore to an older savepoint did not undo, each with the restore."""
+    """Yield the completed rewrites that a restore to an older savepoint did not undo, each with the restore.
+
+    If the completion times are unknown, as after a table of layout 1 was copied, the order of the requests counts.
+    """
     for restore in timeline.completed:
         if restore.action != "restore":
             continue
@@ -92,9 +95,11 @@ def find_unrestored_rewrites(timeline: Timeline) -> Iterator[tuple[Instant, Inst
         if not saved:  # not every version of Hudi records the savepoint
             continue
         commit = timeline.find(saved)
-        since = saved if commit is None else commit.completed_at or saved
+        since = saved if commit is None else timeline.known_completion(commit)
         for instant in timeline.commits:
-            if instant.kind in PLANNED_KINDS and since < (instant.completed_at or "") and instant.time < restore.time:
+            end = timeline.known_completion(instant)
+            is_later = instant.time > saved if since is None or end is None else end > since
+            if instant.kind in PLANNED_KINDS and is_later and instant.time < restore.time:
                 yield instant, restore
 
 

@@ -44,6 +44,7 @@ from lake.formats.hudi.pending.late_files import (
     list_late_files,
     read_instant_record,
     record_commit,
+    without_files_of_others,
 )
 from lake.formats.hudi.pending.rollback_guard import write_rollback_guard
 from lake.formats.hudi.plans import compaction
@@ -105,7 +106,7 @@ def write_files(
             ProgressReporter(client.spark, tag, total, report) as progress,
         ):
             with (
-                _stopping(client, prepared.instant, tag, cancelled) as stopped,
+                _stopping(client, prepared, tag, cancelled) as stopped,
                 marked_copies(client, prepared),
             ):
                 java = _begin_rewrite(client, prepared) if adopted_write is None else adopted_write
@@ -121,6 +122,8 @@ def write_files(
         if not is_unanswered(error):
             # The next withdrawal of the instant lists its files: no file may appear after that.
             _wait_for_tasks(client)
+            if not cancelled.is_set():
+                _refuse_shared_time(prepared, client.read_timeline())
             if is_disk_full(error) or client.is_taken_over(prepared.instant):
                 _delete_unowned(client, prepared, cancelled)
                 _refuse_taken_over(client, prepared)
@@ -148,11 +151,7 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
             instant = require_pending(client, prepared, action).find(prepared.instant, action=action)
             if instant is None or instant.state is not InstantState.REQUESTED:
                 raise _taken_over_error(prepared)
-            if (other := timeline.find_other_commit(prepared.instant, action)) is not None:
-                raise Transient(
-                    f"{prepared.plan.table.name}: a writer has begun {other.kind} {other.time} at the same millisecond "
-                    "as the plan, so the files of the two could not be told apart; the plan is tried again"
-                )
+            _refuse_shared_time(prepared, timeline)
 
         reads = input_paths(prepared.plan, prepared.live_groups)
         check_preconditions(
@@ -162,6 +161,18 @@ def _begin_rewrite(client: HudiClient, prepared: PreparedPlan) -> Any:
             check=check,
         )
         return client.begin_rewrite(prepared.plan.kind, prepared.instant)
+
+
+def _refuse_shared_time(prepared: PreparedPlan, timeline: Timeline) -> None:
+    """Raise Transient if a writer's commit, completed or not, has the time of the plan's instant.
+
+    Hudi's commit of either one deletes the other's files, as far as these have markers.
+    """
+    for other in timeline.find_other_commits(prepared.instant, ACTION_OF_KIND[prepared.plan.kind]):
+        raise Transient(
+            f"{prepared.plan.table.name}: a writer has begun {other.kind} {other.time} at the same millisecond as the "
+            "plan, so the files of the two can't be told apart; the plan is tried again"
+        )
 
 
 def _replace_write(
@@ -238,7 +249,9 @@ def _delete_unowned_now(client: HudiClient, prepared: PreparedPlan) -> None:
         # The files are listed before their owner is determined, so they include no later files of another process.
         files = list_files_of_instant(client.storage, prepared.instant, partitions)
         timeline = client.read_timeline()
-        instant = timeline.find(prepared.instant, action=ACTION_OF_KIND[prepared.plan.kind])
+        action = ACTION_OF_KIND[prepared.plan.kind]
+        instant = timeline.find(prepared.instant, action=action)
+        files = without_files_of_others(timeline, prepared.instant, action, files)
         own_file = client.inflight_file
         if instant is None or not instant.pending or own_file is None or not own_file.is_unchanged():
             # The instant is executed or was completed by another process, or was withdrawn, or the table was dropped.
@@ -260,10 +273,13 @@ def _wait_for_tasks(client: HudiClient) -> None:
 
 
 @contextlib.contextmanager
-def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.Event) -> Iterator[threading.Event]:
-    """During the block, cancel jobs of ``tag`` if ``instant`` is taken over: readers would soon see the jobs' files.
+def _stopping(
+    client: HudiClient, prepared: PreparedPlan, tag: str, cancelled: threading.Event
+) -> Iterator[threading.Event]:
+    """During the block, cancel jobs of ``tag`` if the plan's instant is taken over, or a writer's commit has its time.
 
-    The event stops the engine of the rewrite, in that case and once ``cancelled`` is set.
+    Readers would soon see the jobs' files: a commit makes all files with its time visible. The event stops the engine
+    of the rewrite, in that case and once ``cancelled`` is set.
     """
     over, stopped = threading.Event(), threading.Event()
 
@@ -273,7 +289,7 @@ def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.E
             with contextlib.suppress(Exception):
                 if cancelled.is_set():
                     stopped.set()
-                if client.is_taken_over(instant):
+                if client.is_taken_over(prepared.instant) or _shares_time(client, prepared):
                     stopped.set()
                     client.spark.sparkContext.cancelJobsWithTag(tag)
 
@@ -284,6 +300,13 @@ def _stopping(client: HudiClient, instant: str, tag: str, cancelled: threading.E
     finally:
         over.set()
         thread.join()
+
+
+def _shares_time(client: HudiClient, prepared: PreparedPlan) -> bool:
+    """True if a writer's commit has the time of the plan's instant; only writers of layout 1 choose times unlocked."""
+    if client.properties.get("hoodie.timeline.layout.version") != "1":
+        return False
+    return bool(client.read_timeline().find_other_commits(prepared.instant, ACTION_OF_KIND[prepared.plan.kind]))
 
 
 def _refuse_taken_over(client: HudiClient, prepared: PreparedPlan) -> None:
@@ -395,10 +418,11 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
     return commit
 
 
-def _check_commit(client: HudiClient, rewrite: Rewrite, _: Timeline) -> None:
-    """Raise Conflict if ``rewrite`` can't be committed on the table's current state."""
+def _check_commit(client: HudiClient, rewrite: Rewrite, timeline: Timeline) -> None:
+    """Raise Conflict or Transient if ``rewrite`` can't be committed on the table's current state."""
     prepared = rewrite.prepared
     plan = prepared.plan
+    _refuse_shared_time(prepared, timeline)
     compacts = plan.kind is PlanKind.COMPACTION
     if plan.adopted_instant is not None:
         check_adopted_commit(client, rewrite)

@@ -9,9 +9,9 @@ replacecommit, commit or deltacommit, and its requested file stays beside the co
 """
 
 import re
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
@@ -44,6 +44,8 @@ COMMIT_ACTIONS = frozenset({"commit", "deltacommit", "replacecommit"})
 PLANNED_KINDS = frozenset(COMPLETES_AS)
 """Pending actions whose requested file names the file slices that they will replace."""
 
+#: a file whose modification time differs by more from the time in its name counts as a copy
+_MAX_FILE_TIME_DIFFERENCE = timedelta(minutes=1)
 _COMPLETED = re.compile(r"(\d{14,17})(?:_(\d{14,17}))?\.([a-z]+)")
 _REQUESTED = re.compile(r"(\d{14,17})\.([a-z]+)\.requested")
 _INFLIGHT = re.compile(r"(\d{14,17})(?:\.([a-z]+))?\.inflight")
@@ -201,6 +203,20 @@ class Timeline:
         """Time of the newest completed instant that changed data, '' if there is none."""
         return max((i.time for i in self.commits), default="")
 
+    def commit_test(self) -> Callable[[str], bool]:
+        """Return a function that returns True for the time of a committed instant, on the timeline or archived.
+
+        An instant counts as archived if it is older than the oldest commit of the active timeline and not pending: only
+        completed instants are archived. An older pending write is possible if it was among the table's first writes.
+        Other actions don't count: an old clean or rollback may stay long after the commits of its time were archived.
+        A commit that a savepoint retains counts, even if later commits are archived: Hudi's readers also miss the files
+        of these later commits.
+        """
+        completed = {commit.time for commit in self.commits}
+        pending = {instant.time for instant in self.pending if instant.action in COMMIT_ACTIONS}
+        oldest = min(completed, default="")
+        return lambda time: time in completed or (time < oldest and time not in pending)
+
     def find(self, time: str, *, action: str | None = None) -> Instant | None:
         """Return the instant of that time; a savepoint, which has the time of its commit, only with ``action``.
 
@@ -215,10 +231,15 @@ class Timeline:
                 found = found or instant
         return found
 
-    def find_other_commit(self, time: str, action: str) -> Instant | None:
-        """Return a commit of that time with another action than ``action``; see ``find``. None if there is none."""
+    def find_rewrite(self, time: str) -> Instant | None:
+        """Return the clustering or compaction of that time, pending or completed; see ``find``."""
+        rewrites = (one for one in self.instants if one.kind in PLANNED_KINDS or one.kind == "replacecommit")
+        return next((one for one in rewrites if one.time == time), None)
+
+    def find_other_commits(self, time: str, action: str) -> list[Instant]:
+        """Return the commits of that time, completed or not, with another action than ``action``; see ``find``."""
         at_time = (one for one in self.instants if one.time == time and one.action in COMMIT_ACTIONS)
-        return next((one for one in at_time if one.action != action), None)
+        return [one for one in at_time if one.action != action]
 
     def plan(self, instant: Instant) -> dict[str, Any] | None:
         """Return the record of the requested file; None if the file is empty or absent."""
@@ -251,6 +272,15 @@ class Timeline:
         """Return the modification time of a timeline file; None if there is no file of that name."""
         found = self._file_states.get(name or "")
         return None if found is None else datetime.fromtimestamp(found[0] / 1e9, UTC)
+
+    def known_completion(self, instant: Instant) -> str | None:
+        """Return when an instant completed; None if unknown, as after a table of layout 1 was copied."""
+        if self.layout != 1:
+            return instant.completed_at
+        requested = self.modified_at(instant.requested_file)
+        begun = instant_datetime(instant.time, self.timezone)
+        is_copy = requested is None or abs(requested - begun) >= _MAX_FILE_TIME_DIFFERENCE
+        return None if is_copy else instant.completed_at
 
     def fingerprint(self, instant: Instant) -> Hashable:
         """Return a value that changes when the completed file of an instant changes."""
