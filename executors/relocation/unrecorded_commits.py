@@ -11,7 +11,7 @@ from lake.errors import TableGone, one_line
 from lake.model import TableRef
 from lake.relocation.capabilities import RecordsRelocations
 from lake.relocation_store import RelocationStore
-from lake.storage.locations import is_below_table, relative_path
+from lake.storage.locations import relative_path, resolve_path
 
 
 def unrecorded_commit(
@@ -33,16 +33,17 @@ def unrecorded_commit_elsewhere(
     table: TableRef, directories: Collection[str], *, format: object, store: RelocationStore
 ) -> str | None:
     """Return the same as ``unrecorded_commit`` for the commits of other tables only."""
-    # No partition of another table is rewritten in this table's directory.
-    outside = {path for path in directories if not is_below_table(path)}
-    if not outside or not isinstance(format, RecordsRelocations):
+    if not directories or not isinstance(format, RecordsRelocations):
         return None
-    for plan in store.undecided_plans_elsewhere(table, outside):
+    # A directory below this table's own one may be shared too: another table's plan does not see a table that was
+    # created or renamed a moment ago.
+    paths = {resolve_path(table.location, one) for one in directories}
+    for plan in store.undecided_plans_elsewhere(table, directories):
         what = f"plan {plan.plan_id} of table {plan.table.name}"
         if plan.is_inflight:
             return f"{what} is inflight, and rewrites files in the same directory"
         try:
-            spelled = {relative_path(plan.table.location, path) for path in outside}
+            spelled = {relative_path(plan.table.location, path) for path in paths}
             commit = _find_commit(plan.table, spelled, format, store)
         except TableGone as gone:  # it may have another name now
             if plan.is_watched:

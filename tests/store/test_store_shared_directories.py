@@ -118,17 +118,17 @@ def test_a_late_file_that_two_tables_have_copied_is_deleted_under_the_last_recor
         assert directory_of(store, table).expected_files == ()
 
 
-def test_the_deletion_of_a_file_outside_of_two_tables_that_both_recorded_at_once_counts_for_both(
-    store: Store, database_url: str
+@pytest.mark.parametrize("deleting", [0, 1], ids=["first", "second"])
+def test_the_deletion_of_a_file_that_two_tables_recorded_at_once_counts_for_both(
+    store: Store, tables: Sequence[TableRef], database_url: str, deleting: int
 ) -> None:
-    first, second = (replace(TRIPS, name=name, location=f"/warehouse/{name}") for name in "ab")
-    for table in (first, second):
-        store.register_table(table, "compact")
-        left(store, table, "dt=1", f"v-{table.name}")
+    for number, table in enumerate(tables):
+        left(store, table, "dt=1", f"v{number}")
     sql(database_url, "UPDATE superseded_version SET deleted_at_ms = NULL, closed_reason = NULL")
-    store.begin_deletion([one.row_id for one in store.awaiting_deletion(first)])
-    assert directory_of(store, second).expected_files == ()
-    assert len(store.awaiting_deletion(second)) == 2
+    store.begin_deletion([one.row_id for one in store.awaiting_deletion(tables[deleting])])
+    other = tables[1 - deleting]
+    assert directory_of(store, other).expected_files == ()
+    assert len(store.awaiting_deletion(other)) == 2
 
 
 def test_the_partitions_of_other_tables_that_left_a_directory_are_found_however_it_is_written(

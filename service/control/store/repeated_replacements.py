@@ -56,11 +56,22 @@ def close_in_other_tables(
 ) -> None:
     """Close the records of these files in tables other than ``table``, whose directory is ``location``.
 
-    A partition of another table may have been read from the same file. Its record has the full path if the file is
-    outside of that table's directory, otherwise the path below that directory.
+    A partition of another table may have been read from the same file.
+    """
+    for of_tables, spelled in paths_in_other_tables(connection, table, location, paths):
+        _close(connection, of_tables, plan_id, token, spelled)
+
+
+def paths_in_other_tables(
+    connection: Connection, table: str, location: str, paths: Sequence[str]
+) -> Iterator[tuple[ColumnElement[bool], list[str]]]:
+    """Yield the paths that records of other tables than ``table``, whose directory is ``location``, have for files.
+
+    Each time the result is a condition for the tables, and the paths in their spelling. A record has the full path of a
+    file outside of its table's directory, and otherwise the path below that directory.
     """
     full_paths = [resolve_path(location, path) for path in paths]
-    _close(connection, SupersededRow.table_name != table, plan_id, token, full_paths)
+    yield SupersededRow.table_name != table, full_paths
     above = sorted({directory for path in full_paths for directory in directories_above(path)})
     tables = select(TableRow.name, TableRow.location).where(TableRow.name != table)
     for some in in_batches(above):
@@ -68,7 +79,8 @@ def close_in_other_tables(
             below = [
                 path for path in (relative_path(other_location, one) for one in full_paths) if is_below_table(path)
             ]
-            _close(connection, SupersededRow.table_name == name, plan_id, token, below)
+            if below:
+                yield SupersededRow.table_name == name, below
 
 
 def replaced_by_other_partitions(connection: Connection, rows: Sequence[Row[Any]]) -> Mapping[int, Row[Any]]:

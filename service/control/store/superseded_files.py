@@ -11,10 +11,10 @@ from sqlalchemy import Select, bindparam, case, func, literal, select, update
 from lake.model import TableRef
 from lake.plan import SupersededVersion
 from lake.plan_store import SupersededRecord
-from lake.storage.locations import is_below_table
 from service.control.store.base import StorePart
 from service.control.store.database import datetime_from_ms, db_now, optional_datetime_from_ms, timedelta_to_ms
 from service.control.store.models import PlanRow, SupersededRow, TableRow
+from service.control.store.repeated_replacements import locations_of_tables, paths_in_other_tables
 from service.control.store.rows import view_of
 from service.control.store.views import DeletionDay
 
@@ -98,16 +98,16 @@ class SupersededVersions(StorePart):
                 row = SupersededRow
                 these = row.id.in_(ordered[start : start + _BATCH_SIZE]), row.deleted_at_ms.is_(None)
                 found = connection.execute(select(row.table_name, row.path).where(*these)).all()
-                for table in sorted({one.table_name for one in found}):
+                locations = locations_of_tables(connection, {one.table_name for one in found})
+                for table, location in sorted(locations.items()):
                     paths = [one.path for one in found if one.table_name == table]
                     # Concatenated, since SQLite would otherwise read all waiting files of the table.
                     of_table = row.table_name.concat("") == table
                     begun = {"deleting_at_ms": func.coalesce(row.deleting_at_ms, db_now())}
-                    of_files = row.path.in_(paths), row.deleted_at_ms.is_(None)
-                    connection.execute(update(row).where(of_table, *of_files).values(begun))
-                    if outside := [path for path in paths if not is_below_table(path)]:
-                        of_files = row.path.in_(outside), row.deleted_at_ms.is_(None)
-                        connection.execute(update(row).where(*of_files).values(begun))
+                    elsewhere = paths_in_other_tables(connection, table, location, paths)
+                    for of_tables, spelled in [(of_table, paths), *elsewhere]:
+                        of_files = row.path.in_(spelled), row.deleted_at_ms.is_(None)
+                        connection.execute(update(row).where(of_tables, *of_files).values(begun))
                 waiting.update(connection.execute(select(row.id).where(*these)).scalars())
         return waiting
 

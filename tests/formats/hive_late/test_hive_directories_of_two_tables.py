@@ -139,6 +139,31 @@ def test_rule_2_files_that_a_killed_plan_of_another_table_has_replaced_are_kept_
     recorded(both)
 
 
+def test_rule_2_files_in_a_tables_own_directory_are_kept_for_a_killed_plan_of_another_table(unmoved: Bench):
+    """The plan does not see a table that was created or renamed a moment ago: directories are cached for ten minutes.
+
+    The first table's cleaner deleted the files at once.
+    """
+    both, bench = TwoTables(unmoved, home(unmoved).with_name("landing")), unmoved
+    files = data_files(both.directory)
+    with mock.patch("lake.formats.hive.directories.shared_directories._find_other_directory", return_value=None):
+        plan = killed(both)
+    kept = {one.reason for one in bench.clean().kept}
+    assert [path for path in files if not path.exists()] == []
+    assert f"plan {plan} of table second is inflight, and rewrites files in the same directory" in kept
+    after_its_hold(bench)
+    bench.rescue()
+    assert bench.store.plan(plan).state.value == "completed"
+    place, (one, other) = both.place, both.rows()
+    late = write(both.directory, 900, 910)
+    for _ in range(2):
+        both.sweep()
+        assert (both.halts(), both.place) == ({}, place)
+        assert both.rows() == (sorted([*one, *late]), sorted([*other, *late]))
+        bench.clean()
+    assert f" has the directory {home(bench).parent}" in " ".join(one.reason for one in both.clean_second().kept)
+
+
 def test_rule_2_files_that_an_ended_plan_of_another_table_has_replaced_are_kept_until_its_commit_is_recorded(
     left_by_one: TwoTables,
 ):
