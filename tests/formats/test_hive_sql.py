@@ -249,11 +249,6 @@ OWNERS = {
         statements=(_DROP, "ALTER TABLE sql.{name} ADD PARTITION (dt='d0')"), managed=(_ODD,), external=(_ODD,)
     ),
     "drop_msck": Owner(statements=(_DROP, "MSCK REPAIR TABLE sql.{name}"), managed=(_ODD,), external=(_ODD,)),
-    "overwrite_empty": Owner(
-        statements=("INSERT OVERWRITE TABLE sql.{name} PARTITION (dt='d0') SELECT id FROM range(0)", _INSERT),
-        managed=(_ODD, _ADDED_LATER),
-        external=(_ODD, _ADDED_LATER),
-    ),
     "drop_table_msck": Owner(
         statements=(_INSERT, "DROP TABLE sql.{name}", "{made}", "MSCK REPAIR TABLE sql.{name}"),
         managed=(),
