@@ -292,9 +292,9 @@ class _TableCleaning:
             self._locks.renew(partitions)
             self._unswept |= self._awaiting_sweep(partitions)
         if unswept := partitions & self._unswept.keys():
-            raise Conflict(_sweep_first(self._unswept[min(unswept)]))
-        if beside := self._unswept_beside(batch):
-            raise Conflict(_sweep_first(beside[min(beside)]))
+            raise Conflict(_sweep_first_message(self._unswept[min(unswept)]))
+        if beside := self._unswept_sharing_directory(batch):
+            raise Conflict(_sweep_first_message(beside[min(beside)]))
         if self._relocations is not None:
             directories = _directories_of(batch)
             reason = unrecorded_commit(self._table, directories, format=self._format, store=self._relocations)
@@ -316,20 +316,20 @@ class _TableCleaning:
     def _keep_unswept(self, deletable: Sequence[SupersededRecord]) -> list[SupersededRecord]:
         """Keep the versions of plans whose partitions the sweep has to process first, and return the others."""
         unswept = self._awaiting_sweep({d.version.partition for d in deletable})
-        is_any_beside = bool(unswept or self._unswept_beside(deletable))
+        is_any_beside = bool(unswept or self._unswept_sharing_directory(deletable))
         others: list[SupersededRecord] = []
         for plan in _by_plan(deletable):
             waiting = {name: unswept[name] for name in {d.version.partition for d in plan} & unswept.keys()}
             if not waiting and is_any_beside:
-                waiting = dict(self._unswept_beside(plan))
+                waiting = dict(self._unswept_sharing_directory(plan))
             if not waiting:
                 others += plan
                 continue
             for d in plan:
-                self._record_kept(d, _sweep_first(waiting[min(waiting)]))
+                self._record_kept(d, _sweep_first_message(waiting[min(waiting)]))
         return others
 
-    def _unswept_beside(self, batch: Sequence[SupersededRecord]) -> Mapping[str, str]:
+    def _unswept_sharing_directory(self, batch: Sequence[SupersededRecord]) -> Mapping[str, str]:
         """Return the other partitions that left the directories of a batch and that the sweep has to process first.
 
         They may need late files there, and an overwrite there replaced their rows as well. They may be partitions of
@@ -375,7 +375,7 @@ def _directories_of(batch: Sequence[SupersededRecord]) -> frozenset[str]:
     return frozenset(d.version.path.rpartition("/")[0] for d in batch)
 
 
-def _sweep_first(reason: str) -> str:
+def _sweep_first_message(reason: str) -> str:
     return f"the sweep comes first: {reason}"
 
 

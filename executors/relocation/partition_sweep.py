@@ -26,7 +26,7 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.capabilities import CopiesLateFiles, RelocatesPartitions
-from lake.relocation.decide import RelocationAction, RelocationDecision, orphaned_inputs, reverted_by_writer
+from lake.relocation.decide import RelocationAction, RelocationDecision, replaced_files_to_archive, reverted_by_writer
 from lake.relocation.evidence import abandoned_copies, location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore
@@ -156,7 +156,7 @@ class PartitionSweep:
         if hidden := abandoned_copies(record, state):
             # Before this round decides: a suspended round may still exchange the name of such a copy.
             self._writer.remove_hidden_copies(hidden, frozenset(record.recorded_files), state.arrived_ms.keys())
-        if behind := orphaned_inputs(record, state):
+        if behind := replaced_files_to_archive(record, state):
             directories = {file.directory for file in behind}
             reason = unrecorded_commit_elsewhere(self._table, directories, format=self._format, store=self._store)
             if reason is not None:
@@ -249,9 +249,9 @@ class PartitionSweep:
         (record,) = self._store.relocated_partitions(self._table, [self._partition])
         state = self._format.inspect_locations(self._table, [record])[self._partition]
         self._reverted_to = reverted_by_writer(record, state)
-        self._catalog_name = None if state.is_moved_on else state.renamed_to or self._partition
+        self._catalog_name = None if state.has_left_location else state.renamed_to or self._partition
         # Plans and sweeps of these names also change the catalog's entry of the partition, or the copies.
-        names = {name for name in (state.renamed_to, state.moved_on_as) if name is not None} - self._locked
+        names = {name for name in (state.renamed_to, state.relocated_as) if name is not None} - self._locked
         for name in sorted(names):
             if not self._lock.lock({name}):
                 raise Conflict(f"{partition_label(name)} is locked")
@@ -361,7 +361,7 @@ class PartitionSweep:
 
         The file system only has the times of the copies. An overwrite may have happened between the two times.
         """
-        name = state.moved_on_as
+        name = state.relocated_as
         # The store accepts the record only while the name is locked, so no sweep has met the copies yet.
         if name is None or name == self._partition:
             return

@@ -28,8 +28,8 @@ from lake.relocation.decide import (
     decide_by_choice,
     decide_restore_location,
     deletion_blocker,
-    orphaned_inputs,
     relocation_blocker,
+    replaced_files_to_archive,
     reverted_by_writer,
 )
 from lake.relocation.evidence import abandoned_copies, unrecorded_growth
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 #: if one of 10,000 partitions can't be inspected, about 14 calls fail until it is found; without a metastore all fail
 _MAX_FAILED_INSPECTIONS = 40
 
-_LOOKS_APART = 3
+_SEARCH_INTERVAL_FACTOR = 3
 """The readers of directories are looked for again after this many times the duration of the last search."""
 
 
@@ -104,7 +104,7 @@ def _former_name_reasons(
         if reason is not None and not _needs_operator(one, state):
             found |= {
                 name: reason
-                for name in (state.renamed_to, state.moved_on_as)
+                for name in (state.renamed_to, state.relocated_as)
                 if name is not None and name in partitions
             }
     return found
@@ -219,10 +219,10 @@ def restore_original_locations(
         if (target := _restore_target(decide_restore_location(one, states[one.partition]))) is not None
     }
     present = {one.partition: one.latest.location for one in known if one.partition in directories}
-    look = _ReaderLook(table, cast(RelocatingFormat, format), context.relocations, directories, present)
-    actions = {one.partition: look.decide(one, states[one.partition], timedelta()).action for one in known}
+    decider = _RestoreDecider(table, cast(RelocatingFormat, format), context.relocations, directories, present)
+    actions = {one.partition: decider.decide(one, states[one.partition], timedelta()).action for one in known}
     due = [partition for partition, action in actions.items() if action is RelocationAction.RELOCATE_BACK]
-    report = _sweep_each(table, format, context, due, look.decide, alongside_plans=False)
+    report = _sweep_each(table, format, context, due, decider.decide, alongside_plans=False)
     report.waiting += sum(action is RelocationAction.WAIT for action in actions.values())
     return report
 
@@ -242,21 +242,21 @@ class _ReaderSearch:
 
     def __init__(self, table: TableRef, format_: RelocatingFormat, locations: Mapping[str, str]) -> None:
         self._table, self._format, self._locations = table, format_, locations
-        self._looked_for: Mapping[str, str] = {}
+        self._searched: Mapping[str, str] = {}
         self._readers: Mapping[str, str] = {}
-        self._since_look, self._look_seconds = Stopwatch(), 0.0
+        self._since_search, self._search_seconds = Stopwatch(), 0.0
 
     def find(self, partition: str, location: str) -> str | None:
         """Return a description of another reader of a partition's ``location``; None if there is none."""
-        max_age = _LOOKS_APART * self._look_seconds
-        if self._looked_for.get(partition) != location or self._since_look.elapsed_seconds > max_age:
-            self._looked_for, self._since_look = {**self._locations, partition: location}, Stopwatch()
-            self._readers = self._format.other_readers(self._table, self._looked_for)
-            self._look_seconds = self._since_look.elapsed_seconds
+        max_age = _SEARCH_INTERVAL_FACTOR * self._search_seconds
+        if self._searched.get(partition) != location or self._since_search.elapsed_seconds > max_age:
+            self._searched, self._since_search = {**self._locations, partition: location}, Stopwatch()
+            self._readers = self._format.other_readers(self._table, self._searched)
+            self._search_seconds = self._since_search.elapsed_seconds
         return self._readers.get(partition)
 
 
-class _ReaderLook:
+class _RestoreDecider:
     """Decides about restoring partitions, after a check of other readers of their own and of their present directories.
 
     Readers of the own directory would see the partition's rows. Readers of the present one would no longer see what is
@@ -282,7 +282,7 @@ class _ReaderLook:
             return decision
         present = record.latest.location
         readers = {
-            target: self._of_targets.find(record.partition, target) or self._find_watcher(record, target),
+            target: self._of_targets.find(record.partition, target) or self._find_watching_partition(record, target),
             present: self._of_present.find(record.partition, present),
         }
         shared = {at: replace(state.locations[at], read_by=reader) for at, reader in readers.items() if reader}
@@ -290,7 +290,7 @@ class _ReaderLook:
             return decision
         return decide_restore_location(record, replace(state, locations={**state.locations, **shared}))
 
-    def _find_watcher(self, record: RelocatedPartition, location: str) -> str | None:
+    def _find_watching_partition(self, record: RelocatedPartition, location: str) -> str | None:
         """Return a description of another partition that left ``location`` too; None if there is none.
 
         Its late files may still arrive there, and it would take the restored partition's files for late files. It may
@@ -314,7 +314,7 @@ class _ReaderLook:
         for other in others:
             state = states[other.partition]
             is_watched = state.location == other.latest.location or reverted_by_writer(other, state) is not None
-            if is_watched and not state.is_another and location in _locations_in_use(other):
+            if is_watched and not state.is_other_partition and location in _locations_in_use(other):
                 return other.partition
         return None
 
@@ -396,7 +396,7 @@ def _needs_operator(record: RelocatedPartition, state: PartitionState) -> bool:
     is_at_rest = (
         not record.begun_relocations
         and all(late_copy.is_done for late_copy in record.late_copies)
-        and not orphaned_inputs(record, state)
+        and not replaced_files_to_archive(record, state)
         and not unrecorded_growth(record, state)
         and not abandoned_copies(record, state)
     )
@@ -453,7 +453,7 @@ def _sweep_reason(record: RelocatedPartition, state: PartitionState) -> str | No
         return f"{partition_label(record.partition)}: a round of the sweep is not finished"
     if copies := abandoned_copies(record, state):
         return f"{partition_label(record.partition)}: a round of the sweep has left {copies[0]}"
-    if orphaned_inputs(record, state):
+    if replaced_files_to_archive(record, state):
         return f"{partition_label(record.partition)} was dropped, and replaced files are in its own directory"
     if unrecorded_growth(record, state):
         return f"{partition_label(record.partition)} has replaced files that have grown since they were recorded"

@@ -432,7 +432,7 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     )
 
 
-def orphaned_inputs(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
+def replaced_files_to_archive(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
     """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
 
     If the owner has added the partition again, these are the replaced files in the directory that it has now: readers
@@ -513,7 +513,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
     # This includes a partition in its original location, or added by its owner with the last version as LOCATION.
     if state.token is None and (state.location != last.location or not state.is_created_with(last)):
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
-    if state.is_another:
+    if state.is_other_partition:
         return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
     if state.token != last.token and not _is_moved_from_earlier_state(record, state):
         decision = _halt(
@@ -602,14 +602,14 @@ def _decide_modified(
     """Decide about files of previous locations that a writer extended or rewrote, each under its name.
 
     A file is identified by its name, and its present content is complete. So its copy is replaced. If a rewrite has
-    merged the copy, its rows can't be distinguished from other rows: then ``_decide_undo`` decides.
+    merged the copy, its rows can't be distinguished from other rows: then ``_decide_merged_file_changed`` decides.
     """
     replaced = []
     for one in modified:
         for old, new in one.modified.items():
             copy = find_copy(record, old, state)
             if copy is None:
-                return _decide_undo(one, old, new, changed, record, state)
+                return _decide_merged_file_changed(one, old, new, changed, record, state)
             if (copy.bytes, copy.modified_ms) not in ((old.bytes, old.modified_ms), (new.bytes, new.modified_ms)):
                 return _halt(f"{new.path} and its copy {copy.path} were both written again")
             replaced.append(ModifiedFile(recorded=old, current=new, copy_path=copy.path))
@@ -621,7 +621,7 @@ def _decide_modified(
     )
 
 
-def _decide_undo(
+def _decide_merged_file_changed(
     one: LocationFinding,
     old: LocatedFile,
     new: LocatedFile,

@@ -284,7 +284,7 @@ def _inspect_previous_location(
     if len(in_place := previous.files_in_place) < len(previous.expected_files):
         # No writer has removed the other files.
         previous = replace(previous, expected_files=in_place)
-    if state.renamed_to is not None or state.is_moved_on:
+    if state.renamed_to is not None or state.has_left_location:
         previous = _without_shared_files(previous)
     previous = _without_deletion_that_removed_nothing(previous, there)
     sources = {late_copy.source for late_copy in record.late_copies if late_copy.is_done}

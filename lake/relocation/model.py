@@ -393,14 +393,14 @@ class PartitionState:
     renamed_to: str | None = None
     #: the name under which a later relocation has moved the renamed partition from ``location``, which is one of its
     #: own previous locations now; None if the partition is there
-    moved_on_as: str | None = None
+    relocated_as: str | None = None
     #: the partition that has the name now was relocated under another name, and then renamed; no late file concerns it
-    is_another: bool = False
+    is_other_partition: bool = False
 
     @property
-    def is_moved_on(self) -> bool:
+    def has_left_location(self) -> bool:
         """True if the renamed partition has left ``location``."""
-        return self.moved_on_as is not None
+        return self.relocated_as is not None
 
     def is_created_with(self, relocation: Relocation) -> bool:
         """True if the catalog's partition is the one that was relocated, judged by its creation time."""

@@ -206,7 +206,7 @@ def test_rule_7_files_that_a_renamed_partition_has_replaced_under_its_later_name
     files = PREVIOUS.expected_files
     record = relocated(replace(PREVIOUS, shared_files=frozenset(files)))
     state = partition_at(original=location_with(*files, LATE_FILE), current=PUBLISHED_FILES)
-    for now in (replace(state, renamed_to="q"), replace(state, renamed_to="q", moved_on_as="q")):
+    for now in (replace(state, renamed_to="q"), replace(state, renamed_to="q", relocated_as="q")):
         assert decide(record, now, NO_TIME).action is RelocationAction.HALT
 
 

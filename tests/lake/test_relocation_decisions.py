@@ -34,8 +34,8 @@ from lake.relocation.decide import (
     decide_by_choice,
     decide_restore_location,
     deletion_blocker,
-    orphaned_inputs,
     relocation_blocker,
+    replaced_files_to_archive,
 )
 from lake.relocation.model import LateCopy, LocationState, PartitionState, PreviousLocation, UnreadyReason
 
@@ -252,7 +252,7 @@ def test_rule_6_a_partition_that_trino_overwrote_counts_as_recreated(has_inputs:
     )
     inputs = PREVIOUS.expected_files if has_inputs else ()
     anew = partition_at("original", None, original=location_with(*inputs, new), current=location_with())
-    assert orphaned_inputs(record, anew) == inputs
+    assert replaced_files_to_archive(record, anew) == inputs
     decisions = decide(record, anew, NO_TIME), decide(record, anew, WRITER_GRACE)
     assert {(one.action, one.reason) for one in decisions} == {
         (RelocationAction.NOTHING, "partition p was recreated"),
@@ -433,33 +433,36 @@ def test_rule_6_a_partition_is_restored_with_all_its_files_once_its_original_loc
 def test_rule_6_replaced_files_of_a_dropped_or_recreated_partition_are_orphaned_inputs():
     record = replace(relocated(PREVIOUS), original_location="original")
     assert (
-        orphaned_inputs(record, partition_at(None, None, original=UNCHANGED, current=PUBLISHED_FILES))
+        replaced_files_to_archive(record, partition_at(None, None, original=UNCHANGED, current=PUBLISHED_FILES))
         == PREVIOUS.expected_files
     )
     again = replace(partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES), created_at=7)
-    assert orphaned_inputs(record, again) == PREVIOUS.expected_files
+    assert replaced_files_to_archive(record, again) == PREVIOUS.expected_files
     for lives in (
         partition_at(original=UNCHANGED, current=PUBLISHED_FILES),
         partition_at("original", None, original=UNCHANGED, current=PUBLISHED_FILES),
         partition_at("elsewhere", None, original=UNCHANGED, current=PUBLISHED_FILES),
         partition_at("original", TOKEN, original=UNCHANGED, current=PUBLISHED_FILES),
     ):
-        assert orphaned_inputs(record, lives) == (), "its owner moved it, or removed its properties"
+        assert replaced_files_to_archive(record, lives) == (), "its owner moved it, or removed its properties"
     first, second = PREVIOUS.expected_files
     cleaning = PreviousLocation(
         location="original", expected_files=(second,), possible_files=(first,), deleting_files=(first,)
     )
-    assert set(orphaned_inputs(replace(relocated(cleaning), original_location="original"), again)) == {first, second}
+    assert set(replaced_files_to_archive(replace(relocated(cleaning), original_location="original"), again)) == {
+        first,
+        second,
+    }
     ended = replace(cleaning, deleting_files=())
-    assert orphaned_inputs(replace(relocated(ended), original_location="original"), again) == (second,), (
+    assert replaced_files_to_archive(replace(relocated(ended), original_location="original"), again) == (second,), (
         "the cleaner has deleted the other one"
     )
     shared = replace(cleaning, shared_files=frozenset({first}))
-    assert orphaned_inputs(replace(relocated(shared), original_location="original"), again) == (second,), (
+    assert replaced_files_to_archive(replace(relocated(shared), original_location="original"), again) == (second,), (
         "another partition would miss the other one"
     )
     middle = PreviousLocation(location="middle", expected_files=two_files("middle", INPUTS))
-    assert orphaned_inputs(replace(relocated(middle), original_location="original"), again) == ()
+    assert replaced_files_to_archive(replace(relocated(middle), original_location="original"), again) == ()
 
 
 def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_reads_is_halted():
@@ -467,7 +470,7 @@ def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_rea
     shared = replace(UNCHANGED, read_by="partition dt=9 of table db.other is read from /lake/original")
     again = replace(partition_at("original", None, original=shared, current=PUBLISHED_FILES), created_at=7)
     decision = decide(record, again, timedelta())
-    assert (decision.action, decision.concerns_table, orphaned_inputs(record, again)) == (
+    assert (decision.action, decision.concerns_table, replaced_files_to_archive(record, again)) == (
         RelocationAction.HALT,
         False,
         (),
@@ -484,7 +487,7 @@ def test_rule_7_a_partition_recreated_over_replaced_files_that_another_table_rea
     )
     for quiet in (dropped, elsewhere):
         decision = decide(record, quiet, timedelta())
-        assert (decision.action, orphaned_inputs(record, quiet)) == (RelocationAction.NOTHING, ())
+        assert (decision.action, replaced_files_to_archive(record, quiet)) == (RelocationAction.NOTHING, ())
 
 
 @pytest.mark.parametrize("created_at", [0, 5], ids=["the same partition", "created anew"])

@@ -238,7 +238,7 @@ def test_rule_7_replaced_files_are_not_moved_aside_where_another_table_was_point
 ):
     """Its known partition was not read again: its readers missed the rows, and after the retention they were gone."""
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
-    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    monkeypatch.setattr(shared_directories, "_LOAD_INTERVAL_FACTOR", 0)
     published(other, tmp_path / "other" / "dt=0")
     directory_index.clear_directory_caches()
     files = sorted(home(bench).iterdir())
@@ -321,9 +321,9 @@ def test_rule_7_a_partition_does_not_return_to_a_directory_that_others_are_read_
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ):
     """A round restores thousands of partitions one after the other; it checked their other readers only once."""
-    monkeypatch.setattr(sweep, "_LOOKS_APART", 0, raising=False)
+    monkeypatch.setattr(sweep, "_SEARCH_INTERVAL_FACTOR", 0)
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
-    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    monkeypatch.setattr(shared_directories, "_LOAD_INTERVAL_FACTOR", 0)
     published(other, tmp_path / "other" / "dt=0")
     bench.clean()
     place, rows, sweep_each = here(bench), in_partition(bench), sweep._sweep_each
@@ -348,9 +348,9 @@ def test_rule_7_a_reader_that_gets_the_directory_while_files_are_copied_back_the
     bench: Bench, other: Owner, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reader: str
 ):
     """It saw the copies until the last look, which found it, had them removed."""
-    monkeypatch.setattr(sweep, "_LOOKS_APART", 0)
+    monkeypatch.setattr(sweep, "_SEARCH_INTERVAL_FACTOR", 0)
     monkeypatch.setattr(shared_directories, "DELETION_MAX_AGE", timedelta())
-    monkeypatch.setattr(shared_directories, "_LOADS_APART", 0)
+    monkeypatch.setattr(shared_directories, "_LOAD_INTERVAL_FACTOR", 0)
     published(other, tmp_path / "other" / "dt=0")
     bench.clean()
     place, rows, shown = here(bench), in_partition(bench), list[str]()

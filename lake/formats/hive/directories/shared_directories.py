@@ -26,7 +26,7 @@ DELETION_MAX_AGE = timedelta(minutes=2)
 PARTITION_MAX_AGE = timedelta(hours=1)
 """Maximum age of the cached directory of a partition: a partition of the same name may have another directory now."""
 
-_LOADS_APART = 3
+_LOAD_INTERVAL_FACTOR = 3
 """Partitions of all tables are read again after this many times the duration of their last load, or later."""
 
 _MAX_LOADS = 5
@@ -82,10 +82,10 @@ def present_readers(
     The directories are never older than ``strict_age``.
     """
     cache = directory_cache(metastore.uri)
-    age = max(max_age, _LOADS_APART * cache.full_load_duration)
+    age = max(max_age, _LOAD_INTERVAL_FACTOR * cache.full_load_duration)
     found = dict(foreign_readers(metastore, table, directories, max_age=age))
     if unread := set(directories) - found.keys():
-        max_age = max(max_age, _LOADS_APART * cache.full_load_duration)
+        max_age = max(max_age, _LOAD_INTERVAL_FACTOR * cache.full_load_duration)
         max_age = max_age if strict_age is None else min(max_age, strict_age)
         found |= foreign_readers(metastore, table, unread, max_age=max_age, max_partition_age=max_age)
     return found

@@ -24,7 +24,7 @@ from lake.formats.hive.relocation.renamed_partitions import (
 )
 from lake.model import TableRef
 from lake.plan import LocatedFile
-from lake.relocation.decide import orphaned_inputs
+from lake.relocation.decide import replaced_files_to_archive
 from lake.relocation.evidence import (
     MAX_CLOCK_DIFFERENCE_MS,
     has_late_files,
@@ -184,8 +184,8 @@ def _states_with_readers(
 
 def _archived_location(relocated: RelocatedPartition, state: PartitionState) -> str | None:
     """Return the directory from which the sweep would move replaced files aside. None if there are no such files."""
-    files = orphaned_inputs(relocated, state)
-    return files[0].directory if files and _are_any_there(files, state) else None
+    files = replaced_files_to_archive(relocated, state)
+    return files[0].directory if files and _is_any_present(files, state) else None
 
 
 def _former_locations(relocated: RelocatedPartition, state: PartitionState) -> Sequence[str]:
@@ -208,7 +208,7 @@ def _time_since_last_file(there: LocationState, now: float) -> timedelta:
     return max(age - _MAX_CLOCK_DIFFERENCE, timedelta())
 
 
-def _are_any_there(files: Sequence[LocatedFile], state: PartitionState) -> bool:
+def _is_any_present(files: Sequence[LocatedFile], state: PartitionState) -> bool:
     return any(file in state.locations[file.directory].files for file in files)
 
 

@@ -23,7 +23,7 @@ from lake.formats.hive.commit.version_names import relocation_token, version_of_
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
-from lake.relocation.decide import is_exchanged, orphaned_inputs
+from lake.relocation.decide import is_exchanged, replaced_files_to_archive
 from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
@@ -33,7 +33,7 @@ PartitionLookup = Callable[[Collection[str] | None], Sequence[CatalogPartition]]
 
 _MAX_SEARCHES = 100_000
 
-_SEARCHES_APART = 3600
+_SEARCH_INTERVAL_SECONDS = 3600
 """After how many seconds a search that found nothing is repeated: a program may just have removed a token."""
 
 
@@ -78,7 +78,7 @@ def find_renamed_partitions(
 def _may_be_renamed(relocated: RelocatedPartition, state: PartitionState) -> bool:
     return (
         has_unhandled_files(relocated, state, None)
-        or bool(orphaned_inputs(relocated, state))
+        or bool(replaced_files_to_archive(relocated, state))
         or is_exchanged(relocated, state)
     )
 
@@ -134,12 +134,12 @@ def find_other_partitions(
             # The commit of a partition that was added again may not be recorded yet: then the sweep searches for it.
             is_recorded = any(token == state.token for _, token in one.earlier_locations)
             if one.partition not in led_there or is_recorded:
-                found[one.partition] = replace(state, is_another=True)
+                found[one.partition] = replace(state, is_other_partition=True)
         elif led_there and one.partition not in led_there:
             followed = _state_if_renamed(ref, one.latest, state, partition, records)
             if followed is not None:
-                is_handled = not followed.is_moved_on and not has_unhandled_files(one, state, state.location)
-                found[one.partition] = replace(state, is_another=True) if is_handled else followed
+                is_handled = not followed.has_left_location and not has_unhandled_files(one, state, state.location)
+                found[one.partition] = replace(state, is_other_partition=True) if is_handled else followed
     return found
 
 
@@ -161,11 +161,11 @@ class _Searches:
     def result(self, key: Hashable) -> str | None:
         """Return the name that the last search with this key found; '' if there was no search.
 
-        Returns None if the search found nothing in the last ``_SEARCHES_APART`` seconds.
+        Returns None if the search found nothing in the last ``_SEARCH_INTERVAL_SECONDS`` seconds.
         """
         with self._lock:
             searched_at, name = self._searched.get(key, (-float("inf"), None))
-        if name is None and time.monotonic() - searched_at >= _SEARCHES_APART:
+        if name is None and time.monotonic() - searched_at >= _SEARCH_INTERVAL_SECONDS:
             return ""
         return name
 
@@ -205,8 +205,8 @@ def _state_if_renamed(
     if left is None:
         return None
     # Once lakefold has begun to delete there, files that are copied there would look like those of an overwrite.
-    is_moved_on = left.previous_location == last.location and not records.is_cleaned(left)
-    return replace(there, moved_on_as=left.partition) if is_moved_on else renamed
+    has_left_location = left.previous_location == last.location and not records.is_cleaned(left)
+    return replace(there, relocated_as=left.partition) if has_left_location else renamed
 
 
 @dataclass(frozen=True, slots=True)
