@@ -26,7 +26,8 @@ from lake.model import TableRef, partition_label
 from lake.plan import RELOCATED_BACK, LocatedFile, Relocation
 from lake.ports import TableFormat
 from lake.relocation.capabilities import CopiesLateFiles, RelocatesPartitions
-from lake.relocation.decide import RelocationAction, RelocationDecision, replaced_files_to_archive, reverted_by_writer
+from lake.relocation.catalog_changes import replaced_files_to_archive, reverted_by_writer
+from lake.relocation.decide import RelocationAction, RelocationDecision
 from lake.relocation.evidence import abandoned_copies, location_label, unrecorded_growth
 from lake.relocation.model import LateCopy, PartitionState, PreviousLocation, RelocatedPartition
 from lake.relocation_store import RelocationStore

@@ -19,6 +19,7 @@ from lake.plan import LockOwnerKind
 from lake.plan_store import PlanStore
 from lake.ports import TableFormat
 from lake.relocation.capabilities import CopiesLateFiles, RelocatesPartitions
+from lake.relocation.catalog_changes import replaced_files_to_archive, reverted_by_writer
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
@@ -29,8 +30,6 @@ from lake.relocation.decide import (
     decide_restore_location,
     deletion_blocker,
     relocation_blocker,
-    replaced_files_to_archive,
-    reverted_by_writer,
 )
 from lake.relocation.evidence import abandoned_copies, unrecorded_growth
 from lake.relocation.model import PartitionState, RelocatedPartition, UnreadyReason

@@ -13,6 +13,14 @@ from enum import StrEnum
 
 from lake.model import partition_label
 from lake.plan import LocatedFile
+from lake.relocation.catalog_changes import (
+    has_shared_files,
+    is_at_latest_location,
+    is_exchanged,
+    is_moved_from_earlier_state,
+    is_recreated,
+    reverted_by_writer,
+)
 from lake.relocation.evidence import (
     LocationChange,
     LocationFinding,
@@ -29,9 +37,7 @@ from lake.relocation.evidence import (
     unready_reason,
     with_recorded_arrivals,
 )
-from lake.relocation.model import LocationState, ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
-from lake.relocation.owner_moves import is_in_version
-from lake.storage.locations import is_below_table
+from lake.relocation.model import ModifiedFile, PartitionState, RelocatedPartition, UnreadyReason
 from lake.units import format_duration
 
 WRITER_GRACE = timedelta(hours=1)
@@ -238,43 +244,10 @@ def is_unchanged(record: RelocatedPartition, state: PartitionState) -> bool:
     is_open = (
         record.begun_relocations or record.is_waiting or any(not late_copy.is_done for late_copy in record.late_copies)
     )
-    if is_open or not _is_at_latest(record, state):
+    if is_open or not is_at_latest_location(record, state):
         return False
     changed = changed_previous_locations(record, state)
     return not changed and not is_emptied_before_late_files(record, state, changed)
-
-
-def reverted_by_writer(record: RelocatedPartition, state: PartitionState) -> tuple[str, str | None] | None:
-    """Return location and token if a writer has put the partition back to its state before a relocation; else None.
-
-    Hive reads a partition when an INSERT begins to move its files in, and writes the whole partition back with new
-    counts: location and token are as they were before the relocation. Flink reads the partition after it has moved
-    files in, sets the location that follows from the table's directory, and retains all properties. Then the catalog
-    has a previous location with a later token. Trino replaces the whole entry of a partition that it changes:
-    properties of other programs and the creation time are gone. If the location stays, so do the rows. Trino's
-    overwrite first deletes the files in the partition's default directory, and then sets this directory: the partition
-    counts as recreated, like a partition that was dropped and added again and has another creation time. An owner who
-    moves a partition sets another location.
-    """
-    if state.location is None or _is_at_latest(record, state):
-        return None
-    is_same = state.is_created_with(record.latest)
-    is_written_anew = (state.location, state.token) == (record.latest.location, None)
-    if is_written_anew and (is_same or not state.has_creation_time):
-        return state.location, state.token
-    if not is_same:
-        return None
-    if (state.location, state.token) in record.earlier_locations:
-        return state.location, state.token
-    tokens = {record.latest.token, *(token for _, token in record.earlier_locations)}
-    # If the partition was renamed after a relocation, its record does not have the token, which names the location.
-    is_known = state.token is not None and (state.token in tokens or state.token in state.location.split("/"))
-    is_at_previous = any(state.location == previous.location for previous in record.previous_locations)
-    return (state.location, state.token) if is_known and is_at_previous else None
-
-
-def _is_at_latest(record: RelocatedPartition, state: PartitionState) -> bool:
-    return (state.location, state.token) == (record.latest.location, record.latest.token)
 
 
 def _decide_reverted(
@@ -432,58 +405,6 @@ def decide_restore_location(record: RelocatedPartition, state: PartitionState) -
     )
 
 
-def replaced_files_to_archive(record: RelocatedPartition, state: PartitionState) -> tuple[LocatedFile, ...]:
-    """Return replaced files in the own directory of a dropped partition: readers would see them once it is added again.
-
-    If the owner has added the partition again, these are the replaced files in the directory that it has now: readers
-    already see them. A partition that only lost its properties has no such files. A dropped partition whose directory
-    was outside of the table's directory has none either: only its owner may name that directory again. Returns none
-    while another table or partition is read from the directory.
-    """
-    if (state.location is not None and not _is_recreated(record, state)) or is_exchanged(record, state):
-        return ()
-    directory = record.original_location if state.location is None else state.location
-    if state.location is None and not is_below_table(directory):
-        return ()
-    if (there := state.locations.get(directory)) is not None and there.read_by is not None:
-        return ()
-    own = [previous for previous in record.previous_locations if previous.location == directory]
-    # If a deletion was begun, it may not have deleted its first file yet: these files have to be moved too.
-    replaced = [
-        file
-        for previous in own
-        for file in (*previous.expected_files, *previous.deleting_files)
-        # The other partition would take their absence for an overwrite.
-        if file not in previous.shared_files
-    ]
-    return tuple(file for file in replaced if file.directory == directory)
-
-
-def _is_recreated(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if the owner has dropped a partition, and added it again at a location that the owner had once set."""
-    return state.token is None and state.location in record.owner_locations and not state.is_created_with(record.latest)
-
-
-def _has_shared_files(record: RelocatedPartition, location: str, there: LocationState) -> bool:
-    """True if replaced files that await their deletion under another partition are in a previous location."""
-    return any(
-        not previous.shared_files.isdisjoint(there.files)
-        for previous in record.previous_locations
-        if previous.location == location
-    )
-
-
-def is_exchanged(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if a partition was taken out of the catalog together with its own directory, while its rows stayed behind.
-
-    Hive's ``EXCHANGE PARTITION`` does this: it renames the directory with the partition's name, wherever the partition
-    is read from. DROP PARTITION deletes the directory from which the partition is read, or nothing.
-    """
-    if state.location is not None or record.original_location not in state.locations:
-        return False
-    return state.locations[record.original_location].is_missing and bool(state.locations[record.latest.location].files)
-
-
 def _exchange_reason(record: RelocatedPartition) -> str:
     return (
         f"{partition_label(record.partition)} is not in the catalog, and {location_label(record.original_location)} "
@@ -500,10 +421,10 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
     if state.location is None:
         return _do_nothing(f"{partition_label(record.partition)} is not in the catalog")
     there = state.locations.get(state.location)
-    if _is_recreated(record, state) and there is not None:
+    if is_recreated(record, state) and there is not None:
         # The partition's readers see the replaced files, and a plan would merge them with the new rows.
         why = there.read_by
-        if why is None and _has_shared_files(record, state.location, there):
+        if why is None and has_shared_files(record, state.location, there):
             why = "another partition has left this directory as well"
         if why is not None:
             return _halt(
@@ -515,7 +436,7 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
         return _do_nothing(f"{partition_label(record.partition)} was recreated")
     if state.is_other_partition:
         return _do_nothing(f"{partition_label(record.partition)} is another partition, which was renamed to this name")
-    if state.token != last.token and not _is_moved_from_earlier_state(record, state):
+    if state.token != last.token and not is_moved_from_earlier_state(record, state):
         decision = _halt(
             f"{partition_label(record.partition)} names {state.token or 'no move'}, and its last move is {last.token}: "
             "an executor that was suspended, or another lakefold, has moved it"
@@ -534,22 +455,6 @@ def _decide_changed_partition(record: RelocatedPartition, state: PartitionState)
             f"{partition_label(record.partition)} was moved to {location_label(state.location)} by its owner"
         )
     return None
-
-
-def _is_moved_from_earlier_state(record: RelocatedPartition, state: PartitionState) -> bool:
-    """True if the owner moved a partition by a call that carries the token of an earlier relocation.
-
-    The call had read the partition before the latest relocation. lakefold has never set this location, which is in no
-    version.
-    """
-    known = {location for location, _ in record.earlier_locations}.union(record.locations)
-    return (
-        state.is_created_with(record.latest)
-        and state.token in {token for _, token in record.earlier_locations}
-        and state.location is not None
-        and state.location not in known
-        and not is_in_version(state.location)
-    )
 
 
 def _decide_copy(late: Mapping[LocatedFile, int], overwritten_from: int | None, reason: str) -> RelocationDecision:

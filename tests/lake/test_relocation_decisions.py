@@ -26,6 +26,7 @@ from relocation_states import (
 )
 
 from lake.plan import LocatedFile
+from lake.relocation.catalog_changes import replaced_files_to_archive
 from lake.relocation.decide import (
     WRITER_GRACE,
     LocationChoice,
@@ -35,7 +36,6 @@ from lake.relocation.decide import (
     decide_restore_location,
     deletion_blocker,
     relocation_blocker,
-    replaced_files_to_archive,
 )
 from lake.relocation.model import LateCopy, LocationState, PartitionState, PreviousLocation, UnreadyReason
 

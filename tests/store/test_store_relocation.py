@@ -18,7 +18,7 @@ from lake.model import TableRef
 from lake.plan import Commit, LocatedFile, LockOwner, LockOwnerKind, Plan, Relocation, StagedWork
 from lake.ports import TableFormat
 from lake.relocation.capabilities import returned_reason
-from lake.relocation.decide import reverted_by_writer
+from lake.relocation.catalog_changes import reverted_by_writer
 from lake.relocation.model import (
     LocationState,
     ModifiedFile,

@@ -24,7 +24,7 @@ from lake.formats.hive.relocation.renamed_partitions import (
 )
 from lake.model import TableRef
 from lake.plan import LocatedFile
-from lake.relocation.decide import replaced_files_to_archive
+from lake.relocation.catalog_changes import replaced_files_to_archive
 from lake.relocation.evidence import (
     MAX_CLOCK_DIFFERENCE_MS,
     has_late_files,

@@ -23,7 +23,7 @@ from lake.formats.hive.commit.version_names import relocation_token, version_of_
 from lake.formats.hive.files.listing import list_partition_files
 from lake.model import TableRef
 from lake.plan import RELOCATED_BACK, Relocation
-from lake.relocation.decide import is_exchanged, replaced_files_to_archive
+from lake.relocation.catalog_changes import is_exchanged, replaced_files_to_archive
 from lake.relocation.evidence import has_unhandled_files
 from lake.relocation.model import PartitionState, RelocatedPartition
 from lake.storage.locations import relative_path, resolve_path
