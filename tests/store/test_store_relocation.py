@@ -466,7 +466,7 @@ def test_a_sweep_keeps_its_lock_on_a_partition_when_the_plan_alongside_ends(stor
     add(store, "dt=1")
 
 
-def test_p10_the_cleaner_may_lock_a_partition_of_a_waiting_plan_and_delays_its_commit(store: Store) -> None:
+def test_the_cleaner_may_lock_a_partition_of_a_waiting_plan_and_delays_its_commit(store: Store) -> None:
     cleaner, later = (LockOwner(kind=LockOwnerKind.CLEANER, name=name) for name in ("a cleaner", "a later one"))
     plan = add(store, "dt=1")
     assert [kept(store, cleaner), kept(store)] == [True, False]
