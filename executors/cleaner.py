@@ -17,8 +17,8 @@ from functools import partial
 
 from executors.context import RunContext
 from executors.partition_locks import PartitionLock
+from executors.relocation.directory_commits import reason_to_keep_files
 from executors.relocation.sweep import partitions_awaiting_sweep
-from executors.relocation.unrecorded_commits import unrecorded_commit
 from lake.capabilities import Fenced, UsesDatabaseClock, UsesRetention, recreated_reason, with_identity
 from lake.errors import Conflict, LeaseLost, TableGone, one_line
 from lake.model import TableRef, partition_label
@@ -297,7 +297,7 @@ class _TableCleaning:
             raise Conflict(_sweep_first_message(beside[min(beside)]))
         if self._relocations is not None:
             directories = _directories_of(batch)
-            reason = unrecorded_commit(self._table, directories, format=self._format, store=self._relocations)
+            reason = reason_to_keep_files(self._table, directories, format=self._format, store=self._relocations)
             if reason is not None:
                 raise Conflict(reason)
         rows = [d.row_id for d in batch]
