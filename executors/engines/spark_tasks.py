@@ -48,6 +48,7 @@ _PACKED_FILES = (
     "executors/nested_types.py",
     "executors/rowhash.py",
     "executors/verification.py",
+    "executors/verified_files.py",
     "executors/datafiles/*.py",
     "executors/engines/*.py",
     "executors/engines/layout/*.py",
