@@ -218,15 +218,15 @@ class _TableCleaning:
         """
         partitions = {waiting[index].version.partition for index in again}
         held = partitions if self._dry_run else self._locks.lock(partitions)
-        settled = held - self._awaiting_sweep(held).keys()
-        these = [index for index in again if waiting[index].version.partition in settled]
-        still = self._format.obsolete_deletions(self._table, [waiting[index].version for index in these])
+        swept_partitions = held - self._awaiting_sweep(held).keys()
+        indexes = [index for index in again if waiting[index].version.partition in swept_partitions]
+        reasons = self._format.obsolete_deletions(self._table, [waiting[index].version for index in indexes])
         if not self._dry_run:
             try:
                 self._locks.renew(held)
             except LeaseLost:
                 return {}
-        return {these[index]: reason for index, reason in still.items()}
+        return {indexes[index]: reason for index, reason in reasons.items()}
 
     def _record_kept(self, due: SupersededRecord, reason: str | None) -> None:
         if reason is not None:

@@ -315,10 +315,10 @@ def _refuse_clock(client: HudiClient, observed: _ObservedTimelines, doing: str, 
     _refuse_repeated_hour(client, observed.timeline, doing)
     _refuse_writers_clock(client, observed.timeline, doing, skew)
     while (now := _current_time(client, observed.timeline)) <= latest.time:
-        behind = parse_instant_time(latest.time) - parse_instant_time(now)
-        if behind > skew:
+        lag = parse_instant_time(latest.time) - parse_instant_time(now)
+        if lag > skew:
             raise Transient(_describe_clock_behind(client, observed.timeline, latest, now, doing, skew))
-        time.sleep(behind.total_seconds() + 0.001)
+        time.sleep(lag.total_seconds() + 0.001)
 
 
 def _current_time(client: HudiClient, timeline: Timeline) -> str:

@@ -281,10 +281,10 @@ def _stopping(
     Readers would soon see the jobs' files: a commit makes all files with its time visible. The event stops the engine
     of the rewrite, in that case and once ``cancelled`` is set.
     """
-    over, stopped = threading.Event(), threading.Event()
+    block_ended, stopped = threading.Event(), threading.Event()
 
     def watch() -> None:
-        while not over.wait(_TAKEOVER_POLL_SECONDS):
+        while not block_ended.wait(_TAKEOVER_POLL_SECONDS):
             # Errors of the check, or of the cancellation of a job that has ended, are ignored.
             with contextlib.suppress(Exception):
                 if cancelled.is_set():
@@ -298,7 +298,7 @@ def _stopping(
     try:
         yield stopped
     finally:
-        over.set()
+        block_ended.set()
         thread.join()
 
 
