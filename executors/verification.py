@@ -123,8 +123,8 @@ class RunMany(Protocol):
 
     def __call__(
         self,
-        function: Callable[["_Compared"], bool],
-        items: Sequence["_Compared"],
+        function: Callable[["_FooterComparison"], bool],
+        items: Sequence["_FooterComparison"],
         *,
         files: int,
         check: Callable[[], None],
@@ -136,8 +136,11 @@ class RunMany(Protocol):
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class _Compared:
-    """A partition whose footers one call compares, and what the call needs to read them."""
+class _FooterComparison:
+    """The comparison of the footers of one partition, with everything that another process needs for it.
+
+    ``location`` is the table's location; columns in ``volatile`` are not compared.
+    """
 
     location: str
     volatile: Collection[str]
@@ -152,25 +155,27 @@ def _footers_equal(
     run: RunMany,
 ) -> frozenset[str]:
     """Return the partitions whose footers show that the new files have the rows of the old files."""
-    compared = [_Compared(location, volatile, part.without_payloads()) for part in parts if not part.has_logs]
-    files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in compared)
+    comparisons = [
+        _FooterComparison(location, volatile, part.without_payloads()) for part in parts if not part.has_logs
+    ]
+    files = sum(len(one.partition.slices) + len(one.partition.outputs) for one in comparisons)
     try:
-        equal = run(_has_equal_footers, compared, files=files, check=check)
+        equal = run(_has_equal_footers, comparisons, files=files, check=check)
     except (Transient, Rejected) as error:
         log.warning("footers can't be compared in other processes, so this process compares them: %s", error)
         return frozenset()
-    return frozenset(one.partition.name for one, is_equal in zip(compared, equal, strict=True) if is_equal)
+    return frozenset(one.partition.name for one, is_equal in zip(comparisons, equal, strict=True) if is_equal)
 
 
-def _has_equal_footers(compared: _Compared) -> bool:
+def _has_equal_footers(comparison: _FooterComparison) -> bool:
     """True if the footers show that the new files have the rows of the old files; False also after an error."""
-    part, volatile = compared.partition, compared.volatile
+    part, volatile = comparison.partition, comparison.volatile
     read, written = part.sources()
     try:
         with ExitStack() as opened:
             # Reading the footer of a local file takes less time than handing it to a thread.
-            pool = None if is_local(compared.location) else opened.enter_context(ThreadPoolExecutor(_REMOTE_READS))
-            files = FileReader(compared.location, pool, volatile, lambda: None)
+            pool = None if is_local(comparison.location) else opened.enter_context(ThreadPoolExecutor(_REMOTE_READS))
+            files = FileReader(comparison.location, pool, volatile, lambda: None)
             if files.has_orc(read[:1] or written[:1]):
                 # Copied stripes are compared by their bytes, which is a stronger and faster comparison.
                 return False

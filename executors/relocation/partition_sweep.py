@@ -369,7 +369,7 @@ class PartitionSweep:
         The file system only has the times of the copies. An overwrite may have happened between the two times.
         """
         name = state.relocated_as
-        # The store accepts the record only while the name is locked, so no sweep has met the copies yet.
+        # The store accepts the record only while the name is locked, so no sweep of that name has seen the copies yet.
         if name is None or name == self._partition:
             return
         arrived = {one.source: one.arrived_ms for one in record.late_copies if one.arrived_ms is not None}
@@ -492,7 +492,8 @@ class PartitionSweep:
     ) -> None:
         """End the records of the copies that were made for a relocation back.
 
-        ``copies`` are pairs of source and copy, ``other_locations`` the previous locations but the one relocated to.
+        ``copies`` are pairs of source and copy, ``other_locations`` the previous locations except the
+        target of the relocation.
         """
         sources = {source for source, _ in copies}
         (record,) = self._store.relocated_partitions(self._table, [self._partition])

@@ -61,8 +61,11 @@ def complete_without_claim(
     schedule_rescan(connection, plan.table.name)
 
 
-def settle_attempts(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
-    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``; see ``halt_unknown_attempt``."""
+def end_committed_attempt(connection: Connection, settings: StoreSettings, row: Row[Any], commit: Commit) -> None:
+    """Clear the stagings of the attempt that made the ``commit`` of the plan ``row``.
+
+    If this database has no record of the attempt, halts the table: see ``halt_unknown_attempt``.
+    """
     clear_committed(connection, commit, row.epoch)
     halt_unknown_attempt(connection, settings, row, commit)
 

@@ -51,7 +51,7 @@ def find_renamed_partitions(
     latest location. A partition without another name is searched for once an hour in each process, and when other files
     are in its previous locations. Raises Transient.
     """
-    records, found = _Records(ref), {}
+    records, found = _RelocationRecords(ref), {}
     absent = {}
     for one in relocated:
         state = states[one.partition]
@@ -88,7 +88,7 @@ def _find_renamed(
     relocated: RelocatedPartition,
     state: PartitionState,
     partitions: Sequence[CatalogPartition],
-    records: "_Records",
+    records: "_RelocationRecords",
 ) -> PartitionState | None:
     """Return the state if one of ``partitions`` is the relocated one under another name; else None."""
     last = relocated.latest
@@ -119,7 +119,7 @@ def find_other_partitions(
     from which a later relocation has moved it. If lakefold has begun to delete there, the previous locations need
     nothing as long as they have no late files. Reads the records of these tokens only. Raises Transient.
     """
-    records, found = _Records(ref), {}
+    records, found = _RelocationRecords(ref), {}
     for one in relocated:
         state, partition = states[one.partition], partitions.get(one.partition)
         if state.token in (None, one.latest.token) or partition is None or state.renamed_to is not None:
@@ -151,8 +151,8 @@ def _search_key(ref: TableRef, relocated: RelocatedPartition, state: PartitionSt
     return ref.name, ref.location, last.partition, last.token, last.partition_created_at, hash((files, copies))
 
 
-class _Searches:
-    """The results of searches for the present names of partitions; at most ``_MAX_SEARCHES``. Thread-safe."""
+class _SearchCache:
+    """A cache of at most ``_MAX_SEARCHES`` results of searches for the present names of partitions. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -178,7 +178,7 @@ class _Searches:
                 del self._searched[next(iter(self._searched))]
 
 
-_searches = _Searches()
+_searches = _SearchCache()
 
 
 def _state_if_renamed(
@@ -186,7 +186,7 @@ def _state_if_renamed(
     last: Relocation,
     state: PartitionState,
     partition: CatalogPartition,
-    records: "_Records",
+    records: "_RelocationRecords",
 ) -> PartitionState | None:
     """Return the state if ``partition``, created at the same time, is the partition of ``last``; None if it is not.
 
@@ -234,7 +234,7 @@ def _present_directory(ref: TableRef, partition: CatalogPartition) -> _Directory
 
 
 def _relocation_after(
-    last: Relocation, name: str, present: _Directory, token: str, records: "_Records"
+    last: Relocation, name: str, present: _Directory, token: str, records: "_RelocationRecords"
 ) -> Relocation | None:
     """Return the relocation of a partition that left the directory of ``last``. None if there is none.
 
@@ -261,7 +261,7 @@ def _relocation_after(
     return None
 
 
-class _Records:
+class _RelocationRecords:
     """The records of a table's commits and relocations; each one is read once."""
 
     def __init__(self, ref: TableRef) -> None:
