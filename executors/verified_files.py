@@ -41,6 +41,7 @@ class PartitionRewrite:
 
     @property
     def has_logs(self) -> bool:
+        """True if one of the slices has logs."""
         return any(item.log_files for _, item in self.slices)
 
     def sources(self) -> tuple[list["Source"], list["Source"]]:

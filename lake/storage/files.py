@@ -47,7 +47,7 @@ class FileIO(Protocol):
         """True if anything is at a path."""
 
     def read_tail(self, path: str, count: int) -> bytes:
-        """Return the last bytes of a file, as far as other readers see them at present."""
+        """Return the last ``count`` bytes of a file, or all if it is shorter, as other readers see it at present."""
 
     def read(self, path: str) -> bytes:
         """Return a whole file."""

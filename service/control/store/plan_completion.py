@@ -103,6 +103,10 @@ def halt_of_plan(
 def end_event(
     plan: Plan, state: PlanState, epoch: int, attempts: int, values: Mapping[str, Any], reason: str
 ) -> NotifiedEvent:
+    """Return the event that ``plan`` has ended in ``state``.
+
+    ``attempts`` is the number of its attempts. ``values`` are columns of its row; the event has those that are figures.
+    """
     figures = {"input_files": plan.input_files, "input_bytes": plan.bytes, "attempts": attempts}
     figures |= {key: values[key] for key in _FIGURES if key in values}
     return NotifiedEvent(
