@@ -209,7 +209,7 @@ class FileReader:
         with ExitStack() as opened:
             before = opened.enter_context(closing(_read_ahead(self._pool, self._without_volatile(merged))))
             after = opened.enter_context(closing(_read_ahead(self._pool, self._read_rows(written))))
-            return _equal_in_order(before, after, self._check)
+            return _have_equal_rows_in_order(before, after, self._check)
 
     def _without_volatile(self, batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
         for batch in batches:
@@ -257,7 +257,7 @@ def _read_ahead(
         batches.close()
 
 
-def _equal_in_order(
+def _have_equal_rows_in_order(
     expected: Iterator[pa.RecordBatch], found: Iterator[pa.RecordBatch], check: Callable[[], None]
 ) -> bool:
     """True if both have the same rows in the same order, whatever the sizes of their batches."""
@@ -270,19 +270,19 @@ def _equal_in_order(
         if left is None or right is None:
             return left is None and right is None
         rows = min(left.num_rows, right.num_rows)
-        if not _equal_rows(left.slice(0, rows), right.slice(0, rows)):
+        if not _have_equal_rows(left.slice(0, rows), right.slice(0, rows)):
             return False
         left, right = left.slice(rows), right.slice(rows)
 
 
-def _equal_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
+def _have_equal_rows(left: pa.RecordBatch, right: pa.RecordBatch) -> bool:
     names = sorted(left.schema.names)
     if names != sorted(right.schema.names) or len(set(names)) < len(names):
         return False
-    return all(_equal_columns(left.column(name), right.column(name)) for name in names)
+    return all(_have_equal_values(left.column(name), right.column(name)) for name in names)
 
 
-def _equal_columns(left: pa.Array, right: pa.Array) -> bool:
+def _have_equal_values(left: pa.Array, right: pa.Array) -> bool:
     left, right = (one.dictionary_decode() if pat.is_dictionary(one.type) else one for one in (left, right))
     for kind, is_kind in ((pa.large_string(), _STRINGS), (pa.large_binary(), _BINARIES)):
         if left.type != right.type and left.type in is_kind and right.type in is_kind:

@@ -185,12 +185,12 @@ class _RowGroupMerger:
         return source_groups([merged])
 
 
-def _with_positions(one: SourceGroup) -> SourceGroup:
+def _with_positions(row_group: SourceGroup) -> SourceGroup:
     """Return a row group that can be copied."""
-    if one.group.chunks:
-        return one
-    file = one.file.with_positions()
-    return SourceGroup(file, next(group for group in file.row_groups if group.number == one.group.number))
+    if row_group.group.chunks:
+        return row_group
+    file = row_group.file.with_positions()
+    return SourceGroup(file, next(group for group in file.row_groups if group.number == row_group.group.number))
 
 
 def _cut(batches: Iterator[pa.RecordBatch], rows: int) -> Iterator[pa.RecordBatch]:

@@ -371,7 +371,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
             metadata.addMetadata(PLAN_KEY, plan.plan_id)
             metadata.addMetadata(EPOCH_KEY, str(prepared.epoch))
 
-            def fenced() -> None:
+            def final_fence() -> None:
                 fence()
                 _prepare_table(client, written.rewrite)
                 failpoint("in_commit")
@@ -392,7 +392,7 @@ def commit_rewrite(client: HudiClient, written: WrittenRewrite, fence: Callable[
                 own=OwnInstant(time=instant, is_pending=True, inputs=reads),
                 check=check,
                 prepare=prepare,
-                fence=fenced,
+                fence=final_fence,
             )
             failpoint("after_last_look")
             called = True
