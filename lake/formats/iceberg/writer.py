@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The writer of an Iceberg table: new files are written, and one replace snapshot exchanges them for the old ones.
 
-Engines write the new files, without the rows that position deletes name. Only Iceberg's own reader and writer rewrite
-files with other row-level deletes, and files of tables whose rows have a lineage.
+Engines write the new files, without the rows that position deletes and deletion vectors name, and with the lineage of
+rows. Only Iceberg's own reader and writer rewrite files with equality deletes, and files whose rows will get a lineage.
 """
 
 import os
@@ -31,7 +31,7 @@ from lake.formats.iceberg.catalog.tables import (
     other_table_reason,
     table_identity,
 )
-from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs
+from lake.formats.iceberg.inputs import RewriteInputs, position_deletes, read_inputs, row_columns
 from lake.formats.iceberg.jvm import expiry, manifest_rewrite, orphan_removal
 from lake.formats.iceberg.jvm.commit_checks import (
     require_equality_deletes,
@@ -47,10 +47,10 @@ from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read import footers, orphans, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
 from lake.formats.iceberg.read.deletion_blockers import deletion_blockers
+from lake.formats.iceberg.read.lineage import FIELD_IDS, digest, files_without_lineage, stored_lineage
 from lake.formats.iceberg.read.live_files import snapshot_of
 from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
-from lake.formats.iceberg.read.row_ids import digest, stored_row_ids
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
 from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
@@ -136,7 +136,7 @@ class IcebergWriter:
             skipped=skipped,
             notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
             preconditions=inputs,
-            volatile_columns=footers.LINEAGE_COLUMNS if inputs.has_lineage else frozenset(),
+            volatile_columns=frozenset(FIELD_IDS) if inputs.has_lineage else frozenset(),
         )
 
     def _with_engines(
@@ -144,7 +144,7 @@ class IcebergWriter:
     ) -> RewriteInputs:
         """Return ``inputs`` with the tasks and engines of the groups that engines rewrite.
 
-        Groups with deleted rows that no engine can leave out are rewritten by Iceberg.
+        Iceberg rewrites groups with deleted rows that no engine can leave out, or with a lineage that none can keep.
         """
         locations: dict[str, str] = {}
         tasks = []
@@ -158,19 +158,24 @@ class IcebergWriter:
                 placed = [java_table.new_location(inputs.files[index][0], name) for name in names]
                 paths = [canonical_location(location) for location in placed]
                 locations.update(zip(paths, placed, strict=True))
-                omissions = position_deletes(inputs.files[index])
+                files = inputs.files[index]
+                omissions = position_deletes(files)
+                added = row_columns(files, inputs.first_row_ids) if inputs.has_lineage else ()
                 task = build_task(self._ref, index, plan.groups[index], paths, omissions=omissions)
-                tasks.append(replace(task, file_schema=inputs.file_schema))
+                tasks.append(replace(task, file_schema=inputs.file_schema, row_columns=added))
         if not tasks:
             return inputs
         with slice_paths_in_conflicts(self._ref, plan, tasks):
-            omitting = [task for task in tasks if task.omissions is not None]
-            choices, refused = split_by_engine(omitting, self._engines, plan.options)
-            plain = [task for task in tasks if task.omissions is None]
+            by_either = [task for task in tasks if task.omissions is not None or task.row_columns]
+            choices, refused = split_by_engine(by_either, self._engines, plan.options)
+            plain = [task for task in tasks if task.omissions is None and not task.row_columns]
             if plain:
                 choices |= choose_engines(plain, self._engines, plan.options, self._ref.name)
         tasks = [task for task in tasks if task.group in choices]
-        by_iceberg = {index: f"position deletes may apply to its files ({why})" for index, why in refused.items()}
+        what = f"files of format version {inputs.format_version}"
+        if not inputs.has_lineage:
+            what = "position deletes may apply to its files"
+        by_iceberg = {index: f"{what} ({why})" for index, why in refused.items()}
         return replace(
             inputs,
             tasks=tasks,
@@ -235,11 +240,11 @@ class IcebergWriter:
         if different := footers.different_files(inputs.columns, paths):
             raise Rejected(f"{self._ref.name}: a new file can't be committed: {next(iter(different.values()))}")
         if inputs.has_lineage:
-            if without := footers.files_without_lineage(paths):
+            if without := files_without_lineage(paths):
                 raise Rejected(
                     f"{self._ref.name}: a new file can't be committed: {without[0]} lacks the lineage of its rows"
                 )
-            self._require_same_ids(inputs, prepared.live_groups, paths)
+            self._require_same_lineage(inputs, rewrite)
         removed = {file.path for index in prepared.live_groups for file in inputs.files[index]}
         table = self._load()
         require_storage_clock(table, "committing")
@@ -266,7 +271,9 @@ class IcebergWriter:
             with ThreadPoolExecutor(max_workers=_THREADS) as pool:
                 for described in pool.map(describe, rewrite.outputs):
                     update.addFile(described)
-            if inputs.format_version > 1:
+            # If the rows get their first ids by this commit, Iceberg 1.10.2 reads the number of the commit as that of
+            # their last change, so it must also be the number of their files. Then no other commit was made meanwhile.
+            if inputs.format_version > 1 and (inputs.has_row_ids or not inputs.has_lineage):
                 # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)
             for key, value in ((PLAN, prepared.plan.plan_id), (EPOCH, prepared.epoch), (TOKEN, prepared.instant)):
@@ -318,12 +325,28 @@ class IcebergWriter:
             if not os.path.exists(path):
                 raise Conflict(f"{self._ref.name}: the new file {path} is gone: the attempt was withdrawn")
 
-    def _require_same_ids(self, inputs: RewriteInputs, groups: Sequence[int], paths: Sequence[str]) -> None:
-        """Raise Integrity if the new files at ``paths`` don't store the row ids of the remaining rows of ``groups``."""
-        files = [file for index in groups for file in inputs.files[index]]
-        wanted = digest(MergedReader(files).read_row_ids(inputs.first_row_ids))
-        if wanted != digest(stored_row_ids(paths)):
-            raise Integrity(f"{self._ref.name}: the row ids (_row_id) in the new files are not those of the inputs")
+    def _require_same_lineage(self, inputs: RewriteInputs, rewrite: Rewrite) -> None:
+        """Raise Integrity if the new files don't store the lineage of the remaining rows.
+
+        Engines keep the order of the rows unless they sort them, so then the order is compared as well.
+        """
+        of_engines = [output.path for output in rewrite.outputs if output.path in inputs.locations]
+        of_iceberg = [output.path for output in rewrite.outputs if output.path not in inputs.locations]
+        in_order = not rewrite.prepared.plan.options.sort_columns
+        for groups, paths, ordered in (
+            ([task.group for task in inputs.tasks], of_engines, in_order),
+            (list(inputs.by_iceberg), of_iceberg, False),
+        ):
+            readers = (MergedReader(inputs.files[index]) for index in groups)
+            lineage = (part for reader in readers for part in reader.read_lineage(inputs.first_row_ids))
+            wanted, found = digest(lineage, in_order=ordered), digest(stored_lineage(paths), in_order=ordered)
+            if (wanted.rows, wanted.ids) != (found.rows, found.ids):
+                what = "row ids (_row_id) in the new files are not those of the inputs"
+            elif wanted.pairs != found.pairs:
+                what = "new files have other sequence numbers (_last_updated_sequence_number), or another order of rows"
+            else:
+                continue
+            raise Integrity(f"{self._ref.name}: the {what}")
 
     def withdraw(
         self,

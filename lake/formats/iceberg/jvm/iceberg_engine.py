@@ -50,8 +50,8 @@ def require_sortable(table: LoadedTable, options: RewriteOptions) -> None:
     name = table.ref.name
     if options.layout != _LINEAR:
         raise Rejected(
-            f"{name}: layout = {options.layout} is not available for files with row-level deletes or of format version "
-            f"3, which only Iceberg's own writer rewrites; set layout to {_LINEAR}, or unset sort_columns"
+            f"{name}: layout = {options.layout} is not available for files that only Iceberg's own writer can rewrite, "
+            f"such as files with equality deletes; set layout to {_LINEAR}, or unset sort_columns"
         )
     known = {one.name.lower() for one in table.metadata.schema().fields}
     if missing := [one for one in options.sort_columns if one.lower() not in known]:

@@ -16,10 +16,9 @@ import pyarrow.parquet as pq
 from lake.engines import FileSchema
 from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
+from lake.formats.iceberg.read.lineage import FIELD_IDS, MIN_VERSION
 
 Columns = tuple[Any, ...]
-LINEAGE_COLUMNS = frozenset({"_row_id", "_last_updated_sequence_number"})
-"""The columns that Iceberg adds to a file whose rows keep the lineage that they had in other files."""
 
 _MIN_RESERVED_ID = 2_147_483_447
 """The lowest field id of columns that Iceberg adds to files by itself."""
@@ -39,15 +38,24 @@ def table_columns(table: LoadedTable) -> Columns:
 def file_schema(table: LoadedTable) -> FileSchema:
     """Return the schema of new files. Columns that are optional in the table are optional in each new file.
 
-    In an old file such a column may be required.
+    In an old file such a column may be required. Like Iceberg's writer, the description of the schema also names the
+    columns with the lineage of rows.
     """
+    from pyiceberg.schema import Schema
+    from pyiceberg.types import LongType, NestedField
+
     schema = table.metadata.schema()
+    added = FIELD_IDS.items() if table.metadata.format_version >= MIN_VERSION else ()
+    lineage = [NestedField(field_id, name, LongType(), required=False) for name, field_id in added]
+    described = Schema(
+        *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
+    )
     return FileSchema(
         optional_ids=frozenset(_optional_ids(schema.as_struct())),
         root_name="table",
         # Arrow's own schema states again which columns are required.
         removed_keys=frozenset({"ARROW:schema"}),
-        entries={"iceberg.schema": schema.model_dump_json()},
+        entries={"iceberg.schema": described.model_dump_json()},
     )
 
 
@@ -73,11 +81,6 @@ def different_files(columns: Columns, paths: Collection[str]) -> Mapping[str, st
     with ThreadPoolExecutor(max_workers=_THREADS) as pool:
         reasons = pool.map(lambda path: _difference(columns, path, same), paths)
     return {path: reason for path, reason in zip(paths, reasons, strict=True) if reason is not None}
-
-
-def files_without_lineage(paths: Collection[str]) -> list[str]:
-    """Return the files that lack a column of the row lineage. Raises as ``pq.read_schema`` does."""
-    return [path for path in paths if not LINEAGE_COLUMNS.issubset(pq.read_schema(path).names)]
 
 
 def split_offsets(metadata: pq.FileMetaData) -> list[int]:
