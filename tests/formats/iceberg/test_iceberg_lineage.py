@@ -139,7 +139,7 @@ def changed(path: str, defect: str) -> None:
     elif defect == "other numbers":
         values = [values[0] - 1, *values[1:]]
     else:
-        field = field.with_metadata({b"PARQUET:field_id": b"5"})
+        field = field.with_metadata({b"PARQUET:field_id": b"2147483500"})
     pq.write_table(rows.set_column(column, field, pa.array(values, pa.int64())), path)
 
 
