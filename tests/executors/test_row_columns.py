@@ -51,11 +51,12 @@ def field(name: str, kind: pa.DataType, field_id: int, nullable: bool = True) ->
 
 def some_rows(first: int, count: int) -> pa.Table:
     numbers = range(first, first + count)
-    kind = pa.struct([field("a", pa.int32(), 3)])
+    inner = pa.list_(pa.field("element", pa.int64(), metadata={b"PARQUET:field_id": b"6"}))
+    kind = pa.struct([field("a", pa.int32(), 3), field("b", inner, 5)])
     columns = {
         "key": pa.array(numbers, pa.int64()),
         "name": pa.array([f"n{number % 5}" if number % 4 else None for number in numbers], pa.string()),
-        "part": pa.array([{"a": number} for number in numbers], kind),
+        "part": pa.array([{"a": number, "b": [number] * (number % 3)} for number in numbers], kind),
     }
     ids = {"key": 1, "name": 2, "part": 4}
     return pa.table(columns, schema=pa.schema([field(n, c.type, ids[n]) for n, c in columns.items()]))
@@ -160,7 +161,7 @@ def test_each_row_keeps_its_stored_values_and_gets_those_of_its_input_and_positi
         assert schema_of(path)[3:] == [("_id", "int64", str(ID)), ("_number", "int64", str(NUMBER))]
         metadata = pq.read_metadata(path)
         for number in range(metadata.num_row_groups):
-            for leaf in (3, 4):
+            for leaf in (4, 5):
                 chunk = metadata.row_group(number).column(leaf)
                 assert (chunk.statistics.null_count, chunk.statistics.has_min_max) == (0, True)
         if has_schema:
@@ -180,12 +181,31 @@ def test_columns_that_few_inputs_store_do_not_change_those_that_all_of_them_have
     (new,) = rewrite(task_of(paths, tmp_path / "new", columns_for(dict.fromkeys(paths, (5, 6)))))
     group = pq.read_metadata(new).row_group(0)
     chunks = {group.column(leaf).path_in_schema: group.column(leaf) for leaf in range(group.num_columns)}
-    assert list(chunks) == ["key", "name", "part.a", "_id", "_number"]
+    assert list(chunks) == ["key", "name", "part.a", "part.b.list.element", "_id", "_number"]
     assert {chunk.compression for chunk in chunks.values()} == {"ZSTD"}
     assert [name for name, chunk in chunks.items() if chunk.bloom_filter_offset is not None] == ["name"]
     assert [chunks[name].has_dictionary_page for name in ("_id", "_number")] == [False, True]
-    assert not pq.ParquetFile(new).schema.column(3).max_repetition_level
-    assert pq.ParquetFile(new).schema.column(3).max_definition_level == 1, "it is optional"
+    assert not pq.ParquetFile(new).schema.column(4).max_repetition_level
+    assert pq.ParquetFile(new).schema.column(4).max_definition_level == 1, "it is optional"
+
+
+def test_timestamps_of_other_columns_keep_their_form(tmp_path: Path):
+    """pyarrow writes either all timestamps as INT96 or none."""
+    moments = pa.array([0, 1, None, 3, 4], pa.timestamp("us"))
+    paths = []
+    for number in range(2):
+        rows = some_rows(5 * number, 5).append_column(field("at", moments.type, 7), moments)
+        rows = with_column(rows, 1, "_id", [9, None, 7, None, 5]) if number else rows
+        paths.append(str(tmp_path / f"{number}.parquet"))
+        pq.write_table(rows, paths[-1], use_deprecated_int96_timestamps=True, row_group_size=2, store_schema=False)
+    first = {paths[0]: (100, 1), paths[1]: (200, 2)}
+    (new,) = rewrite(task_of(paths, tmp_path / "new", columns_for(first)))
+    schema = pq.ParquetFile(new).schema
+    assert [schema.column(leaf).physical_type for leaf in (4, 5, 6)] == ["INT96", "INT64", "INT64"]
+    found = pq.ParquetFile(new, coerce_int96_timestamp_unit="us").read()
+    assert found["_id"].to_pylist() == [*range(100, 105), 9, 201, 7, 203, 5]
+    assert found["_number"].to_pylist() == [1] * 5 + [2] * 5
+    assert found["at"].to_pylist() == moments.to_pylist() * 2
 
 
 @pytest.mark.parametrize(
