@@ -35,7 +35,7 @@ class MergedReader:
         self._files = files
         self._locations = frozenset(file.location for file in files)
         self._positions: dict[str, Mapping[str, Positions]] = {}
-        self._vectors: dict[str, Any] = {}
+        self._vectors: dict[str, tuple[Any, Mapping[int | None, Any]]] = {}
         self._equalities: dict[str, pa.Table] = {}
 
     def read(self) -> Iterator[pa.RecordBatch]:
@@ -107,11 +107,11 @@ class MergedReader:
         return np.unique(np.concatenate(found))
 
     def _vector(self, delete: DeleteFile) -> Positions:
-        """Return the positions in a deletion vector. All vectors in its file are read once."""
+        """Return the positions in a deletion vector, whose file is read once."""
         with _translated(delete.path):
             if delete.path not in self._vectors:
                 self._vectors[delete.path] = _open_vectors(delete.path)
-            return _read_vector(self._vectors[delete.path], delete)
+            return _read_vector(*self._vectors[delete.path], delete)
 
     def _equality_deletes(self, file: DataFile) -> Mapping[tuple[int, ...], Sequence[pa.Table]]:
         """Return the deleted values of a file by the ids of the compared columns."""
@@ -142,23 +142,22 @@ def _read_positions(delete: DeleteFile, wanted: Collection[str]) -> Mapping[str,
     return {location: np.concatenate(parts) for location, parts in found.items()}
 
 
-def _open_vectors(path: str) -> Any:
-    """Return the Puffin file at ``path``."""
+def _open_vectors(path: str) -> tuple[Any, Mapping[int | None, Any]]:
+    """Return the Puffin file at ``path``, and the entries of its footer by the offsets of their contents."""
     from pyiceberg.table.puffin import PuffinFile
 
     with open(path, "rb") as opened:
-        return PuffinFile(opened.read())
+        file = PuffinFile(opened.read())
+    return file, {one.offset: one for one in file.footer.blobs}
 
 
-def _read_vector(file: Any, delete: DeleteFile) -> Positions:
+def _read_vector(file: Any, entries: Mapping[int | None, Any], delete: DeleteFile) -> Positions:
     """Return the positions in the vector that ``delete`` places in a Puffin file."""
     from pyiceberg.table.deletion_vector import deletion_vectors_from_puffin_file
 
     # PyIceberg decodes all vectors of a file, and there may be one for each data file of the table.
     chosen = copy(file)
-    chosen.footer = file.footer.model_copy(
-        update={"blobs": [one for one in file.footer.blobs if one.offset == delete.content_offset]}
-    )
+    chosen.footer = file.footer.model_copy(update={"blobs": [entries[delete.content_offset]]})
     (found,) = deletion_vectors_from_puffin_file(chosen)
     if found.referenced_data_file != delete.data_location:
         raise ValueError(f"the deletion vector at {delete.content_offset} names {found.referenced_data_file}")
