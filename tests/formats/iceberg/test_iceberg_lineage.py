@@ -150,7 +150,7 @@ def changed(path: str, defect: str) -> None:
         ("one twice", Integrity, r"row ids .* are not those of the inputs"),
         ("another order", Integrity, r"other sequence numbers .*, or another order of rows"),
         ("other numbers", Integrity, r"other sequence numbers"),
-        ("another field id", Rejected, "lacks the lineage of its rows"),
+        ("another field id", Rejected, "can't be committed: .* stores _row_id with field id 2147483500"),
     ],
 )
 def test_new_files_with_another_lineage_are_not_committed(

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from lake.engines import FileSchema
 from lake.errors import first_line
 from lake.formats.iceberg.catalog.tables import LoadedTable
-from lake.formats.iceberg.read.lineage import FIELD_IDS, MIN_VERSION
+from lake.formats.iceberg.read.lineage import FIELD_IDS, MIN_VERSION, field_ids
 
 Columns = tuple[Any, ...]
 
@@ -159,8 +159,19 @@ def _difference(expected: Columns, path: str, same: list[pa.Schema]) -> str | No
         here, there = set(found) ^ set(expected), "the order of its columns"
         different = ", ".join(sorted(f"{one[1]} (id {one[0]})" for one in here)) or there
         return f"{path} was written with another schema than the table's: {different}"
+    if (column := _misnamed_column(schema)) is not None:
+        return f"{path} stores {column}, and readers find the lineage of rows by the field ids {dict(FIELD_IDS)}"
     if len(same) < _MAX_SCHEMAS:
         same.append(schema)
+    return None
+
+
+def _misnamed_column(schema: pa.Schema) -> str | None:
+    """Return a column that has the name or the field id of a column of the lineage, but not both; None without one."""
+    for name, field_id in field_ids(schema).items():
+        is_reserved = field_id >= _MIN_RESERVED_ID and (name in FIELD_IDS or field_id in FIELD_IDS.values())
+        if is_reserved and FIELD_IDS.get(name) != field_id:
+            return f"{name} with field id {field_id}"
     return None
 
 

@@ -95,10 +95,11 @@ def _sum(total: np.uint64, more: npt.NDArray[np.uint64]) -> np.uint64:
 
 def files_without_lineage(paths: Collection[str]) -> list[str]:
     """Return the files in which readers don't find both columns. Raises as ``pq.read_schema`` does."""
-    return [path for path in paths if not FIELD_IDS.items() <= _field_ids(pq.read_schema(path)).items()]
+    return [path for path in paths if not FIELD_IDS.items() <= field_ids(pq.read_schema(path)).items()]
 
 
-def _field_ids(schema: pa.Schema) -> dict[str, int]:
+def field_ids(schema: pa.Schema) -> dict[str, int]:
+    """Return the field ids of the top-level columns that have one, by name."""
     return {one.name: int(one.metadata[_FIELD_ID]) for one in schema if one.metadata and _FIELD_ID in one.metadata}
 
 
