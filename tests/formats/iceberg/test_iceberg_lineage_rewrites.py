@@ -198,6 +198,21 @@ def test_rows_keep_their_lineage_when_they_are_sorted(
     assert (case.rows(table), lineage(case, table)) == (rows, was)
 
 
+def test_rows_of_large_files_keep_their_lineage(case: IcebergCase, tmp_path: Path):
+    """Inputs with hundreds of row groups, some of which are deleted; new files with several pages."""
+    table = case.create(tmp_path / "lake" / "t", name="t")
+    case.append(table, "dt=0", 1000, 61_000)
+    merge_on_read_delete(case, table, "id % 7 = 0 OR id BETWEEN 5000 AND 9000 OR id > 60500")
+    commit = by_arrow(case, plan_all(case.format, table, "p"))
+    case.append(table, "dt=0", 100_000, 130_000)
+    merge_on_read_delete(case, table, "id % 11 = 0 OR id BETWEEN 20000 AND 25000")
+    rows, was = case.rows(table), lineage(case, table)
+    assert len(was) > 60_000
+    assert sum(output.rows for output in commit.outputs) > 40_000
+    by_arrow(case, plan_all(case.format, table, "q"))
+    assert (case.rows(table), lineage(case, table)) == (rows, was)
+
+
 def metrics(case: IcebergCase, table: TableRef) -> list[Mapping[str, Any]]:
     """What the manifests state of the columns of the lineage, for each file; the sizes depend on the writer."""
     names = ("value_counts", "null_value_counts", "nan_value_counts", "lower_bounds", "upper_bounds", "column_sizes")
