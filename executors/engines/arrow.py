@@ -32,8 +32,8 @@ class ArrowEngine(TaskEngine):
 
 def _obstacle(options: RewriteOptions, task: RewriteTask) -> str | None:
     try:
-        found = unify_schemas(adapt_inputs(read_footers(task.inputs), task.additions), task.file_schema)
-        found = without_row_columns(found, task.row_columns)
+        found = without_row_columns(adapt_inputs(read_footers(task.inputs), task.additions), task.row_columns)
+        found = unify_schemas(found, task.file_schema)
         if found:
             shape = common_layout(found, reads_dictionaries=not options.sort_columns)
             names = sort_column_names(shape, options.sort_columns)

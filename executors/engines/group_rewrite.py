@@ -52,7 +52,7 @@ def rewrite_task(task: RewriteTask, options: RewriteOptions, check: Callable[[],
                 found.append(ParquetInput.read(path))
         with reading_input(task, task.inputs[0]):
             inputs = adapt_inputs(found, task.additions)
-            unified = without_row_columns(unify_schemas(inputs, task.file_schema), task.row_columns)
+            unified = unify_schemas(without_row_columns(inputs, task.row_columns), task.file_schema)
             shape = common_layout(unified, reads_dictionaries=not options.sort_columns)
         most_rows = row_group_rows(inputs, len(task.outputs))
         names = sort_column_names(shape, options.sort_columns)

@@ -15,6 +15,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from executors.datafiles.thrift import encode_integer
 from executors.engines.footer import RawParquetFooter
 from executors.engines.inputs import ColumnEncoding, CommonLayout, ParquetInput, UnsupportedInput, schema_of_footer
 from lake.engines import RowColumn
@@ -34,7 +35,13 @@ def without_row_columns(inputs: Sequence[ParquetInput], columns: Sequence[RowCol
     if not columns:
         return inputs
     found = []
+    signs = [column.name.encode() for column in columns]
+    signs += [encode_integer(column.field_id) for column in columns]
     for one in inputs:
+        # Decoding takes a millisecond, and most inputs have neither such a column nor Arrow's own schema.
+        if not any(sign in one.footer for sign in (*signs, _ARROW_SCHEMA.encode())):
+            found.append(one)
+            continue
         try:
             footer = RawParquetFooter(one.footer)
         except ValueError as error:
