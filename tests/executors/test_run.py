@@ -114,7 +114,7 @@ def test_a_defect_ends_in_integrity_and_halts_this_table_only(bench: Bench):
     assert bench.run().result is RunResult.COMPLETED
     assert bench.state(unharmed) == "completed"
     bench.request()
-    assert bench.store.claim("nobody gets it") is None
+    assert bench.store.claim("another executor") is None
 
 
 @pytest.mark.parametrize(
@@ -137,7 +137,7 @@ def test_a_plan_whose_table_is_halted_while_it_runs_commits_only_after_the_table
             assert (outcome.result, outcome.reason) == (RunResult.REQUEUED, "TableHalted")
             assert outcome.error == "toy was halted while the plan ran: another plan's rows differ"
             assert (bench.state(plan), bench.commits(plan), bench.pending()) == ("requested", 0, {})
-            assert bench.store.claim("nobody gets it") is None
+            assert bench.store.claim("another executor") is None
             assert bench.rows() == before
             bench.store.resume("toy", "ada")
         bench.format.hooks.clear()

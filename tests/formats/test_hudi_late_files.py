@@ -317,7 +317,7 @@ def archive_commits(table: ByHand, monkeypatch: pytest.MonkeyPatch, archived: Se
 def test_an_archive_that_may_have_lost_its_newest_file_does_not_show_that_an_instant_was_withdrawn(
     table: ByHand, monkeypatch: pytest.MonkeyPatch, ended: str
 ) -> None:
-    """Whoever made the commit, no lakefold has recorded it; and the archive ends before it."""
+    """No lakefold has recorded the commit, which a writer or a killed executor made. The archive ends before it."""
     storage = TableStorage(str(table.base))
     name = table.base_file(T4, "p/f-1")
     if ended == "committed and seen":

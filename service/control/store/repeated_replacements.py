@@ -72,15 +72,20 @@ def paths_in_other_tables(
     """
     full_paths = [resolve_path(location, path) for path in paths]
     yield SupersededRow.table_name != table, full_paths
-    above = sorted({directory for path in full_paths for directory in directories_above(path)})
-    tables = select(TableRow.name, TableRow.location).where(TableRow.name != table)
+    for name, below in paths_below_tables(connection, full_paths):
+        if name != table:
+            yield SupersededRow.table_name == name, below
+
+
+def paths_below_tables(connection: Connection, full_paths: Collection[str]) -> Iterator[tuple[str, list[str]]]:
+    """Yield each table in whose directory some of ``full_paths`` are, with these paths as the table records them."""
+    above = sorted({*full_paths, *(directory for path in full_paths for directory in _directories_above(path))})
     for some in in_batches(above):
-        for name, other_location in connection.execute(tables.where(TableRow.location.in_(some))).all():
-            below = [
-                path for path in (relative_path(other_location, one) for one in full_paths) if is_below_table(path)
-            ]
-            if below:
-                yield SupersededRow.table_name == name, below
+        tables = select(TableRow.name, TableRow.location).where(TableRow.location.in_(some))
+        for name, location in connection.execute(tables).all():
+            spelled = [relative_path(location, path) for path in full_paths]
+            if below := [path for path in spelled if is_below_table(path)]:
+                yield name, below
 
 
 def replaced_by_other_partitions(connection: Connection, rows: Sequence[Row[Any]]) -> Mapping[int, Row[Any]]:
@@ -181,7 +186,7 @@ def _load_rows(connection: Connection, keys: Collection[tuple[str, str]]) -> Map
     return found
 
 
-def directories_above(path: str) -> Iterator[str]:
+def _directories_above(path: str) -> Iterator[str]:
     """Yield the directories in which a file is, from the nearest one."""
     directory = path.rpartition("/")[0]
     while directory and not directory.endswith("/"):

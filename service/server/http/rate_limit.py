@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The limit of requests per second and client."""
 
-import time
 from collections import OrderedDict
+from time import monotonic
 
 #: the maximum number of buckets; the least recently used is removed first; its client then starts with a full bucket
 _MAX_CLIENTS = 10_000
@@ -22,7 +22,7 @@ class RateLimit:
         """Count one request. Returns 0.0 if it may be served, else the seconds until the next one may be served."""
         if not self._rate:
             return 0.0
-        now = time.monotonic()
+        now = monotonic()
         left, at = self._buckets.pop(client, (self._bucket_size, now))
         left = min(self._bucket_size, left + (now - at) * self._rate)
         self._buckets[client] = (left - 1 if left >= 1 else left), now

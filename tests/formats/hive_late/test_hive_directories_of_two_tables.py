@@ -110,15 +110,20 @@ def killed(both: TwoTables) -> str:
     return plan.plan_id
 
 
-def recorded(both: TwoTables) -> None:
-    """The killed plan was recorded: its rows must be those of its commit, for good."""
+def both_get_late_rows(both: TwoTables) -> None:
+    """Write a late file, and check that each sweep leaves its rows in both partitions once."""
     place, (one, other) = both.place, both.rows()
     late = write(both.directory, 900, 910)
     for _ in range(2):
         both.sweep()
-    assert (both.halts(), both.place) == ({}, place)
-    assert both.rows() == (sorted([*one, *late]), sorted([*other, *late]))
-    both.bench.clean()
+        assert (both.halts(), both.place) == ({}, place)
+        assert both.rows() == (sorted([*one, *late]), sorted([*other, *late]))
+        both.bench.clean()
+
+
+def recorded(both: TwoTables) -> None:
+    """The killed plan was recorded: its rows must be those of its commit, for good."""
+    both_get_late_rows(both)
     both.clean_second()
     assert data_files(both.directory) == []
     assert (both.sweep(grace=timedelta()), both.halts()) == ((SweepReport(), SweepReport()), {})
@@ -154,13 +159,7 @@ def test_rule_2_files_in_a_tables_own_directory_are_kept_for_a_killed_plan_of_an
     after_its_hold(bench)
     bench.rescue()
     assert bench.store.plan(plan).state.value == "completed"
-    place, (one, other) = both.place, both.rows()
-    late = write(both.directory, 900, 910)
-    for _ in range(2):
-        both.sweep()
-        assert (both.halts(), both.place) == ({}, place)
-        assert both.rows() == (sorted([*one, *late]), sorted([*other, *late]))
-        bench.clean()
+    both_get_late_rows(both)
     assert f" has the directory {home(bench).parent}" in " ".join(one.reason for one in both.clean_second().kept)
 
 

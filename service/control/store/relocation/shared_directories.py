@@ -13,11 +13,11 @@ from sqlalchemy import Connection, Row, func, select, update
 from lake.model import TableRef
 from lake.plan import STAGED_WATCH_PERIOD, LocatedFile, PlanState
 from lake.relocation.model import PlanElsewhere
-from lake.storage.locations import is_below_table, relative_path, resolve_path
+from lake.storage.locations import relative_path, resolve_path
 from service.control.store.base import StorePart, in_batches
 from service.control.store.database import db_now, timedelta_to_ms
 from service.control.store.models import GroupRow, PlanRow, RelocationRow, StagedRow, SupersededRow, TableRow
-from service.control.store.repeated_replacements import closed_reason, directories_above, locations_of_tables
+from service.control.store.repeated_replacements import closed_reason, locations_of_tables, paths_below_tables
 from service.control.store.rows import table_state, unpack_slices
 
 
@@ -97,13 +97,9 @@ def _relocations_from(connection: Connection, paths: Sequence[str]) -> Iterator[
     moves = select(row.table_name, row.partition_path, row.plan_id)
     for some in in_batches(paths):
         yield from connection.execute(moves.where(row.left_place.in_(some))).all()
-    above = sorted({*paths, *(directory for path in paths for directory in directories_above(path))})
-    for some in in_batches(above):
-        tables = connection.execute(select(TableRow.name, TableRow.location).where(TableRow.location.in_(some))).all()
-        for name, location in tables:
-            below = [one for path in paths if is_below_table(one := relative_path(location, path))]
-            for these in in_batches(below):
-                yield from connection.execute(moves.where(row.table_name == name, row.left_place.in_(these))).all()
+    for name, below in paths_below_tables(connection, paths):
+        for some in in_batches(below):
+            yield from connection.execute(moves.where(row.table_name == name, row.left_place.in_(some))).all()
 
 
 def _other_tables(connection: Connection, table: TableRef, names: Collection[str]) -> list[TableRef]:
