@@ -45,8 +45,10 @@ def file_schema(table: LoadedTable) -> FileSchema:
     from pyiceberg.types import LongType, NestedField
 
     schema = table.metadata.schema()
-    added = FIELD_IDS.items() if table.metadata.format_version >= MIN_VERSION else ()
-    lineage = [NestedField(field_id, name, LongType(), required=False) for name, field_id in added]
+    added = FIELD_IDS if table.metadata.format_version >= MIN_VERSION else {}
+    # A table with a column of such a name is not rewritten, and a schema can't have the name twice.
+    taken = {one.name for one in schema.fields}
+    lineage = [NestedField(added[name], name, LongType(), required=False) for name in added if name not in taken]
     described = Schema(
         *schema.fields, *lineage, schema_id=schema.schema_id, identifier_field_ids=schema.identifier_field_ids
     )

@@ -41,10 +41,11 @@ class MergedReader:
     def read(self) -> Iterator[pa.RecordBatch]:
         """Yield the remaining rows of all files, with the columns of the files, except the row lineage.
 
-        Raises Conflict if a file is gone, Transient if it can't be read.
+        Before format version 3, a column of the table may have the name of a column of the lineage. Raises Conflict if
+        a file is gone, Transient if it can't be read.
         """
         for file in self._files:
-            for _, batch, keep in self._read_file(file, lambda name, field_id: name not in FIELD_IDS):
+            for _, batch, keep in self._read_file(file, lambda name, field_id: FIELD_IDS.get(name, -1) != field_id):
                 yield batch if keep.all() else batch.filter(pa.array(keep))
 
     def read_lineage(self, first_row_ids: Mapping[str, int | None]) -> Iterator[Lineage]:
