@@ -42,7 +42,7 @@ from lake.formats.iceberg.jvm.commit_checks import (
 )
 from lake.formats.iceberg.jvm.errors import translated_errors
 from lake.formats.iceberg.jvm.exact_commit import BaseMetadata, NewSnapshot, commit_snapshot
-from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, require_sortable
+from lake.formats.iceberg.jvm.iceberg_engine import ENGINE, StagedRewrite, unsortable_reason
 from lake.formats.iceberg.jvm.java_table import JavaTable
 from lake.formats.iceberg.read import footers, orphans, refusals
 from lake.formats.iceberg.read.commits import EPOCH, PLAN, TOKEN, WITHDRAWN, remaining_staged
@@ -53,7 +53,16 @@ from lake.formats.iceberg.read.merged_rows import MergedReader
 from lake.formats.iceberg.read.needless_deletes import needless_deletes
 from lake.formats.iceberg.read.storage_clock import require_storage_clock
 from lake.model import TableRef
-from lake.plan import Commit, OutputFile, Plan, RewriteProgress, StagedWork, SupersededVersion, sum_if_known
+from lake.plan import (
+    Commit,
+    OutputFile,
+    Plan,
+    RewriteProgress,
+    SkippedGroup,
+    StagedWork,
+    SupersededVersion,
+    sum_if_known,
+)
 from lake.ports import DeletionResult, PreparedPlan, ProgressCallback, Rewrite, SparkProvider, StagingJournal
 from lake.storage.locations import canonical_location, resolve_path
 
@@ -116,13 +125,14 @@ class IcebergWriter:
         if not inputs.files:
             first = skipped[0].reason if skipped else "it has none"
             raise Conflict(f"{self._ref.name}: no group of the plan can be rewritten now; the first: {first}", skipped)
-        token, groups = str(uuid.uuid4()), tuple(sorted(inputs.files))
+        token = str(uuid.uuid4())
         java_table = self._open()
         inputs = self._with_engines(java_table, inputs, plan, epoch, token)
+        inputs, unsortable = self._without_unsortable(inputs, unsortable_reason(table, plan.options))
+        skipped = (*skipped, *unsortable)
         paths = tuple(inputs.locations)
         self._staged = None
         if inputs.by_iceberg:
-            require_sortable(table, plan.options)
             self._staged = StagedRewrite(java_table, table, token, sort_order=inputs.sort_order)
             self._staged.plan(inputs.snapshot_id, {index: inputs.files[index] for index in inputs.by_iceberg})
             paths = (*paths, canonical_location(self._staged.directory))
@@ -132,7 +142,7 @@ class IcebergWriter:
             plan=plan,
             epoch=epoch,
             instant=token,
-            live_groups=groups,
+            live_groups=tuple(sorted(inputs.files)),
             skipped=skipped,
             notes=(*engine_notes(inputs.choices), *_iceberg_notes(inputs)),
             preconditions=inputs,
@@ -183,6 +193,24 @@ class IcebergWriter:
             locations={path: locations[path] for task in tasks for path in task.outputs},
             by_iceberg={**inputs.by_iceberg, **by_iceberg},
         )
+
+    def _without_unsortable(
+        self, inputs: RewriteInputs, reason: str | None
+    ) -> tuple[RewriteInputs, tuple[SkippedGroup, ...]]:
+        """Return ``inputs`` and no skipped groups, or if Iceberg can't sort, without the groups that it would rewrite.
+
+        ``reason`` is why it can't. Raises Rejected if all groups are of this kind. Raises Transient if rows have no ids
+        yet: engines can rewrite the same files after the next commit.
+        """
+        if reason is None or not inputs.by_iceberg:
+            return inputs, ()
+        if not inputs.tasks:
+            if inputs.has_lineage and not inputs.has_row_ids:
+                raise Transient(f"{self._ref.name}: {next(iter(inputs.by_iceberg.values()))}; until then, {reason}")
+            raise Rejected(f"{self._ref.name}: {reason}")
+        skipped = tuple(SkippedGroup(group=index, reason=reason) for index in sorted(inputs.by_iceberg))
+        kept = {task.group: inputs.files[task.group] for task in inputs.tasks}
+        return replace(inputs, files=kept, by_iceberg={}), skipped
 
     def rewrite(self, prepared: PreparedPlan, report: ProgressCallback) -> Rewrite:
         """See ``TableWriter``."""

@@ -339,9 +339,20 @@ def test_an_engine_never_gets_a_file_with_other_deletes(
 
 def test_a_layout_that_iceberg_can_t_write_is_refused_by_its_setting(case: IcebergCase, table: TableRef):
     delete_for_iceberg(case, table, 7)
-    plan = plan_all(case.format, table, "p", sort_columns=("id", "value"), layout="zorder")
+    rows, options = case.rows(table), {"sort_columns": ("id", "value"), "layout": "zorder"}
+    plan = plan_all(case.format, table, "p", partitions=["dt=0"], **options)
     with attempt(case, plan) as one, pytest.raises(Rejected, match="layout = zorder is not available"):
         one.prepared()
+    # Only the group with the equality delete is left out of a plan that has other groups.
+    with attempt(case, plan_all(case.format, table, "q", **options)) as one:
+        prepared = one.prepared()
+        assert [(left_out.group, left_out.reason[:15]) for left_out in prepared.skipped] == [(0, "layout = zorder")]
+        assert prepared.live_groups == (1,)
+        rewrite = one.writer.rewrite(prepared, lambda progress: None)
+        verify_rewrite(rewrite, writer=one.writer)
+        commit = one.writer.commit(rewrite)
+    assert all("dt=1" in version.path for version in commit.superseded)
+    assert case.rows(table) == rows
 
 
 def test_a_table_keeps_its_codec_target_and_places(case: IcebergCase, tmp_path: Path):

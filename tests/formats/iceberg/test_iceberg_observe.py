@@ -48,16 +48,19 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, LongType, NestedField, StringType, TimestamptzType
 
 from lake.capabilities import with_identity
+from lake.engines import build_task
 from lake.errors import Rejected, TableGone, Transient
 from lake.formats.iceberg.catalog.settings import CatalogKind, CatalogSettings, read_settings, unsafe_table_reason
 from lake.formats.iceberg.catalog.tables import load_table
 from lake.formats.iceberg.format import IcebergFormat
 from lake.formats.iceberg.inputs import read_inputs
+from lake.formats.iceberg.jvm.iceberg_engine import unsortable_reason
 from lake.formats.iceberg.read import footers
 from lake.formats.iceberg.read.commits import EPOCH, PLAN
 from lake.formats.iceberg.read.lineage import FIELD_IDS
 from lake.formats.iceberg.read.live_files import read_live_files, snapshot_of
 from lake.formats.iceberg.session import RUNTIME
+from lake.formats.iceberg.writer import IcebergWriter
 from lake.model import SLICES_SCHEMA, CatalogRef, SearchFailure, TableRef
 from lake.plan import StagedWork, SupersededVersion
 
@@ -429,6 +432,32 @@ def test_files_of_a_table_of_version_3_can_be_planned(tmp_path: Path, orders: An
     format_ = in_version_3(tmp_path, orders)
     listed = format_.snapshot(only_table(format_)).slices.to_pylist()
     assert [row["busy_reason"] for row in listed] == [None] * 6
+
+
+def test_a_layout_that_iceberg_can_t_write_leaves_out_only_the_groups_that_it_would_rewrite(
+    tmp_path: Path, orders: Any
+):
+    format_ = in_version_3(tmp_path, orders)
+    ref = only_table(format_)
+    table, plan = load_table(format_._settings, ref), plan_all(format_, ref, "p", sort_columns=("id",), layout="zorder")
+    inputs, _ = read_inputs(table, plan)
+    assert sorted(inputs.by_iceberg) == [0, 1], "an upgraded table whose rows have no ids yet"
+    writer = IcebergWriter(ref, lambda: format_._settings, lambda: None, ())
+    reason = unsortable_reason(table, plan.options)
+    assert reason is not None
+    assert reason.startswith("layout = zorder is not available")
+    assert unsortable_reason(table, replace(plan.options, layout="linear")) is None
+    assert writer._without_unsortable(inputs, None) == (inputs, ())
+    # The next commit gives the rows ids, and then an engine can rewrite the same files: the plan is attempted again.
+    with pytest.raises(Transient, match=r"have no ids yet: the next commit .*; until then, layout = zorder"):
+        writer._without_unsortable(inputs, reason)
+    with pytest.raises(Rejected, match=r"orders: layout = zorder is not available"):
+        writer._without_unsortable(replace(inputs, has_row_ids=True), reason)
+    task = build_task(ref, 1, plan.groups[1], ["/new.parquet"])
+    mixed = replace(inputs, has_row_ids=True, by_iceberg={0: "an equality delete file may apply to its files"})
+    kept, skipped = writer._without_unsortable(replace(mixed, tasks=[task]), reason)
+    assert (set(kept.files), kept.by_iceberg) == ({1}, {})
+    assert [(one.group, one.reason, one.quarantine) for one in skipped] == [(0, reason, ())]
 
 
 def test_a_table_of_version_3_with_a_column_called_like_one_of_the_lineage_is_left_alone(tmp_path: Path, orders: Any):
