@@ -3,6 +3,7 @@
 
 import json
 import struct
+import tracemalloc
 import zlib
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
@@ -152,6 +153,32 @@ def test_each_part_of_a_large_vector_is_small(tmp_path: Path):
     parts = list(read_vector(VectorLocation(path=str(path), offset=0, bytes=len(blob), rows=len(gone))))
     assert max(map(len, parts)) <= 65_536
     assert np.array_equal(np.concatenate(parts), gone)
+
+
+def test_the_verification_reads_a_large_vector_in_little_memory(tmp_path: Path):
+    """A Python object for each deleted row would take forty bytes."""
+    gone = np.flatnonzero(np.random.default_rng(1).random(1_000_000) < 0.5)
+    path, blob = tmp_path / "a.parquet", blob_of(gone.tolist())
+    (offset,) = puffin(tmp_path / "v.puffin", [(f"file:{path}", blob, len(gone))])
+    delete = vector(tmp_path / "v.puffin", f"file:{path}", offset, len(blob), len(gone))
+    reader = MergedReader([data_file(path, 1_000_000, delete)])
+    tracemalloc.start()
+    found = reader._vector(delete)
+    _, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert np.array_equal(found, gone)
+    assert most < 30 * len(gone), most
+
+
+def test_the_verification_reads_vectors_of_more_than_32_bits(tmp_path: Path):
+    """Iceberg writes an empty bitmap for each value of the upper bits that has no position."""
+    path, positions = tmp_path / "a.parquet", [(2 << 32) + 1, (2 << 32) + 9]
+    parts = [struct.pack("<I", key) + BitMap(values).serialize() for key, values in enumerate([[], [], [1, 9]])]
+    blob = with_checksum(MAGIC + struct.pack("<Q", 3) + b"".join(parts))
+    assert read(tmp_path / "v", blob, 2) == positions
+    (offset,) = puffin(tmp_path / "v.puffin", [(f"file:{path}", blob, 2)])
+    file = data_file(path, 1, vector(tmp_path / "v.puffin", f"file:{path}", offset, len(blob), 2))
+    assert MergedReader([file])._deleted_positions(file).tolist() == positions
 
 
 def data_file(path: Path, rows: int, *deletes: DeleteFile) -> DataFile:

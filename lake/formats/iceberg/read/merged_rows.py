@@ -162,7 +162,9 @@ def _read_vector(file: Any, entries: Mapping[int | None, Any], delete: DeleteFil
     (found,) = deletion_vectors_from_puffin_file(chosen)
     if found.referenced_data_file != delete.data_location:
         raise ValueError(f"the deletion vector at {delete.content_offset} names {found.referenced_data_file}")
-    positions = np.asarray(found.to_vector().to_numpy(), dtype=np.int64) if delete.rows else np.empty(0, np.int64)
+    # PyIceberg's own `to_vector` makes a Python object of each position, and fails if the first bitmap is empty.
+    parts = [np.asarray(one.to_array(), dtype=np.int64) + (key << 32) for key, one in enumerate(found._bitmaps) if one]
+    positions = np.concatenate([np.empty(0, dtype=np.int64), *parts])
     if len(positions) != delete.rows:
         raise ValueError(f"the deletion vector at {delete.content_offset} has {len(positions)} rows")
     return positions

@@ -31,7 +31,8 @@ def table_reason(table: LoadedTable) -> str | None:
         )
     if (provider := properties.get("write.location-provider.impl")) is not None:
         return f"its files are placed by a class of its owner (write.location-provider.impl = {provider})"
-    taken = {one.name for one in metadata.schema().fields} & lineage.FIELD_IDS.keys()
+    # Spark ignores the case of names.
+    taken = [one.name for one in metadata.schema().fields if one.name.lower() in lineage.FIELD_IDS]
     if has_lineage(table) and taken:
         return (
             f"its column {min(taken)} has the name of a column that format version {metadata.format_version} adds to "
