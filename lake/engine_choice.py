@@ -117,9 +117,10 @@ def _unsupported_reasons(
 
 
 def _lacking_ability(engine: RewriteEngine, task: RewriteTask) -> str | None:
-    """Return what a task needs and an engine does not know of; None if there is no such thing.
+    """Return why an engine never gets such a task, whatever its files are; None if it may get the task.
 
-    Such an engine would return deleted rows to the table, or lose the ids of rows.
+    An engine that does not know of omissions would return deleted rows to the table. An engine that does not know of
+    row columns would lose the ids of rows.
     """
     if task.omissions is not None and not isinstance(engine, OmitsRows):
         return NO_OMISSIONS

@@ -137,7 +137,8 @@ class RowColumn:
     A row has the value that its input stores in the column with this ``name`` and ``field_id``. If the input has no
     such column, or the value is null, the row has the value in ``first_values`` for the path of its input. With
     ``adds_position`` this is the value of the input's first row, and each further row has the next number; deleted rows
-    count too. The column may be null in new files, although no row is, and it stands behind all other columns.
+    count too. New files declare the column as optional, although it has a value for each row. It is behind all other
+    columns.
     """
 
     name: str

@@ -114,7 +114,7 @@ class RawParquetFooter:
 
     @property
     def top_level_columns(self) -> list[tuple[str, int | None, int | None]]:
-        """Name, field id and leaf number of each top-level column; None for no id, and for a column with parts."""
+        """Name, field id and leaf number of each top-level column; None for no field id, and for a nested column."""
         elements = iter(self._fields[_SCHEMA][1][1][1:])
         found, leaf = [], 0
         for element in elements:

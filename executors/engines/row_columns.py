@@ -35,11 +35,11 @@ def without_row_columns(inputs: Sequence[ParquetInput], columns: Sequence[RowCol
     if not columns:
         return inputs
     found = []
-    signs = [column.name.encode() for column in columns]
-    signs += [encode_integer(column.field_id) for column in columns]
+    names_and_ids = [column.name.encode() for column in columns]
+    names_and_ids += [encode_integer(column.field_id) for column in columns]
     for one in inputs:
         # Decoding takes a millisecond, and most inputs have neither such a column nor Arrow's own schema.
-        if not any(sign in one.footer for sign in (*signs, _ARROW_SCHEMA.encode())):
+        if not any(text in one.footer for text in (*names_and_ids, _ARROW_SCHEMA.encode())):
             found.append(one)
             continue
         try:

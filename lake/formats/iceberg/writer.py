@@ -176,6 +176,7 @@ class IcebergWriter:
         if not tasks:
             return inputs
         with slice_paths_in_conflicts(self._ref, plan, tasks):
+            # Iceberg rewrites these groups if no engine can.
             by_either = [task for task in tasks if task.omissions is not None or task.row_columns]
             choices, refused = split_by_engine(by_either, self._engines, plan.options)
             plain = [task for task in tasks if task.omissions is None and not task.row_columns]
@@ -299,10 +300,11 @@ class IcebergWriter:
             with ThreadPoolExecutor(max_workers=_THREADS) as pool:
                 for described in pool.map(describe, rewrite.outputs):
                     update.addFile(described)
-            # If the rows get their first ids by this commit, Iceberg 1.10.2 reads the number of the commit as that of
-            # their last change, so it must also be the number of their files. Then no other commit was made meanwhile.
+            # Equality deletes that were committed since `prepare` apply to the new files only if these get the number
+            # of `prepare`. There is one exception: rows without ids get their first ids by this commit. There can be
+            # no such deletes then, since any other commit is a conflict. The new files get the number of this commit,
+            # because Iceberg 1.10.2 reads it as that of the last change of their rows.
             if inputs.format_version > 1 and (inputs.has_row_ids or not inputs.has_lineage):
-                # Equality deletes that are committed from now on apply to the new files as they do to the old ones.
                 update.dataSequenceNumber(inputs.sequence_number)
             for key, value in ((PLAN, prepared.plan.plan_id), (EPOCH, prepared.epoch), (TOKEN, prepared.instant)):
                 update.set(key, str(value))
